@@ -1,0 +1,32 @@
+# Everything a newcomer needs: `make demo` and `make test` set up what they use.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo check test slow clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools wheel
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	touch .venv/ready
+
+demo: setup
+	$(BIN)/covey run --with-baseline
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell README.md docs src tests examples
+
+test: setup
+	$(BIN)/pytest -m "not slow" --cov --cov-report=term
+
+slow: setup
+	$(BIN)/pytest -m slow
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,164 @@
+"""covey from Python: the same runs, with a model and data that live in the program."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from covey.assembly import Assembled, Given, assemble
+from covey.checkpoints import newest_checkpoint
+from covey.config import Config
+from covey.data import Examples
+from covey.errors import DataError, RunError
+from covey.history import History, history_of
+from covey.ledger import Ledger
+from covey.report import summary
+from covey.simulation import Observer, RunFolder, load_state, play, read_events
+from covey.types import ClientName, Params
+
+__all__ = ["Result", "load", "resume", "run"]
+
+Pair = tuple[Tensor, Tensor]
+Clients = Mapping[ClientName, Pair] | Sequence[Pair]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """A run that is on disk, as its events tell it."""
+
+    folder: Path
+    history: History
+    ledger_head: str
+    names: Mapping[ClientName, str]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that `covey run --json` prints."""
+        return {
+            "run": str(self.folder),
+            **summary(self.history),
+            "ledger_head": self.ledger_head,
+        }
+
+    def cluster_of(self, client: ClientName) -> int:
+        """Return the cluster that this client chose last.
+
+        Raises:
+            RunError: there is no such client, or it never chose.
+        """
+        j = self.history.assignment.get(self.names.get(client, ""))
+        if j is None:
+            raise RunError(
+                f"No choice of a client {client!r} is recorded in {self.folder}. "
+                f"Clients are named like {min(self.names, default='client-00000')!r}."
+            )
+        return j
+
+    def params(self, cluster: int) -> Params:
+        """Return a cluster's model, as `Module.load_state_dict` takes it.
+
+        Raises:
+            RunError: there is no such cluster, or no checkpoint yet.
+        """
+        newest = newest_checkpoint(RunFolder(self.folder).checkpoints)
+        if newest is None:
+            raise RunError(
+                f"{self.folder} has no checkpoint yet. Resume the run first."
+            )
+        clusters = load_state(newest)[0].clusters
+        if not 0 <= cluster < len(clusters):
+            raise RunError(
+                f"{self.folder} has clusters 0 to {len(clusters) - 1}, found {cluster}."
+            )
+        return clusters[cluster]
+
+
+def run(
+    model: Callable[[], nn.Module] | None = None,
+    clients: Clients | None = None,
+    config: Config | None = None,
+    out: str | Path = "runs/python",
+    observe: Observer = lambda _: None,
+) -> Result:
+    """Start a run in a new folder and play it to its end.
+
+    Args:
+        model: builds a fresh module; its class scores come out of `forward`, as logits
+            or log-probabilities. None: the network that the settings name.
+        clients: (inputs, labels) per client, uint8 images or float features.
+            None: the data set that the settings name.
+        config: the settings.
+        out: the new run's folder.
+        observe: called after every round.
+
+    Raises:
+        CoveyError: something does not fit; nothing was written.
+    """
+    given = _given(model, clients)
+    config = _named(config or Config(), given)
+    assembled = assemble(config, given)
+    return _played(assembled, RunFolder.create(Path(out), config), observe)
+
+
+def resume(
+    folder: str | Path,
+    model: Callable[[], nn.Module] | None = None,
+    clients: Clients | None = None,
+    observe: Observer = lambda _: None,
+) -> Result:
+    """Carry a run on to its end, with the model and clients it was started with."""
+    existing = RunFolder.existing(Path(folder))
+    assembled = assemble(existing.config(), _given(model, clients))
+    return _played(assembled, existing, observe)
+
+
+def load(folder: str | Path) -> Result:
+    """Read a run, finished or not, without its data."""
+    existing = RunFolder.existing(Path(folder))
+    with Ledger.read(existing.ledger_path) as ledger:
+        return _result(existing, history_of(read_events(ledger)), ledger)
+
+
+def _played(run: Assembled, folder: RunFolder, observe: Observer) -> Result:
+    history = play(run, folder, observe)
+    with Ledger.read(folder.ledger_path) as ledger:
+        return _result(folder, history, ledger)
+
+
+def _result(folder: RunFolder, history: History, ledger: Ledger) -> Result:
+    names = {name: handle for handle, name in ledger.names().items()}
+    return Result(folder.path, history, ledger.head(), names)
+
+
+def _given(model: Callable[[], nn.Module] | None, clients: Clients | None) -> Given:
+    if clients is None:
+        return Given(model=model)
+    if not isinstance(clients, Mapping):
+        clients = {f"client-{index:05}": pair for index, pair in enumerate(clients)}
+    return Given(model, {name: _examples(name, pair) for name, pair in clients.items()})
+
+
+def _examples(name: ClientName, pair: Pair) -> Examples:
+    inputs, labels = pair
+    if len(inputs) != len(labels) or labels.dim() != 1 or labels.is_floating_point():
+        raise DataError(
+            f"{name} must bring inputs (examples, ...) and as many whole-number labels "
+            f"(examples,), found {tuple(inputs.shape)} and {tuple(labels.shape)} of "
+            f"{labels.dtype}. Correct its tensors."
+        )
+    if inputs.dtype != torch.uint8:
+        inputs = inputs.float()
+    return Examples(inputs, labels.long())
+
+
+def _named(config: Config, given: Given) -> Config:
+    """Write into the settings what a program passes by hand."""
+    settings = config.model_dump()
+    if given.clients is not None:
+        settings["data"]["name"] = "python"
+    if given.model is not None:
+        settings["model"]["name"] = "python"
+    return Config.of(settings)

@@ -1,0 +1,5 @@
+"""From settings to functions: the only place where a string becomes behaviour."""
+
+from covey.assembly.run import Assembled, Given, assemble
+
+__all__ = ["Assembled", "Given", "assemble"]

@@ -1,0 +1,212 @@
+"""From settings to a strategy: the method composed of its steps, and its red team."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from covey.aggregation import ClientUpdate, Merge, mean_per_cluster
+from covey.assembly.imported import imported
+from covey.clustering import (
+    Selection,
+    advantage,
+    select_by_loss,
+    select_by_threshold,
+    select_weighted,
+)
+from covey.config import Config
+from covey.data import Examples, Population
+from covey.engine import Engine, Recipe, TrainingJob
+from covey.params import subtract
+from covey.redteam import Laboratory, RedTeam, Reference, federated, oracle, shadow
+from covey.rng import Streams
+from covey.strategies import (
+    Steps,
+    Strategy,
+    WarmStart,
+    different_models,
+    evaluate_with,
+    fedavg,
+    from_groups,
+    ifca,
+    ifca_mir,
+    local_training,
+    one_model,
+    red_teamed,
+    train_with,
+    warm_started,
+)
+from covey.types import Params
+
+__all__ = ["composed", "num_clusters", "oracles"]
+
+SPLIT_STEPS = 25
+"""Least local steps of the warm start's split round: enough for the groups to show."""
+
+
+def composed(
+    config: Config,
+    population: Population,
+    engine: Engine,
+    init: Callable[[Streams], Params],
+) -> Strategy:
+    """Compose the method out of its steps, and wrap it in its red team."""
+    method, recipe = config.method, _recipe(config)
+    train = partial(train_with, engine, weights=config.merge.weights)
+    steps = Steps(
+        evaluate=evaluate_with(engine, method.select_on, method.select_examples),
+        train=train(recipe),
+        merge=_merge(config),
+    )
+    if method.name == "fedavg":
+        strategy = fedavg(init, steps)
+    elif method.name == "local":
+        strategy = local_training(init, steps, population.clients)
+    else:
+        warm = WarmStart(
+            shared_rounds=min(3, config.rounds // 4),
+            kept_rounds=_kept_rounds(config),
+            train=train(_longer(recipe, population)),
+        )
+        strategy = _personalised(config, init, steps, warm)
+    attack = _red_team(config, population, engine, init)
+    if attack is None:
+        return strategy
+    by_handle = {client.handle: client for client in population.clients}
+    return red_teamed(strategy, attack, config.redteam.every, by_handle)
+
+
+def _personalised(
+    config: Config, init: Callable[[Streams], Params], steps: Steps, warm: WarmStart
+) -> Strategy:
+    method = config.method
+    starts = different_models if method.initialisation == "random" else one_model
+    start = starts(init, method.num_clusters)
+    if method.name == "ifca":
+        strategy = ifca(start, steps)
+    else:
+        strategy = ifca_mir(start, steps, _selection(config))
+    if method.initialisation == "groups":
+        return from_groups(strategy, steps, _kept_rounds(config))
+    if method.initialisation == "warm" and method.num_clusters > 1:
+        return warm_started(strategy, steps, warm)
+    return strategy
+
+
+def _kept_rounds(config: Config) -> int:
+    """Return for how long clients keep their first cluster: at most before round 4."""
+    return max(1, min(4, config.rounds // 4))
+
+
+def _selection(config: Config) -> Selection:
+    name = config.method.selection
+    if name == "loss":
+        return select_by_loss
+    if name == "threshold":
+        return select_by_threshold
+    if name == "weighted":
+        if config.method.risk_scale == "advantage":
+            return partial(select_weighted, scale=advantage)
+        return select_weighted
+    return cast("Selection", imported("method.selection", name))
+
+
+def _merge(config: Config) -> Merge:
+    if config.merge.name == "mean":
+        return mean_per_cluster
+    return cast("Merge", imported("merge.name", config.merge.name))
+
+
+def _red_team(
+    config: Config,
+    population: Population,
+    engine: Engine,
+    init: Callable[[Streams], Params],
+) -> RedTeam | None:
+    source = config.redteam.source
+    if source == "none":
+        return None
+    if source == "federated":
+        return federated(engine)
+    if source == "oracle":
+        return oracle(engine, Reference(population.non_members))
+    laboratory = Laboratory(
+        pool=population.pool,
+        shifts=tuple(group.shift for group in population.groups),
+        shadows=config.redteam.shadows,
+        init=init,
+        play_round=_shadow_round(config, engine),
+        streams=Streams(config.seed).at("shadow"),
+    )
+    return shadow(engine, laboratory)
+
+
+def _shadow_round(
+    config: Config, engine: Engine
+) -> Callable[[Params, tuple[Examples, ...], Streams], Params]:
+    """Return one round of this run's own recipe, for data that the server holds."""
+    recipe, merge = _recipe(config), _merge(config)
+
+    def play_round(
+        params: Params, sets: tuple[Examples, ...], streams: Streams
+    ) -> Params:
+        coins = streams.at("cohort").generator().random(len(sets))
+        present = [
+            index
+            for index, coin in enumerate(coins)
+            if coin < config.train.participation
+        ]
+        jobs = [
+            TrainingJob(params, sets[i], streams.at("local training", i), recipe)
+            for i in present
+        ]
+        updates = (
+            ClientUpdate(f"shadow-{i}", 0, subtract(local, params), float(len(sets[i])))
+            if config.merge.weights == "examples"
+            else ClientUpdate(f"shadow-{i}", 0, subtract(local, params), 1.0)
+            for i, local in zip(present, engine.train(jobs), strict=True)
+        )
+        return merge((params,), updates).clusters[0]
+
+    return play_round
+
+
+def _recipe(config: Config) -> Recipe:
+    settings = config.train
+    return Recipe(
+        local_epochs=settings.local_epochs,
+        local_steps=settings.local_steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        momentum=settings.momentum,
+    )
+
+
+def _longer(recipe: Recipe, population: Population) -> Recipe:
+    """Return the recipe, with more local steps if a usual round has few."""
+    sizes = [len(client.train) for client in population.clients]
+    per_epoch = math.ceil(float(np.median(sizes)) / recipe.batch_size)
+    steps = recipe.local_steps or recipe.local_epochs * per_epoch
+    return recipe if steps >= SPLIT_STEPS else replace(recipe, local_steps=SPLIT_STEPS)
+
+
+def num_clusters(config: Config, population: Population) -> int:
+    """Return how many models the method keeps."""
+    if config.method.name == "fedavg":
+        return 1
+    if config.method.name == "local":
+        return len(population.clients)
+    return config.method.num_clusters
+
+
+def oracles(config: Config) -> tuple[str, ...]:
+    """Return what no real federation could do, and this run did."""
+    notes = []
+    if config.method.initialisation == "groups" and "ifca" in config.method.name:
+        notes.append("Clusters started from the true groups: an oracle.")
+    if config.redteam.source == "oracle":
+        notes.append("Clients saw the true risk of every cluster: an oracle.")
+    return tuple(notes)

@@ -1,0 +1,170 @@
+"""From settings to a population: simulated out of a data set, or users' own data."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from covey.assembly.imported import imported
+from covey.config import Config
+from covey.data import (
+    Client,
+    Examples,
+    GroupSpec,
+    Population,
+    PopulationSpec,
+    Preference,
+    Shift,
+    build_population,
+    data_folder,
+    population_of,
+    read_clients,
+    read_preferences,
+    read_source,
+    weight_from_threshold,
+)
+from covey.errors import ConfigError, DataError
+from covey.rng import Streams
+from covey.types import ClientName
+
+__all__ = ["data_hash", "population_and_notes"]
+
+
+def population_and_notes(
+    config: Config, given: Mapping[ClientName, Examples] | None, streams: Streams
+) -> tuple[Population, tuple[str, ...]]:
+    """Return the population, and what a reader must know of its data.
+
+    `given` are the clients that a program passes by hand.
+    """
+    settings, preference = config.population, _preference(config, streams)
+    own = _own_clients(config, given)
+    if own is None:
+        folder = data_folder(config.data.dir)
+        source = read_source(config.data.name, folder)
+        spec = _population_spec(config)
+        population = build_population(source, spec, streams, preference)
+        return _without(population, settings.exclude), source.notes
+    _refuse_simulation_only(config)
+    classes = 1 + max(int(each.labels.max()) for each in own.values() if len(each))
+    population = population_of(
+        own, settings.holdout, streams, preference, num_classes=classes
+    )
+    return _without(population, settings.exclude), ()
+
+
+def _own_clients(
+    config: Config, given: Mapping[ClientName, Examples] | None
+) -> Mapping[ClientName, Examples] | None:
+    """Return a user's own data; None where a data set is to be simulated."""
+    if given is not None:
+        return given
+    name = config.data.name
+    if name == "python":
+        raise DataError(
+            "The data of this run were passed by a Python program, and only such a "
+            "program can pass them again: call covey.resume(folder, model, clients)."
+        )
+    if name == "npz":
+        return read_clients(data_folder(config.data.dir))
+    if ":" in name:
+        clients = imported("data.name", name)()
+        return cast("Mapping[ClientName, Examples]", clients)
+    return None
+
+
+def _refuse_simulation_only(config: Config) -> None:
+    """Refuse what needs groups, transforms or a pool, which own data do not have."""
+    for key, value, wrong in (
+        ("method.initialisation", config.method.initialisation, "groups"),
+        ("redteam.source", config.redteam.source, "shadow"),
+    ):
+        if value == wrong:
+            raise ConfigError(
+                f"{key} = {wrong!r} needs a simulated population, and the clients here "
+                f"bring their own data. Choose another value."
+            )
+
+
+def _without(population: Population, names: tuple[ClientName, ...]) -> Population:
+    known = {client.name for client in population.clients}
+    if unknown := set(names) - known:
+        raise ConfigError(
+            f"population.exclude names {sorted(unknown)[0]!r}, and there is no such "
+            f"client. The first is {min(known)!r}, the last {max(known)!r}."
+        )
+    kept = tuple(c for c in population.clients if c.name not in names)
+    if not kept:
+        raise ConfigError("population.exclude leaves no client. Exclude fewer.")
+    return replace(population, clients=kept)
+
+
+def _population_spec(config: Config) -> PopulationSpec:
+    settings = config.population
+    return PopulationSpec(
+        clients=settings.clients,
+        groups=_group_specs(config),
+        shift_per=settings.shift_per,
+        holdout=settings.holdout,
+        audit_examples=settings.audit_examples,
+        pool=config.redteam.pool if config.redteam.source == "shadow" else -1,
+        non_members=config.audit.non_members,
+    )
+
+
+def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
+    """Return the groups; of two unequal ones the smaller is called the minority."""
+    settings = config.population
+    shift = partial(Shift, settings.shift)
+    if not settings.groups:
+        share, each = settings.minority_share, settings.examples_per_client
+        return (
+            GroupSpec("minority", share, shift(*settings.minority), each),
+            GroupSpec("majority", 1 - share, shift(*settings.majority), each),
+        )
+    shares = [group.share for group in settings.groups]
+    names = [f"group-{index}" for index in range(len(shares))]
+    if len(shares) == 2 and shares[0] != shares[1]:
+        names = ["minority", "majority"]
+        if shares[0] > shares[1]:
+            names.reverse()
+    return tuple(
+        GroupSpec(name, group.share, shift(*group.shift), group.examples_per_client)
+        for name, group in zip(names, settings.groups, strict=True)
+    )
+
+
+def _preference(config: Config, streams: Streams) -> Callable[[ClientName], Preference]:
+    """Return what each client accepts: its own entry, or else a draw."""
+    path = config.population.preferences
+    stated = read_preferences(Path(path)) if path else {}
+    low, high = config.population.thresholds
+    fixed = config.method.risk_weight
+
+    def preference(name: ClientName) -> Preference:
+        if name in stated:
+            return stated[name]
+        tau = float(streams.at("threshold", name).generator().uniform(low, high))
+        beta = weight_from_threshold(tau) if fixed == "from-threshold" else fixed
+        return Preference(risk_weight=beta, risk_threshold=tau)
+
+    return preference
+
+
+def data_hash(population: Population) -> str:
+    """Return SHA-256 over all clients' handles and examples, as hex."""
+    digest = hashlib.sha256()
+    for client in population.clients:
+        digest.update(_client_bytes(client))
+    return digest.hexdigest()
+
+
+def _client_bytes(client: Client) -> bytes:
+    parts = [
+        tensor.numpy().tobytes()
+        for examples in (client.train, client.holdout)
+        for tensor in (examples.inputs, examples.labels)
+    ]
+    return client.handle.encode() + b"".join(parts)

@@ -1,0 +1,120 @@
+"""From settings to everything that a run is made of."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from covey.assembly.methods import composed, num_clusters, oracles
+from covey.assembly.populations import data_hash, population_and_notes
+from covey.config import Config
+from covey.data import Examples, Population
+from covey.engine import Engine, ParallelEngine, ReferenceEngine, VmapEngine
+from covey.errors import ConfigError, DataError
+from covey.models import build_model, check_model, initial_params
+from covey.redteam import Reference
+from covey.rng import Streams
+from covey.strategies import Strategy
+from covey.types import ClientName, Params
+
+__all__ = ["Assembled", "Given", "assemble"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What a program passes by hand instead of naming it in the settings."""
+
+    model: Callable[[], nn.Module] | None = None
+    clients: Mapping[ClientName, Examples] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembled:
+    """Everything that a run is made of.
+
+    Attributes:
+        notes: what a reader of the results must know: oracles in use, missing files.
+    """
+
+    config: Config
+    streams: Streams
+    population: Population
+    engine: Engine
+    strategy: Strategy
+    num_clusters: int
+    reference: Reference
+    notes: tuple[str, ...]
+    data_hash: str
+
+
+def assemble(config: Config, given: Given | None = None) -> Assembled:
+    """Read the data, build the model, and compose the strategy.
+
+    Raises:
+        CoveyError: some part does not fit; nothing has been written.
+    """
+    given = given or Given()
+    streams = Streams(config.seed)
+    population, notes = population_and_notes(config, given.clients, streams)
+    module, init = _model(config, given, population)
+    engine = _engine(config, module)
+    reference = Reference(population.non_members)
+    return Assembled(
+        config=config,
+        streams=streams,
+        population=population,
+        engine=engine,
+        strategy=composed(config, population, engine, init),
+        num_clusters=num_clusters(config, population),
+        reference=reference,
+        notes=(*notes, *oracles(config)),
+        data_hash=data_hash(population),
+    )
+
+
+def _model(
+    config: Config, given: Given, population: Population
+) -> tuple[nn.Module, Callable[[Streams], Params]]:
+    """Return the architecture, and how to draw a fresh initial model."""
+    shapes = {tuple(c.train.inputs.shape[1:]) for c in population.clients}
+    if len(shapes) > 1:
+        raise DataError(
+            f"All clients' examples must have one shape, found {sorted(shapes)}. "
+            f"Bring them to one shape."
+        )
+    shape, classes = shapes.pop(), population.num_classes
+    if given.model is None and config.model.name == "python":
+        raise ConfigError(
+            "The model of this run was passed by a Python program, and only such a "
+            "program can pass it again: call covey.resume(folder, model, clients)."
+        )
+
+    def build(streams: Streams) -> nn.Module:
+        if given.model is None:
+            return build_model(config.model.name, shape, classes, streams)
+        with streams.lent_to_torch():
+            return given.model()
+
+    module = build(Streams(config.seed).at("architecture"))
+    check_model(module, shape, classes)
+    return module, lambda streams: initial_params(build(streams))
+
+
+def _engine(config: Config, module: nn.Module) -> Engine:
+    settings = config.engine
+    name = settings.name
+    if name == "auto":
+        name = "vmap" if torch.cuda.is_available() else "parallel"
+    if settings.precision != "float32" and name != "parallel":
+        raise ConfigError(
+            f"engine.precision = {settings.precision!r} is for the parallel engine, "
+            f"found {name!r}. Set engine.name = 'parallel', or leave the precision."
+        )
+    if name == "reference":
+        return ReferenceEngine(module)
+    if name == "vmap":
+        return VmapEngine(module, "cuda" if torch.cuda.is_available() else "cpu")
+    workers = settings.workers or len(os.sched_getaffinity(0))
+    return ParallelEngine(module, workers, settings.precision)

@@ -1,0 +1,173 @@
+"""Checkpoints: a run's whole state after a round, one safetensors file each.
+
+A file appears under its name only when every byte of it is on the disk, so a checkpoint
+is whole or it is not there, whenever the process or the machine dies.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from covey.errors import RunError
+
+__all__ = [
+    "Checkpoint",
+    "Keep",
+    "load_checkpoint",
+    "newest_checkpoint",
+    "save_checkpoint",
+    "thin",
+]
+
+Keep = Literal["all", "thin"]
+"""Which checkpoints stay: every one, or round 0, powers of two and the last ten."""
+
+NAME = re.compile(r"round-(\d{5,})\.safetensors")
+LAST_KEPT = 10
+TORN = (SafetensorError, OSError, ValueError, KeyError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A run's state after the round `round_index`.
+
+    Attributes:
+        state: everything that is not a tensor, as JSON has it.
+    """
+
+    round_index: int
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+def save_checkpoint(
+    folder: Path,
+    round_index: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+) -> Path:
+    """Write a checkpoint that outlives a power cut from the moment this returns.
+
+    Equal contents give equal bytes. Tensors may share memory and lie anywhere; they
+    come back apart, on the CPU.
+    """
+    # one key only: safetensors writes several in an order that changes
+    metadata = {"covey": _dumps({"round": round_index, "state": state})}
+    payload = safetensors.torch.save(
+        {name: _apart(value) for name, value in tensors.items()}, metadata
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"round-{round_index:05d}.safetensors"
+    # a fixed name, so that what a kill leaves behind is overwritten on resuming
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    _flush_folder(folder)
+    return path
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        RunError: the file is missing, torn or something else.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            round_index, state = _header(file.metadata())
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except TORN as error:
+        raise RunError(
+            f"{path} must be a whole checkpoint, but: {error}. "
+            f"Resume from an older one, or start the run again."
+        ) from error
+    return Checkpoint(round_index, tensors, state)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest whole checkpoint; torn files are passed over.
+
+    Raises:
+        RunError: there are checkpoints, and none of them is whole.
+    """
+    paths = _by_round(folder)
+    for path in reversed(paths):
+        if _is_whole(path):
+            return path
+    if paths:
+        raise RunError(
+            f"A run resumes from a whole checkpoint, but none of the {len(paths)} in "
+            f"{folder} is. Restore one from a copy, or start the run again."
+        )
+    return None
+
+
+def thin(folder: Path, keep: Keep) -> None:
+    """Delete the checkpoints that the policy does not keep."""
+    if keep == "all":
+        return
+    for path in _by_round(folder)[:-LAST_KEPT]:
+        index = _round_of(path)
+        if index & (index - 1) != 0:  # neither 0 nor a power of two
+            path.unlink()
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _apart(value: Tensor) -> Tensor:
+    """Return a copy on the CPU: safetensors refuses tensors that share memory."""
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Put the folder itself on the disk: a rename is a change to the folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
+    if not metadata or "covey" not in metadata:
+        raise ValueError("covey did not write it")
+    header = json.loads(metadata["covey"])
+    return header["round"], header["state"]
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether the file is a checkpoint with as many bytes as it announces."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            _header(file.metadata())
+    except TORN:
+        return False
+    return True
+
+
+def _by_round(folder: Path) -> list[Path]:
+    """Return the files that are named like checkpoints, oldest round first."""
+    paths = folder.glob("round-*.safetensors")
+    return sorted(filter(_is_named, paths), key=_round_of)
+
+
+def _is_named(path: Path) -> bool:
+    return NAME.fullmatch(path.name) is not None
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))

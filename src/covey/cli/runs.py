@@ -1,0 +1,143 @@
+"""`covey run` and `covey resume`."""
+
+import time
+from importlib.resources import as_file, files
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from covey.api import Result, load
+from covey.assembly import Assembled, assemble
+from covey.cli.app import JsonOption, app, stated
+from covey.cli.pages import page_of
+from covey.cli.progress import shown
+from covey.config import Config, load_config
+from covey.simulation import RunFolder, play
+
+__all__ = ["SetOption", "configured", "played", "resume", "run"]
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override section.key; repeatable."
+    ),
+]
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(help="Settings in TOML; none: the embedded example.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="The run's new folder; default runs/NAME.")
+]
+BaselineOption = Annotated[
+    bool,
+    typer.Option("--with-baseline", help="Play FedAvg beside it, on the same data."),
+]
+
+
+@app.command()
+def run(
+    config: ConfigArgument = None,
+    out: OutOption = None,
+    overrides: SetOption = None,
+    with_baseline: BaselineOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Play a federation and write its report."""
+    settings = configured(config, overrides or [])
+    assembled = assemble(settings)
+    began = time.monotonic()
+    folder = RunFolder.create(out or _free_name(settings), settings)
+    played(assembled, folder)
+    if with_baseline:
+        _baseline(settings, folder)
+    _concluded(load(folder.path), assembled, time.monotonic() - began, as_json=as_json)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was started.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Carry a run on after it was stopped, to the result it would have had."""
+    folder = RunFolder.existing(run)
+    assembled = assemble(folder.config())
+    began = time.monotonic()
+    played(assembled, folder)
+    baseline = run / "baseline"
+    if (baseline / "config.toml").is_file():
+        inner = RunFolder.existing(baseline)
+        played(assemble(inner.config()), inner)
+    _concluded(load(run), assembled, time.monotonic() - began, as_json=as_json)
+
+
+def configured(path: Path | None, overrides: list[str]) -> Config:
+    """Return the settings of a file, or of the embedded example."""
+    if path is not None:
+        return load_config(path, overrides)
+    with as_file(files("covey") / "embedded.toml") as embedded:
+        return load_config(embedded, overrides)
+
+
+def played(assembled: Assembled, folder: RunFolder) -> None:
+    """Play a run to its end and show it meanwhile."""
+    with shown(folder.path.name) as observe:
+        play(assembled, folder, observe)
+
+
+def _baseline(settings: Config, folder: RunFolder) -> None:
+    changed = settings.model_dump()
+    changed["method"]["name"] = "fedavg"
+    fedavg = Config.of(changed)
+    inner = RunFolder.create(folder.path / "baseline", fedavg)
+    played(assemble(fedavg), inner)
+
+
+def _free_name(settings: Config) -> Path:
+    stem = f"{settings.data.name.replace(':', '-')}-{settings.method.name}"
+    names = (stem if n == 1 else f"{stem}-{n}" for n in count(1))
+    return next(path for name in names if not (path := Path("runs") / name).exists())
+
+
+def _concluded(
+    result: Result, assembled: Assembled, seconds: float, *, as_json: bool
+) -> None:
+    page = page_of(result.folder, assembled.population)
+    answer: dict[str, Any] = {
+        **result.summary,
+        "seconds": round(seconds, 1),
+        "report": str(page),
+    }
+    stated(answer, f"{_headline(answer)}\nreport: {page}", as_json=as_json)
+
+
+def _headline(answer: dict[str, Any]) -> str:
+    """Return the outcome in a few lines: no figure without what it rests on."""
+    accuracy = answer["accuracy"]
+    groups = "".join(f", {name} {v:.3f}" for name, v in accuracy["by_group"].items())
+    overall = "unknown" if accuracy["overall"] is None else f"{accuracy['overall']:.3f}"
+    lines = [
+        f"{answer['method']}: accuracy {overall}{groups} after {answer['rounds']} rounds"
+    ]
+    for j, cluster in enumerate(answer["clusters"][:6]):
+        lines.append(
+            f"cluster {j}: {cluster['clients']} clients, "
+            f"measured risk {_figure(cluster, 'risk', 'reason')}, "
+            f"true risk {_figure(cluster, 'true_risk', 'true_risk_reason')}"
+        )
+    found = answer["violations"]
+    if found["count"] is None:
+        lines.append("violations: unknown, because the true risks are")
+    else:
+        lines.append(
+            f"violations: {found['count']} clients end above what they accept "
+            f"({found['count_lower']} by the 95% lower bound)"
+        )
+    return "\n".join(lines)
+
+
+def _figure(cluster: dict[str, Any], key: str, reason: str) -> str:
+    if cluster[key] is None:
+        return f"unknown ({cluster[reason]})"
+    return f"{cluster[key]:.3f}±{cluster[f'{key}_standard_error']:.3f}"

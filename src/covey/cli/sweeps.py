@@ -1,0 +1,152 @@
+"""`covey sweep`: the same federation under several settings and seeds."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from covey.api import load
+from covey.assembly import assemble
+from covey.cli.app import JsonOption, app, stated
+from covey.cli.pages import page_over, reported
+from covey.cli.progress import console
+from covey.cli.runs import SetOption, configured, played
+from covey.config import Config
+from covey.errors import ConfigError
+from covey.report import comparison, means, spread
+from covey.simulation import RunFolder
+
+__all__ = ["sweep"]
+
+
+@app.command()
+def sweep(  # noqa: PLR0913, PLR0917 - one per option
+    config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
+    over: Annotated[
+        list[str], typer.Option("--over", metavar="KEY=V1,V2,...", help="Repeatable.")
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1.")] = 1,
+    overrides: SetOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Default: sweeps/NAME.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play every combination with every seed, and compare them pair by pair.
+
+    Runs that are on disk already are not played again; unfinished ones are resumed.
+    """
+    root = out or Path("sweeps") / config.stem
+    variants = _variants(config, over, seeds, overrides or [])
+    folders = [
+        _ensured(root / name, settings, f"{index}/{len(variants)} {name}")
+        for index, (name, settings) in enumerate(variants.items(), start=1)
+    ]
+    runs = [reported(folder) for folder in folders]
+    page = page_over(folders, root / "report.html")
+    answer = {
+        "runs": [str(folder) for folder in folders],
+        "rows": comparison(runs),
+        "means": means(runs),
+        "report": str(page),
+    }
+    stated(answer, f"{_text(answer)}report: {page}", as_json=as_json)
+
+
+def _variants(
+    config: Path, over: Sequence[str], seeds: int, overrides: Sequence[str]
+) -> dict[str, Config]:
+    """Return the settings by name; combinations that mean the same are played once."""
+    axes = [_axis(each) for each in over]
+    found: dict[str, Config] = {}
+    for pairs, seed in product(product(*axes), range(seeds)):
+        changes = [f"{key}={value}" for key, value in pairs]
+        settings = configured(config, [*overrides, *changes, f"seed={seed}"])
+        if _meaning(settings) not in map(_meaning, found.values()):
+            slug = "-".join(str(value).replace(":", "_") for _, value in pairs)
+            found[f"{slug}-seed{seed}"] = settings
+    return found
+
+
+def _axis(text: str) -> list[tuple[str, str]]:
+    key, equals, values = text.partition("=")
+    if not equals or not values:
+        raise ConfigError(
+            f"--over takes section.key=v1,v2,..., found {text!r}. "
+            f"Write for example --over method.name=fedavg,ifca."
+        )
+    return [(key.strip(), value.strip()) for value in values.split(",")]
+
+
+def _meaning(settings: Config) -> Mapping[str, Any]:
+    """Return the settings without those that the method does not look at."""
+    whole = settings.model_dump()
+    method = whole["method"]
+    if method["name"] in ("fedavg", "local"):
+        whole["method"] = {"name": method["name"]}
+    elif method["name"] == "ifca":
+        for key in ("selection", "risk_scale", "risk_weight"):
+            method.pop(key)
+    return whole
+
+
+def _ensured(path: Path, settings: Config, title: str) -> Path:
+    """Play a run unless it is there; a folder of another run is refused."""
+    if not (path / "config.toml").is_file():
+        assembled = assemble(settings)
+        folder = RunFolder.create(path, settings)
+    else:
+        folder = RunFolder.existing(path)
+        if folder.config() != settings:
+            raise ConfigError(
+                f"{path} holds a run with other settings. Give the sweep another --out."
+            )
+        if folder.ledger_path.is_file() and load(path).history.finished:
+            return path
+        assembled = assemble(settings)
+    console.print(title, highlight=False)
+    played(assembled, folder)
+    return path
+
+
+METRICS = ("accuracy", "minority_accuracy", "violations")
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    """Return the runs and their means as two tables."""
+    rows = [
+        {key: row[key] for key in row if key not in ("reason", "violations_unknown")}
+        for row in answer["rows"]
+    ]
+    settings = [
+        {"setting": each["setting"], "runs": each["runs"]}
+        | {key: spread(each[key]) for key in METRICS}
+        | {
+            f"{key} - {method}": spread(each[f"minus_{method}"][key])
+            for method in ("fedavg", "ifca")
+            if each[f"minus_{method}"]
+            for key in METRICS
+        }
+        for each in answer["means"]
+    ]
+    return _table(rows) + "\n" + _table(settings)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_short(row.get(key, "-")) for key in columns))
+    text = Console(width=240, record=True, quiet=True)
+    text.print(table)
+    return text.export_text()
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

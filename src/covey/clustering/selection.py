@@ -1,0 +1,130 @@
+"""Choosing a cluster per client: IFCA, IFCA-MIR, and a threshold on the risk.
+
+Every selection is a function `Ballot -> cluster index per client`. A user's own is one
+too: `package.module:function`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+__all__ = [
+    "Ballot",
+    "Selection",
+    "advantage",
+    "select_by_loss",
+    "select_by_threshold",
+    "select_weighted",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ballot:
+    """What the clients of a cohort know when they choose.
+
+    Attributes:
+        losses: mean loss in nats of each cluster's model on each client's own examples.
+        risks: MIA accuracy per cluster, unclamped; NaN where there is no valid figure.
+        risk_errors: standard error of each risk.
+        risk_weights: beta in [0, 1] of each client.
+        risk_thresholds: tau of each client, the highest risk it accepts.
+        offered: clusters that may be chosen; one that nobody trains is not offered.
+    """
+
+    losses: Float[Tensor, "clients clusters"]
+    risks: Float[Tensor, " clusters"]
+    risk_errors: Float[Tensor, " clusters"]
+    risk_weights: Float[Tensor, " clients"]
+    risk_thresholds: Float[Tensor, " clients"]
+    offered: Bool[Tensor, " clusters"]
+
+
+Selection = Callable[[Ballot], Int[Tensor, " clients"]]
+
+
+def select_by_loss(ballot: Ballot) -> Int[Tensor, " clients"]:
+    """Send every client to the offered cluster with the lowest loss (IFCA).
+
+    j_i = argmin_j loss[i, j]
+
+    References:
+        Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
+    """
+    return _lowest(ballot.losses, ballot.offered)
+
+
+def select_weighted(
+    ballot: Ballot,
+    scale: Callable[[Tensor], Tensor] = lambda risks: risks,
+) -> Int[Tensor, " clients"]:
+    """Send every client to the cluster that best balances loss and risk (IFCA-MIR).
+
+    j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[j],   alpha_i = 1 - beta_i
+
+    Loss alone decides while an offered cluster has no figure: an unknown risk can be
+    compared with nothing. Risks that differ from the safest by less than 2 SE count as
+    equal to it, and only here are they clamped to [0.5, 1]. Equal costs (beta = 1 and
+    equal risks) are told apart by the loss.
+
+    Args:
+        ballot: what the clients know.
+        scale: what becomes of the risks before they are added to nats (`advantage`).
+
+    References:
+        Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
+    """
+    if ballot.risks[ballot.offered].isnan().any():
+        return select_by_loss(ballot)
+    risks = _told_apart(ballot).clamp(0.5, 1)
+    beta = ballot.risk_weights[:, None]
+    cost = (1 - beta) * _finite(ballot.losses) + beta * scale(risks)
+    best = torch.where(ballot.offered, cost, torch.inf).amin(dim=1, keepdim=True)
+    return _lowest(ballot.losses, ballot.offered & (cost == best))
+
+
+def select_by_threshold(ballot: Ballot) -> Int[Tensor, " clients"]:
+    """Send every client to the lowest loss among the clusters that it accepts.
+
+    A_i = {j offered: risk[j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
+
+    An unknown risk is above every tau. A client that accepts nothing takes the safest
+    cluster; among those within 2 SE of the safest, the one with the lowest loss.
+    """
+    known = ~ballot.risks.isnan() & ballot.offered
+    if not known.any():
+        return select_by_loss(ballot)
+    accepted = known & (ballot.risks <= ballot.risk_thresholds[:, None])
+    risks = _told_apart(ballot)
+    safest = known & (risks == risks[known].min())
+    admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)
+    return _lowest(ballot.losses, admitted)
+
+
+def advantage(
+    risks: Float[Tensor, " clusters"],
+) -> Float[Tensor, " clusters"]:
+    """Return `2 risk - 1`: 0 for a coin toss, 1 for certainty."""
+    return 2 * risks - 1
+
+
+def _told_apart(ballot: Ballot) -> Float[Tensor, " clusters"]:
+    """Return the risks, those within 2 SE of the safest offered one set equal to it."""
+    risks, errors = ballot.risks, ballot.risk_errors
+    safest = int(torch.where(ballot.offered, risks, torch.nan).nan_to_num(2.0).argmin())
+    spread = 2 * (errors**2 + errors[safest] ** 2).sqrt()
+    equal = (risks - risks[safest]).abs() < spread
+    return torch.where(equal, risks[safest], risks)
+
+
+def _lowest(
+    cost: Float[Tensor, "clients clusters"], admitted: Bool[Tensor, "... clusters"]
+) -> Int[Tensor, " clients"]:
+    return torch.where(admitted, _finite(cost), torch.inf).argmin(dim=1)
+
+
+def _finite(losses: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return the losses, those of a diverged model (NaN, infinite) as the very worst."""
+    return losses.nan_to_num(nan=torch.finfo(losses.dtype).max)

@@ -1,0 +1,62 @@
+"""Settings from a TOML file and from the command line."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from covey.config.settings import Config
+from covey.errors import ConfigError
+
+__all__ = ["load_config"]
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """Read settings from a TOML file (None: the defaults) and `section.key=value` pairs.
+
+    Raises:
+        ConfigError: naming the key, the value and the remedy.
+    """
+    settings = {} if path is None else _read(path)
+    for pair in overrides:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"--set takes section.key=value, found {pair!r}. "
+                f"Write for example --set train.local_epochs=5."
+            )
+        _put(settings, key.strip().split("."), _value(text.strip()))
+    return Config.of(settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"There is no config file {path}. Give the path of a TOML file, or none at "
+            f"all to run the embedded example."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path} is not a readable TOML file: {error}.") from None
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can say
+    """Return a TOML value, and bare words as strings."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _put(settings: dict[str, Any], path: list[str], value: object) -> None:
+    *sections, key = path
+    inner: Any = settings
+    for section in sections:
+        inner = inner.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(
+                f"Unknown setting {'.'.join(path)!r}: {section} is a value and has no "
+                f"keys. Correct the name."
+            )
+    inner[key] = value

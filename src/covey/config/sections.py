@@ -1,0 +1,156 @@
+"""The settings, section by section; names and defaults are stable."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "AuditConfig",
+    "CheckpointsConfig",
+    "Count",
+    "DataConfig",
+    "EngineConfig",
+    "GroupConfig",
+    "MergeConfig",
+    "MethodConfig",
+    "ModelConfig",
+    "PopulationConfig",
+    "Positive",
+    "RedteamConfig",
+    "SecretsConfig",
+    "Section",
+    "TrainConfig",
+]
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Range = tuple[float, float]
+Dotted = Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+
+
+class Section(BaseModel):
+    """Frozen, and knows no other names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataConfig(Section):
+    """Which examples there are."""
+
+    name: (
+        Literal[
+            "digits", "mnist", "fashion-mnist", "cifar10", "emnist", "npz", "python"
+        ]
+        | Dotted
+    ) = "digits"
+    dir: str = ""
+
+
+class GroupConfig(Section):
+    """One group of clients that share a data distribution."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    shift: Range
+    examples_per_client: Positive
+
+
+class PopulationConfig(Section):
+    """Who holds which examples, and what each client accepts."""
+
+    clients: Positive = 40
+    examples_per_client: Positive = 30
+    shift: Literal["rotation", "brightness", "none"] = "rotation"
+    shift_per: Literal["image", "client"] = "image"
+    minority_share: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    minority: Range = (0.0, 25.0)
+    majority: Range = (25.0, 50.0)
+    groups: tuple[GroupConfig, ...] = ()
+    partition: Literal["iid"] = "iid"
+    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    audit_examples: Count = 400
+    thresholds: tuple[Share, Share] = (0.5, 0.8)
+    preferences: str = ""
+    exclude: tuple[str, ...] = ()
+
+
+class ModelConfig(Section):
+    """What is trained."""
+
+    name: (
+        Literal[
+            "mnist-cnn", "femnist-cnn", "vgg", "convnet", "lenet5", "resnet-mini", "mlp"
+        ]
+        | Literal["python"]
+        | Dotted
+    ) = "mnist-cnn"
+    task: Literal["multiclass"] = "multiclass"
+
+
+class TrainConfig(Section):
+    """What a client does in a round."""
+
+    local_epochs: Positive = 1
+    local_steps: Count = 0
+    batch_size: Positive = 25
+    optimizer: Literal["sgd"] = "sgd"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.05
+    schedule: Literal["constant"] = "constant"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class MethodConfig(Section):
+    """How clients come to share models."""
+
+    name: Literal["fedavg", "ifca", "ifca-mir", "local"] = "ifca-mir"
+    num_clusters: Positive = 2
+    initialisation: Literal["random", "warm", "groups"] = "warm"
+    selection: Literal["loss", "weighted", "threshold"] | Dotted = "weighted"
+    select_on: Literal["train", "holdout"] = "train"
+    select_examples: Count = 0
+    risk_scale: Literal["accuracy", "advantage"] = "accuracy"
+    risk_weight: Literal["from-threshold"] | Share = "from-threshold"
+
+
+class RedteamConfig(Section):
+    """Where the risk that clients see comes from."""
+
+    source: Literal["federated", "shadow", "oracle", "none"] = "federated"
+    every: Positive = 5
+    shadows: Positive = 3
+    pool: Count = 0
+
+
+class MergeConfig(Section):
+    """How updates become the next cluster models."""
+
+    name: Literal["mean"] | Dotted = "mean"
+    weights: Literal["equal", "examples"] = "equal"
+
+
+class SecretsConfig(Section):
+    """Where randomness comes from."""
+
+    source: Literal["seeded"] = "seeded"
+
+
+class AuditConfig(Section):
+    """What the true audit compares members with."""
+
+    non_members: Literal["matched", "pooled", "untransformed"] = "matched"
+
+
+class EngineConfig(Section):
+    """What runs the clients' training."""
+
+    name: Literal["auto", "reference", "parallel", "vmap"] = "auto"
+    workers: Count = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+class CheckpointsConfig(Section):
+    """Which states are kept on disk."""
+
+    every: Positive = 1
+    keep: Literal["all", "thin"] = "all"

@@ -1,0 +1,136 @@
+"""All settings of a run together, and what must hold between them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError, model_validator
+
+from covey.config.later import refuse_later
+from covey.config.sections import (
+    AuditConfig,
+    CheckpointsConfig,
+    Count,
+    DataConfig,
+    EngineConfig,
+    GroupConfig,
+    MergeConfig,
+    MethodConfig,
+    ModelConfig,
+    PopulationConfig,
+    Positive,
+    RedteamConfig,
+    SecretsConfig,
+    Section,
+    TrainConfig,
+)
+from covey.errors import ConfigError
+
+__all__ = ["Config"]
+
+
+class Config(Section):
+    """All settings of a run; the defaults are the embedded example on digits."""
+
+    seed: Count = 0
+    rounds: Positive = 30
+    data: DataConfig = DataConfig()
+    population: PopulationConfig = PopulationConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    method: MethodConfig = MethodConfig()
+    redteam: RedteamConfig = RedteamConfig()
+    merge: MergeConfig = MergeConfig()
+    secrets: SecretsConfig = SecretsConfig()
+    audit: AuditConfig = AuditConfig()
+    engine: EngineConfig = EngineConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Config":
+        for problem in _disagreements(self):
+            raise ConfigError(problem)
+        return self
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "Config":
+        """Return validated settings; ConfigError with key, value and remedy."""
+        refuse_later(settings)
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise ConfigError(_sentence(error)) from None
+
+    def toml(self) -> str:
+        """Return all settings as TOML that gives this very config again."""
+        return tomli_w.dumps(self.model_dump(mode="json"))
+
+
+def _disagreements(config: Config) -> list[str]:
+    """Return what is wrong between settings that are fine one by one."""
+    population, method = config.population, config.method
+    num_groups = len(population.groups) or 2
+    problems = [
+        (
+            f"population.{name} must be [low, high] with low <= high, found "
+            f"{list(low_high)}. Swap the two numbers."
+        )
+        for name in ("minority", "majority", "thresholds")
+        for low_high in [getattr(population, name)]
+        if low_high[0] > low_high[1]
+    ]
+    shares = sum(group.share for group in population.groups)
+    if population.groups and abs(shares - 1) > 1e-6:
+        problems.append(
+            f"The shares in population.groups must add up to 1, found {shares:g}. "
+            f"Correct them."
+        )
+    if method.initialisation == "groups" and method.num_clusters != num_groups:
+        problems.append(
+            f"method.initialisation = 'groups' needs one cluster per group, found "
+            f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
+            f"method.num_clusters = {num_groups}."
+        )
+    if method.select_on == "holdout" and population.holdout == 0:
+        problems.append(
+            "method.select_on = 'holdout' compares models on held-out examples, found "
+            "population.holdout = 0. Reserve some, or select on 'train'."
+        )
+    if config.redteam.source == "federated" and population.holdout == 0:
+        problems.append(
+            "redteam.source = 'federated' scores members against each client's own "
+            "holdout, found population.holdout = 0. Reserve some (0.2), or set "
+            "redteam.source = 'none'."
+        )
+    return problems
+
+
+def _sentence(error: ValidationError) -> str:
+    """Return the first problem as one sentence with key, value and remedy."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if not _names_a_type(str(part)))
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(sorted(_known(first["loc"][:-1])))
+        return f"Unknown setting {key!r}. Known there: {known}. Correct the name."
+    expected = "; ".join(
+        dict.fromkeys(each["msg"] for each in error.errors() if _same(each, first))
+    )
+    return f"{key} = {first['input']!r} is not possible: {expected}. Change the value."
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one["loc"][:2] == other["loc"][:2]
+
+
+def _names_a_type(part: str) -> bool:
+    """Say whether pydantic put a union member's name into the path."""
+    return part.startswith(("literal[", "constrained-", "function-")) or part == "float"
+
+
+def _known(path: Sequence[str | int]) -> list[str]:
+    section: type[BaseModel] = Config
+    for part in path:
+        if isinstance(part, str) and part in section.model_fields:
+            inner = section.model_fields[part].annotation
+            section = inner if isinstance(inner, type) else GroupConfig
+    return list(section.model_fields)

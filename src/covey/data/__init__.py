@@ -1,0 +1,39 @@
+"""Data sets, how groups of clients differ, and the populations made of them."""
+
+from covey.data.examples import Client, Examples, Preference, to_floats
+from covey.data.files import DataFile, check_data, data_folder
+from covey.data.npz import read_clients
+from covey.data.population import (
+    Group,
+    GroupSpec,
+    Population,
+    PopulationSpec,
+    build_population,
+    population_of,
+)
+from covey.data.preferences import read_preferences, weight_from_threshold
+from covey.data.shifts import Shift
+from covey.data.sources import SOURCES, Source, read_source
+
+__all__ = [
+    "SOURCES",
+    "Client",
+    "DataFile",
+    "Examples",
+    "Group",
+    "GroupSpec",
+    "Population",
+    "PopulationSpec",
+    "Preference",
+    "Shift",
+    "Source",
+    "build_population",
+    "check_data",
+    "data_folder",
+    "population_of",
+    "read_clients",
+    "read_preferences",
+    "read_source",
+    "to_floats",
+    "weight_from_threshold",
+]

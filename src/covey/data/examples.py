@@ -1,0 +1,77 @@
+"""Labelled examples as tensors, and what clients made of them look like."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from covey.types import ClientName, Handle
+
+__all__ = ["Client", "Examples", "Preference", "to_floats"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examples:
+    """Inputs with their labels: images stay uint8, features are float32.
+
+    Images are (examples, channels, height, width) in [0, 255].
+    """
+
+    inputs: Shaped[Tensor, "examples ..."]
+    labels: Int[Tensor, " examples"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Examples({tuple(self.inputs.shape)}, {self.inputs.dtype})"
+
+    def take(self, indices: Int[Tensor, " chosen"]) -> "Examples":
+        """Return the examples at these positions, in this order."""
+        return Examples(self.inputs[indices], self.labels[indices])
+
+    def first(self, count: int) -> "Examples":
+        """Return the first `count` examples."""
+        return Examples(self.inputs[:count], self.labels[:count])
+
+
+def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return what a model sees: images scaled to [0, 1], features as they are."""
+    if inputs.dtype == torch.uint8:
+        return inputs.float().div_(255)
+    return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """What a client accepts.
+
+    Attributes:
+        risk_weight: beta in [0, 1], the share of the risk in the client's cost.
+        risk_threshold: tau, the highest MIA accuracy (TPR + TNR) / 2 it accepts.
+    """
+
+    risk_weight: float
+    risk_threshold: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Client:
+    """The owner of one private data set.
+
+    Attributes:
+        group: index of the data distribution, known in simulations only.
+        train: the members: what the client trains on.
+        holdout: reserved before training and never trained on.
+    """
+
+    name: ClientName
+    handle: Handle
+    group: int | None
+    train: Examples
+    holdout: Examples
+    preference: Preference
+
+    def __repr__(self) -> str:
+        return f"Client({self.handle})"

@@ -1,0 +1,147 @@
+"""Where data files lie, and whether they are there and whole."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from covey.data.checksums import PUBLISHED, verify
+from covey.errors import DataError
+
+__all__ = [
+    "PUBLICATIONS",
+    "DataFile",
+    "Publication",
+    "check_data",
+    "data_folder",
+    "find_file",
+    "read_file",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """How a data set's publisher ships it.
+
+    Attributes:
+        folder: its usual folder inside the data folder.
+        files: the names of its files.
+        url: where to get them.
+    """
+
+    folder: str
+    files: tuple[str, ...]
+    url: str
+
+
+_MNIST_FILES = tuple(PUBLISHED["mnist"])
+PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
+    {
+        "mnist": Publication(
+            "mnist", _MNIST_FILES, "https://yann.lecun.com/exdb/mnist/"
+        ),
+        "fashion-mnist": Publication(
+            "fashion-mnist",
+            _MNIST_FILES,
+            "https://github.com/zalandoresearch/fashion-mnist",
+        ),
+        "emnist": Publication(
+            "emnist",
+            tuple(
+                f"emnist-byclass-{part}-{kind}-ubyte.gz"
+                for part in ("train", "test")
+                for kind in ("images-idx3", "labels-idx1")
+            ),
+            "https://www.nist.gov/itl/products-and-services/emnist-dataset",
+        ),
+        "cifar10": Publication(
+            "cifar-10-batches-py",
+            tuple(PUBLISHED["cifar10"]),
+            "https://www.cs.toronto.edu/~kriz/cifar.html",
+        ),
+    }
+)
+"""The data sets that are read from files, by source name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One row of `covey data check`.
+
+    Attributes:
+        state: "unchecked" is there, but has no published checksum.
+        url: where to get the file.
+    """
+
+    source: str
+    name: str
+    state: Literal["ok", "missing", "corrupt", "unchecked"]
+    url: str
+
+
+def data_folder(configured: str) -> Path:
+    """Return the configured folder, else $COVEY_DATA, else the user's cache."""
+    chosen = configured or os.environ.get("COVEY_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "covey"
+
+
+def find_file(source: str, name: str, folder: Path) -> Path | None:
+    """Return a published file's path: in its own folder or directly in `folder`.
+
+    A gzipped file may also lie there unzipped, without its `.gz`.
+    """
+    own = folder / PUBLICATIONS[source].folder
+    names = dict.fromkeys((name, name.removesuffix(".gz")))
+    places = [place / each for place in (own, folder) for each in names]
+    return next((path for path in places if path.is_file()), None)
+
+
+def read_file(source: str, name: str, folder: Path) -> tuple[bytes, Path]:
+    """Return a published file's bytes, and where they were found.
+
+    Raises:
+        DataError: the file is not there or cannot be read.
+        ChecksumError: it is not the published file.
+    """
+    path = find_file(source, name, folder)
+    publication = PUBLICATIONS[source]
+    if path is None:
+        raise DataError(
+            f"{source} needs the file {name}, which is neither in "
+            f"{folder / publication.folder} nor in {folder}. Get it from "
+            f"{publication.url}, and name the folder in data.dir or COVEY_DATA."
+        )
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} must be readable: {error}. Check its rights."
+        ) from error
+    verify(source, path, content)
+    return content, path
+
+
+def check_data(folder: Path) -> list[DataFile]:
+    """Look for every file of every known data set, and check its sum."""
+    return [
+        DataFile(source, name, _state(source, name, folder), publication.url)
+        for source, publication in PUBLICATIONS.items()
+        for name in publication.files
+    ]
+
+
+def _state(
+    source: str, name: str, folder: Path
+) -> Literal["ok", "missing", "corrupt", "unchecked"]:
+    if find_file(source, name, folder) is None:
+        return "missing"
+    try:
+        _, path = read_file(source, name, folder)
+    except DataError:
+        return "corrupt"
+    return "ok" if path.name in PUBLISHED.get(source, {}) else "unchecked"

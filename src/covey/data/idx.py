@@ -1,0 +1,61 @@
+"""The idx format of MNIST and its relatives, plain or gzipped."""
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from covey.errors import DataError
+
+__all__ = ["parse_idx"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+UNSIGNED_BYTE = 0x08
+
+
+def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
+    """Return the array in an idx file of unsigned bytes.
+
+    Args:
+        content: the file's bytes, gzipped or not.
+        path: names the file in errors.
+        dimensions: what the header must state: 3 for images, 1 for labels.
+
+    Raises:
+        DataError: the bytes are cut short, too many or not this format.
+    """
+    content = _unzip(content, path)
+    magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
+    if content[:4] != magic:
+        raise DataError(
+            f"{path} must start with {magic.hex()} (idx, unsigned bytes, {dimensions} "
+            f"dimensions), found {content[:4].hex() or 'nothing'}. Get the file again."
+        )
+    body = 4 + 4 * dimensions
+    if len(content) < body:
+        raise DataError(f"{path} ends inside its header. Get the file again.")
+    shape = struct.unpack(f">{dimensions}I", content[4:body])
+    if len(content) - body != math.prod(shape):
+        raise DataError(
+            f"{path} announces {' x '.join(map(str, shape))} bytes after its header, "
+            f"found {len(content) - body:,}. Get the file again."
+        )
+    values = np.frombuffer(content, np.uint8, offset=body).reshape(shape)
+    return torch.from_numpy(values.copy())
+
+
+def _unzip(content: bytes, path: Path) -> bytes:
+    if not content.startswith(GZIP_MAGIC):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path} must be a whole gzip file: {error}. Get the file again."
+        ) from error

@@ -1,0 +1,94 @@
+"""A user's own data: a folder with one .npz file per client."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from covey.data.examples import Examples
+from covey.errors import DataError
+from covey.types import ClientName
+
+__all__ = ["read_clients"]
+
+CHANNELS = (1, 3)
+
+
+def read_clients(folder: Path) -> dict[ClientName, Examples]:
+    """Read every .npz file of a folder; the client's name is the file's stem.
+
+    A file holds `x` and `y`. `x` is uint8 images, (n, h, w), (n, h, w, c) or
+    (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...). `y` is n class
+    numbers from 0.
+
+    Raises:
+        DataError: there is no file, or one is malformed or unlike the first.
+    """
+    paths = sorted(folder.glob("*.npz"))
+    if not paths:
+        raise DataError(
+            f"{folder} must hold one .npz file per client, found none. Name the folder "
+            f"in data.dir."
+        )
+    clients = {path.stem: _read_client(path) for path in paths}
+    expected = next(iter(clients.values())).inputs[0]
+    for path in paths:
+        found = clients[path.stem].inputs[0]
+        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+            raise DataError(
+                f"{path} must hold examples like {paths[0].name}'s, "
+                f"{tuple(expected.shape)} {expected.dtype}, found "
+                f"{tuple(found.shape)} {found.dtype}. Make all clients' alike."
+            )
+    return clients
+
+
+def _read_client(path: Path) -> Examples:
+    try:
+        with path.open("rb") as file:  # numpy leaves a broken file open
+            arrays = np.load(file, allow_pickle=False)
+            x, y = arrays["x"], arrays["y"]
+    except Exception as error:  # a malformed file can raise anything
+        raise DataError(
+            f"{path} must be an .npz file with plain arrays x and y: {error}. Write it "
+            f"with numpy.savez(file, x=..., y=...)."
+        ) from error
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or (y < 0).any():
+        raise DataError(
+            f"{path}: y must be a list of class numbers from 0, found {y.dtype} of "
+            f"shape {y.shape}. Number the classes 0, 1, 2 ..."
+        )
+    if x.ndim < 2 or len(x) != len(y) or len(y) == 0:
+        raise DataError(
+            f"{path}: x must hold one row per label, and at least one, found shape "
+            f"{x.shape} for {len(y)} labels. Remove empty clients."
+        )
+    inputs = _images(x, path) if x.dtype == np.uint8 else _features(x, path)
+    return Examples(inputs, torch.from_numpy(y.astype(np.int64)))
+
+
+def _images(
+    x: np.ndarray, path: Path
+) -> Shaped[Tensor, "images channels height width"]:
+    images = torch.from_numpy(x)
+    if x.ndim == 3:
+        return images.unsqueeze(1)
+    first, last = (x.ndim == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
+    if first == last:
+        raise DataError(
+            f"{path}: uint8 x must be images (n, h, w), or have its 1 or 3 channels "
+            f"either second or last, found {x.shape}. Transpose images, or save "
+            f"features as float32."
+        )
+    return images if first else images.permute(0, 3, 1, 2).contiguous()
+
+
+def _features(x: np.ndarray, path: Path) -> Shaped[Tensor, "examples ..."]:
+    if not np.issubdtype(x.dtype, np.floating) or not np.isfinite(x).all():
+        raise DataError(
+            f"{path}: x must be uint8 images or finite floats, found {x.dtype}. Convert "
+            f"it, and fill in missing values."
+        )
+    return torch.from_numpy(x.astype(np.float32))

@@ -1,0 +1,243 @@
+"""A population: who holds which examples, and what is kept aside to judge the models."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from covey.data.examples import Client, Examples, Preference
+from covey.data.partition import apportion, divide
+from covey.data.shifts import Shift
+from covey.data.sources import Source
+from covey.errors import DataError
+from covey.rng import Streams
+from covey.types import ClientName, Handle
+
+__all__ = [
+    "Group",
+    "GroupSpec",
+    "Population",
+    "PopulationSpec",
+    "build_population",
+    "population_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A data distribution that some of the clients share."""
+
+    name: str
+    shift: Shift
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """All clients, by name, and the server's own examples, all pairwise disjoint.
+
+    Attributes:
+        groups: the known distributions; empty when nobody knows them.
+        test: examples per group for accuracy, shifted like that group's.
+        non_members: examples per group for the true audit, from the same file and
+            split as the members, shifted like that group's.
+        pool: examples that the server holds to train shadows with, not shifted.
+    """
+
+    clients: tuple[Client, ...]
+    num_classes: int
+    groups: tuple[Group, ...]
+    test: tuple[Examples, ...]
+    non_members: tuple[Examples, ...]
+    pool: Examples
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """A group of a simulated population.
+
+    Attributes:
+        share: of the clients, relative to the other groups' shares.
+        examples_per_client: the holdout included.
+    """
+
+    name: str
+    share: float
+    shift: Shift
+    examples_per_client: int
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationSpec:
+    """How to make a population out of one data set.
+
+    Attributes:
+        shift_per: whether each image of a client has its own amount, or all have one.
+            Test images and non-members belong to no client: each has its own.
+        holdout: share in [0, 1) of a client's examples that it never trains on.
+        audit_examples: training images kept as non-members, the same for every group.
+        pool: images that the server holds; 0: whatever is left, or half of it where
+            test images must come out of the rest too; -1: none.
+        non_members: how they are shifted: like their group's members ("matched"), by
+            the mixture of all groups ("pooled"), or not at all. Only the first makes an
+            audit that can be believed.
+    """
+
+    clients: int
+    groups: tuple[GroupSpec, ...]
+    shift_per: Literal["image", "client"]
+    holdout: float
+    audit_examples: int
+    pool: int
+    non_members: Literal["matched", "pooled", "untransformed"]
+
+
+def build_population(
+    source: Source,
+    spec: PopulationSpec,
+    streams: Streams,
+    preference: Callable[[ClientName], Preference],
+) -> Population:
+    """Give a data set's training images to clients, non-members, test and pool.
+
+    The test images are the publisher's file where there is one.
+
+    Raises:
+        DataError: there are too few images.
+    """
+    group_of = _draw_groups(spec, streams.at("groups").generator())
+    sizes = _sizes(source, spec, group_of)
+    blocks = divide(len(source.train), sizes, streams.at("partition").generator())
+    *own, audit, test, pool = blocks
+
+    def client(index: int) -> Client:
+        name = f"client-{index:05}"
+        shift = spec.groups[group_of[index]].shift
+        examples = source.train.take(own[index])
+        draws = 1 if spec.shift_per == "client" else len(examples)
+        amounts = shift.draw(draws, streams.at("shift", name).generator())
+        inputs = shift.apply(examples.inputs, amounts.expand(len(examples)))
+        parts = _reserve(name, Examples(inputs, examples.labels), spec.holdout)
+        handle = _handle(name, streams)
+        return Client(name, handle, group_of[index], *parts, preference(name))
+
+    test_images = source.train.take(test) if source.test is None else source.test
+    return Population(
+        clients=tuple(client(index) for index in range(spec.clients)),
+        num_classes=source.num_classes,
+        groups=tuple(Group(group.name, group.shift) for group in spec.groups),
+        test=_shifted_per_group(test_images, spec, streams.at("test")),
+        non_members=_non_members(
+            source.train.take(audit), spec, streams.at("non-members")
+        ),
+        pool=source.train.take(pool),
+    )
+
+
+def population_of(
+    clients: Mapping[ClientName, Examples],
+    holdout: float,
+    streams: Streams,
+    preference: Callable[[ClientName], Preference],
+    num_classes: int,
+) -> Population:
+    """Make a population of users' own data: no groups, no test images, an empty pool.
+
+    What a client holds out is drawn at random: its file may be sorted.
+
+    Raises:
+        DataError: there is no client, or one has nothing left to train on.
+    """
+    if not clients:
+        raise DataError("A population needs at least one client, found none. Add some.")
+
+    def client(name: ClientName) -> Client:
+        examples = clients[name]
+        generator = streams.at("partition", name).generator()
+        (order,) = divide(len(examples), [len(examples)], generator)
+        parts = _reserve(name, examples.take(order), holdout)
+        return Client(name, _handle(name, streams), None, *parts, preference(name))
+
+    everybody = tuple(client(name) for name in sorted(clients))
+    nothing = everybody[0].train.first(0)
+    return Population(everybody, num_classes, (), (), (), nothing)
+
+
+def _draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[int]:
+    counts = apportion(spec.clients, [group.share for group in spec.groups])
+    ordered = np.repeat(np.arange(len(counts)), counts)
+    return generator.permutation(ordered).tolist()
+
+
+def _sizes(source: Source, spec: PopulationSpec, group_of: list[int]) -> list[int]:
+    """Return block sizes: every client's, the audit's, the test's and the pool's."""
+    own = [spec.groups[group].examples_per_client for group in group_of]
+    left = len(source.train) - sum(own) - spec.audit_examples
+    has_test = source.test is not None
+    least_test = 0 if has_test else 1
+    if left < max(spec.pool, 0) + least_test:
+        raise DataError(
+            f"The population needs {sum(own):,} images for {spec.clients:,} clients, "
+            f"{spec.audit_examples:,} for the audit, {max(spec.pool, 0):,} for the pool "
+            f"and at least {least_test} to test with, but {source.name} has "
+            f"{len(source.train):,}. Lower population.clients, "
+            f"population.examples_per_client, population.audit_examples or redteam.pool."
+        )
+    rest = left if has_test else left // 2
+    pool = {-1: 0, 0: rest}.get(spec.pool, spec.pool)
+    test = 0 if has_test else left - pool
+    return [*own, spec.audit_examples, test, pool]
+
+
+def _reserve(
+    name: ClientName, examples: Examples, holdout: float
+) -> tuple[Examples, Examples]:
+    """Return what the client trains on, and the last examples, which it never does."""
+    held_out = round(holdout * len(examples))
+    members = len(examples) - held_out
+    if members < 1:
+        raise DataError(
+            f"{name} must have an example to train on, but a holdout of {holdout} "
+            f"reserves {held_out} of its {len(examples)}. Lower population.holdout or "
+            f"give it more examples."
+        )
+    reserved = Examples(examples.inputs[members:], examples.labels[members:])
+    return examples.first(members), reserved
+
+
+def _handle(name: ClientName, streams: Streams) -> Handle:
+    return "h-" + streams.at("handle", name).digest().hex()[:12]
+
+
+def _non_members(
+    base: Examples, spec: PopulationSpec, streams: Streams
+) -> tuple[Examples, ...]:
+    if spec.non_members == "untransformed":
+        return (base,) * len(spec.groups)
+    if spec.non_members == "pooled":
+        return (_mixed(base, spec, streams.generator()),) * len(spec.groups)
+    return _shifted_per_group(base, spec, streams)
+
+
+def _shifted_per_group(
+    base: Examples, spec: PopulationSpec, streams: Streams
+) -> tuple[Examples, ...]:
+    def shifted(group: GroupSpec) -> Examples:
+        amounts = group.shift.draw(len(base), streams.at(group.name).generator())
+        return Examples(group.shift.apply(base.inputs, amounts), base.labels)
+
+    return tuple(shifted(group) for group in spec.groups)
+
+
+def _mixed(
+    base: Examples, spec: PopulationSpec, generator: np.random.Generator
+) -> Examples:
+    shares = np.array([group.share for group in spec.groups])
+    drawn = generator.choice(len(shares), size=len(base), p=shares / shares.sum())
+    inputs = base.inputs.clone()
+    for index, group in enumerate(spec.groups):
+        here = torch.from_numpy(np.flatnonzero(drawn == index))
+        amounts = group.shift.draw(len(here), generator)
+        inputs[here] = group.shift.apply(base.inputs[here], amounts)
+    return Examples(inputs, base.labels)

@@ -1,0 +1,18 @@
+"""Engines: interchangeable ways to run the clients' local training and scoring."""
+
+from covey.engine.parallel import ParallelEngine, Precision
+from covey.engine.protocol import Engine, Recipe, Scored, ScoringJob, TrainingJob
+from covey.engine.reference import ReferenceEngine
+from covey.engine.vmap import VmapEngine
+
+__all__ = [
+    "Engine",
+    "ParallelEngine",
+    "Precision",
+    "Recipe",
+    "ReferenceEngine",
+    "Scored",
+    "ScoringJob",
+    "TrainingJob",
+    "VmapEngine",
+]

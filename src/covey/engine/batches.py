@@ -1,0 +1,48 @@
+"""The mini-batches of a training job, drawn beforehand: every engine sees the same."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from covey.data.examples import Examples, to_floats
+from covey.engine.protocol import Recipe, TrainingJob
+
+__all__ = ["batch_indices", "batches", "job_indices"]
+
+
+def batch_indices(
+    num_examples: int, recipe: Recipe, generator: np.random.Generator
+) -> list[Int[Tensor, " batch"]]:
+    """Return the positions of each mini-batch's examples, step by step.
+
+    Every epoch is a fresh permutation cut into pieces of `batch_size`, of which the last
+    may be short. A positive `local_steps` takes that many pieces of an endless row of
+    epochs. Without examples there are no batches.
+    """
+    if num_examples == 0:
+        return []
+    epoch_steps = math.ceil(num_examples / recipe.batch_size)
+    num_steps = recipe.local_steps or recipe.local_epochs * epoch_steps
+    pieces = itertools.chain.from_iterable(
+        torch.from_numpy(generator.permutation(num_examples)).split(recipe.batch_size)
+        for _ in itertools.count()
+    )
+    return list(itertools.islice(pieces, num_steps))
+
+
+def job_indices(job: TrainingJob) -> list[Int[Tensor, " batch"]]:
+    """Return the job's own `batch_indices`, from its stream `order`."""
+    order = job.streams.at("order").generator()
+    return batch_indices(len(job.examples), job.recipe, order)
+
+
+def batches(job: TrainingJob) -> Iterator[Examples]:
+    """Yield the job's mini-batches, converted to what a model sees."""
+    for chosen in job_indices(job):
+        batch = job.examples.take(chosen)
+        yield Examples(to_floats(batch.inputs), batch.labels)

@@ -1,0 +1,83 @@
+"""Dropout whose masks depend on the client's stream alone, whichever thread draws them.
+
+torch draws masks from one global generator, so a mask would depend on what other clients
+drew before. Here the masks come from a generator that belongs to one training job.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from covey.engine.protocol import TrainingJob
+from covey.errors import ModelError
+from covey.models import dropout_layers
+
+__all__ = ["check_dropout", "seeded_dropout"]
+
+_REPRODUCIBLE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+def check_dropout(module: nn.Module) -> None:
+    """Refuse dropout layers whose masks covey cannot draw from a client's stream."""
+    for layer in dropout_layers(module):
+        if type(layer) not in _REPRODUCIBLE:
+            raise ModelError(
+                "Dropout layers must be nn.Dropout, nn.Dropout1d, nn.Dropout2d or "
+                "nn.Dropout3d, so that a client's masks can be reproduced, "
+                f"but the model has {layer}. Use nn.Dropout instead."
+            )
+
+
+def seeded_dropout(
+    module: nn.Module, job: TrainingJob
+) -> AbstractContextManager[object]:
+    """Return a block, to enter around each forward pass, that draws the job's masks."""
+    if not dropout_layers(module):
+        return nullcontext()
+    seed = int(job.streams.at("dropout").generator().integers(2**63))
+    return _SeededDropout(torch.Generator().manual_seed(seed))
+
+
+class _SeededDropout(TorchFunctionMode):
+    """Replaces torch's dropout functions: the mask is drawn from `generator`."""
+
+    masked_dims: Mapping[Callable[..., object], int | None] = MappingProxyType(
+        {
+            nn.functional.dropout: None,  # one coin per value
+            nn.functional.dropout1d: 2,  # one coin per example and channel
+            nn.functional.dropout2d: 2,
+            nn.functional.dropout3d: 2,
+        }
+    )
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if func not in self.masked_dims or not kwargs["training"]:
+            return func(*args, **kwargs)
+        return self._dropped(args[0], kwargs["p"], self.masked_dims[func])
+
+    def _dropped(
+        self, inputs: Float[Tensor, "*shape"], p: float, dims: int | None
+    ) -> Float[Tensor, "*shape"]:
+        """Return `inputs * mask / (1 - p)`, mask ~ Bernoulli(1 - p)."""
+        coins = inputs.shape[:dims]
+        ones = (1,) * (inputs.dim() - len(coins))
+        mask = inputs.new_empty((*coins, *ones))
+        mask.bernoulli_(1 - p, generator=self._generator)
+        return inputs * mask / ((1 - p) or 1)

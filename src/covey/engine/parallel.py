@@ -1,0 +1,143 @@
+"""The engine for CPUs: clients in parallel threads, one core each, no optimizer object.
+
+Small models gain nothing from several cores inside one operation, so every thread runs
+its client alone. A client's result does not depend on the number of threads, to the bit.
+"""
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import (
+    Tensor,
+    _foreach_add_,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_mul_,  # pyright: ignore[reportPrivateImportUsage]
+    nn,
+)
+
+from covey.data.examples import Examples
+from covey.engine.batches import batches
+from covey.engine.dropout import check_dropout, seeded_dropout
+from covey.engine.loss import nll_losses
+from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
+from covey.engine.scoring import in_parts, joined, score_part
+from covey.types import Params
+
+__all__ = ["ParallelEngine", "Precision"]
+
+Precision = Literal["float32", "bfloat16"]
+"""What a training step multiplies in; parameters and scores are always float32."""
+
+
+class ParallelEngine:
+    """Train and score on `workers` threads with one intra-op thread each.
+
+    The module gives the architecture only. Jobs are taken from their iterator as
+    threads become free: at most `2 * workers` are in flight.
+    """
+
+    def __init__(
+        self, module: nn.Module, workers: int = 1, precision: Precision = "float32"
+    ) -> None:
+        check_dropout(module)
+        self._module = module
+        self._workers = workers
+        self._precision = precision
+        self._own = threading.local()
+        # The threads live as long as the engine: each new one would get a memory arena
+        # of its own, and a run of many rounds would keep them all.
+        self._pool = ThreadPoolExecutor(workers, initializer=self._equip_thread)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        in_flight: deque[Future[Params]] = deque()
+        with _callers_threads_kept():
+            try:
+                for job in jobs:
+                    in_flight.append(self._pool.submit(self._train_one, job))
+                    if len(in_flight) == 2 * self._workers:
+                        yield in_flight.popleft().result()
+                while in_flight:
+                    yield in_flight.popleft().result()
+            finally:
+                for abandoned in in_flight:
+                    abandoned.cancel()
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        with _callers_threads_kept():
+            parts = [
+                [self._pool.submit(self._score_part, part) for part in in_parts(job)]
+                for job in jobs
+            ]
+            return [joined(part.result() for part in scored) for scored in parts]
+
+    def _equip_thread(self) -> None:
+        # The setting binds this thread and every thread born later, but not the caller's.
+        torch.set_num_threads(1)
+        # Convolutions follow the layout of their weights, and are faster in this one.
+        self._own.module = copy.deepcopy(self._module).to(
+            memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
+        )
+
+    def _score_part(self, job: ScoringJob) -> Scored:
+        return score_part(self._own.module, job)
+
+    def _train_one(self, job: TrainingJob) -> Params:
+        module = self._own.module
+        module.load_state_dict(job.start)
+        module.train()
+        weights: list[Tensor] = [
+            value for value in module.parameters() if value.requires_grad
+        ]
+        velocity = [torch.zeros_like(value) for value in weights]
+        own_dropout = seeded_dropout(module, job)
+        for batch in batches(job):
+            with own_dropout:
+                loss = self._loss(module, batch)
+            gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
+            _descend(weights, velocity, list(gradients), job.recipe)
+        return {
+            name: value.clone(memory_format=torch.contiguous_format)
+            for name, value in module.state_dict().items()
+        }
+
+    def _loss(self, module: nn.Module, batch: Examples) -> Tensor:
+        # The cache of cast weights is shared by all threads, and would outlive a step.
+        with torch.autocast(
+            "cpu", enabled=self._precision == "bfloat16", cache_enabled=False
+        ):
+            return nll_losses(module(batch.inputs), batch.labels).mean()
+
+
+@contextmanager
+def _callers_threads_kept() -> Iterator[None]:
+    """Undo what a thread's setting does to the default of every later thread."""
+    intra_op_threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(intra_op_threads)
+
+
+@torch.no_grad()
+def _descend(
+    weights: list[Tensor],
+    velocity: list[Tensor],
+    gradients: list[Tensor],
+    recipe: Recipe,
+) -> None:
+    """Take one step of SGD in place, as `torch.optim.SGD` defines it.
+
+    velocity = momentum * velocity + gradient;  weight -= learning_rate * velocity
+    """
+    if recipe.momentum:
+        _foreach_mul_(velocity, recipe.momentum)
+        _foreach_add_(velocity, gradients)
+        gradients = velocity
+    _foreach_add_(weights, gradients, alpha=-recipe.learning_rate)

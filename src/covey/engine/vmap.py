@@ -1,0 +1,139 @@
+"""The engine for GPUs: many clients' steps as one batched operation.
+
+Clients train together when they have equally many examples and the same recipe, so no
+batch needs padding. Nothing random is drawn inside `vmap`.
+"""
+
+import copy
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from covey.data.examples import Examples, to_floats
+from covey.engine.batches import job_indices
+from covey.engine.loss import nll_losses
+from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
+from covey.engine.scoring import score_whole
+from covey.errors import ModelError
+from covey.models import dropout_layers
+from covey.types import Params
+
+__all__ = ["VmapEngine"]
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class VmapEngine:
+    """Train up to `chunk` clients at once on one device.
+
+    The module gives the architecture only. All jobs are known before the first result,
+    and results are computed a chunk at a time.
+    """
+
+    def __init__(self, module: nn.Module, device: str = "cpu", chunk: int = 32) -> None:
+        _check_batchable(module)
+        self._module = copy.deepcopy(module).to(device)
+        self._device = device
+        self._chunk = chunk
+        self._trainable = [
+            name for name, value in module.named_parameters() if value.requires_grad
+        ]
+        self._gradients = vmap(grad(self._loss, has_aux=True))
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        known = list(jobs)
+        waiting: dict[tuple[int, Recipe], deque[int]] = defaultdict(deque)
+        for index, job in enumerate(known):
+            waiting[_alike(job)].append(index)
+        trained: dict[int, Params] = {}
+        for index, job in enumerate(known):
+            if index not in trained:
+                alike = waiting[_alike(job)]
+                chunk = [alike.popleft() for _ in range(min(self._chunk, len(alike)))]
+                together = self._train_together([known[other] for other in chunk])
+                trained.update(zip(chunk, together, strict=True))
+            yield trained.pop(index)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        return [self._score_one(job) for job in jobs]
+
+    def _train_together(self, jobs: Sequence[TrainingJob]) -> list[Params]:
+        """Return the trained params of jobs that are alike; clients are the first axis.
+
+        velocity = momentum * velocity + gradient;  weight -= learning_rate * velocity
+        """
+        self._module.train()
+        recipe, names = jobs[0].recipe, jobs[0].start
+        buffers = {name: self._stack(job.start[name] for job in jobs) for name in names}
+        weights = {name: buffers.pop(name) for name in self._trainable}
+        velocity = {name: torch.zeros_like(value) for name, value in weights.items()}
+        inputs = self._stack(job.examples.inputs for job in jobs)
+        labels = self._stack(job.examples.labels for job in jobs)
+        clients = torch.arange(len(jobs), device=self._device)[:, None]
+        for drawn in zip(*map(job_indices, jobs), strict=True):
+            chosen = (clients, self._stack(drawn))
+            batch = (to_floats(inputs[chosen]), labels[chosen])
+            gradients, buffers = self._gradients(weights, buffers, *batch)
+            for name, gradient in gradients.items():
+                velocity[name] = recipe.momentum * velocity[name] + gradient
+                weights[name] = weights[name] - recipe.learning_rate * velocity[name]
+        return _apart({**weights, **buffers}, names)
+
+    def _stack(self, tensors: Iterable[Tensor]) -> Tensor:
+        return torch.stack(list(tensors)).to(self._device)
+
+    def _loss(
+        self,
+        weights: Params,
+        buffers: Params,
+        inputs: Float[Tensor, "batch ..."],
+        labels: Int[Tensor, " batch"],
+    ) -> tuple[Float[Tensor, ""], Params]:
+        """Return one client's loss, and its buffers as BatchNorm leaves them."""
+        outputs = functional_call(self._module, {**weights, **buffers}, (inputs,))
+        return nll_losses(outputs, labels).mean(), buffers
+
+    def _score_one(self, job: ScoringJob) -> Scored:
+        examples = Examples(
+            job.examples.inputs.to(self._device), job.examples.labels.to(self._device)
+        )
+        scored = score_whole(self._module, ScoringJob(job.params, examples))
+        return Scored(scored.losses.cpu(), scored.predictions.cpu())
+
+
+def _alike(job: TrainingJob) -> tuple[int, Recipe]:
+    """Return what jobs must share to train together without padding."""
+    return len(job.examples), job.recipe
+
+
+def _apart(stacked: Params, names: Iterable[str]) -> list[Params]:
+    """Undo the stacking: one client's params each, in their own memory."""
+    moved = {name: stacked[name].cpu() for name in names}
+    count = len(next(iter(moved.values())))
+    return [
+        {name: value[client].clone() for name, value in moved.items()}
+        for client in range(count)
+    ]
+
+
+def _check_batchable(module: nn.Module) -> None:
+    """Refuse layers whose training `vmap` cannot batch."""
+    if dropped := dropout_layers(module):
+        raise ModelError(
+            "The vmap engine needs a model without dropout, because masks drawn inside "
+            f"vmap cannot be reproduced, but the model has {dropped[0]}. "
+            "Remove it or use the parallel engine."
+        )
+    for layer in module.modules():
+        if isinstance(layer, _BATCH_NORMS) and layer.momentum is None:
+            raise ModelError(
+                "The vmap engine needs BatchNorm with a momentum, "
+                f"but the model has {layer} with none. "
+                "Set momentum, or use nn.GroupNorm or the parallel engine."
+            )

@@ -1,0 +1,251 @@
+"""The facts of a run, as frozen records: the only thing that a ledger holds.
+
+A fact never changes its meaning; a new meaning is a new class. Clients appear by handle,
+never by name. Rounds count from 0; the last entry of a run has round index `rounds`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from covey.types import Handle
+
+__all__ = [
+    "ClientExposed",
+    "ClientsAssigned",
+    "ClusterAbandoned",
+    "ClusterAudited",
+    "ClustersCollapsed",
+    "CohortSampled",
+    "Event",
+    "FairnessMeasured",
+    "GroupsSought",
+    "ModelsMerged",
+    "RiskMeasured",
+    "RiskUnknown",
+    "RoundMeasured",
+    "RunFinished",
+    "RunStarted",
+    "event_from",
+    "kind_and_body",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A run began, on these data, with these settings.
+
+    Attributes:
+        config_hash: SHA-256 of the resolved settings.
+        data_hash: SHA-256 over every client's examples.
+        groups: each client's group, where a simulation knows it.
+        risk_thresholds: tau of each client, where a simulation knows it.
+        risk_lives: rounds for which a risk figure counts.
+        notes: what a reader must know of the data or the settings (oracles in use).
+    """
+
+    covey_version: str
+    method: str
+    config_hash: str
+    data_hash: str
+    num_clusters: int
+    rounds: int
+    group_names: tuple[str, ...]
+    groups: Mapping[Handle, int | None]
+    risk_thresholds: Mapping[Handle, float]
+    risk_lives: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSampled(Event):
+    """These clients take part in the round; an empty cohort moves nothing."""
+
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsAssigned(Event):
+    """Each client of the cohort works on this cluster's model.
+
+    Attributes:
+        by: who decided: "clients", "groups" (an oracle), "shared" (warm start: one model
+            for everybody), "split" (warm start: the server's guess) or "final".
+    """
+
+    clusters: Mapping[Handle, int]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsSought(Event):
+    """The warm start split the cohort by the candidate whose gap is largest.
+
+    Attributes:
+        gaps: per candidate, the standardised gap statistic of its split; above about 2
+            the clients fall into groups, below they hardly do.
+        sent: what each client sent for it beyond its update.
+    """
+
+    gaps: Mapping[str, float]
+    chosen: str
+    sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsMerged(Event):
+    """The cluster models after the round.
+
+    Attributes:
+        model_hash: SHA-256 of their safetensors bytes.
+        participants: clients merged, per cluster.
+    """
+
+    model_hash: str
+    participants: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAbandoned(Event):
+    """The latest choice of no client is this cluster: frozen, and offered no more."""
+
+    cluster: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClustersCollapsed(Event):
+    """Every client sits in this one cluster: there is nothing personalised left."""
+
+    cluster: int
+
+
+@dataclass(frozen=True, slots=True)
+class RiskMeasured(Event):
+    """A red team's figure for one cluster model.
+
+    Attributes:
+        risk: MIA accuracy (TPR + TNR) / 2, unclamped; None where it is withheld.
+        standard_error: of `risk`.
+        auc: probability that a member looks more like one than a non-member does.
+        calibrated: whether the figure may be acted on; a withheld one never is.
+        reason: what the figure rests on, or why it is withheld.
+    """
+
+    cluster: int
+    round_index: int
+    source: str
+    risk: float | None
+    standard_error: float | None
+    auc: float | None
+    members: int
+    non_members: int
+    calibrated: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RiskUnknown(Event):
+    """Clients chose while these offered clusters had no figure, or an expired one."""
+
+    clusters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMeasured(Event):
+    """How the models do on unseen data, each client under the model it last chose."""
+
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAudited(Event):
+    """The truth about one final cluster model, which only a simulation can know.
+
+    Attributes:
+        true_risk: loss-threshold attack with a cross-fitted threshold, all trained
+            records of the clients assigned at the end against matched non-members;
+            None where the figure is refused.
+        exposed_risk: the same over every client that ever trained this model.
+        blind_auc: of a classifier that sees the inputs and never the model; well above
+            0.5 it shows that members and non-members do not match.
+    """
+
+    cluster: int
+    clients: int
+    true_risk: float | None
+    standard_error: float | None
+    auc: float | None
+    exposed_risk: float | None
+    blind_auc: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessMeasured(Event):
+    """One gap between groups, one-vs-rest over the classes.
+
+    Attributes:
+        gap: "demographic_parity", "equal_opportunity" or "equalized_odds".
+        mean: over the classes, what the papers print.
+        maximum: over the classes; biased upwards by chance.
+        p_value: share of relabelled groups whose mean gap is at least as large.
+    """
+
+    gap: str
+    mean: float | None
+    maximum: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientExposed(Event):
+    """What one client ends with.
+
+    Attributes:
+        risk: true risk of the model it chose at the end.
+        standard_error: of `risk`.
+        exposure: the highest risk among all cluster models that it ever trained.
+    """
+
+    handle: Handle
+    cluster: int
+    accuracy: float | None
+    risk: float | None
+    standard_error: float | None
+    exposure: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(Event):
+    """The last fact of a run."""
+
+    model_hash: str
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    adjusted_rand_index: float | None
+
+
+def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return an event as its class name and plain JSON values."""
+    return type(event).__name__, asdict(event)
+
+
+def event_from(kind: str, body: Mapping[str, Any]) -> Event:
+    """Undo `kind_and_body`."""
+    return _reader(kind)(body)
+
+
+@cache
+def _reader(kind: str) -> Callable[[Mapping[str, Any]], Event]:
+    classes = {cls.__name__: cls for cls in Event.__subclasses__()}
+    return TypeAdapter(classes[kind]).validate_python

@@ -1,0 +1,208 @@
+"""A run's story, folded out of its events: what tables, pictures and progress show."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from covey.events import (
+    ClientExposed,
+    ClientsAssigned,
+    ClusterAbandoned,
+    ClusterAudited,
+    ClustersCollapsed,
+    Event,
+    FairnessMeasured,
+    GroupsSought,
+    RiskMeasured,
+    RiskUnknown,
+    RoundMeasured,
+    RunFinished,
+    RunStarted,
+)
+from covey.types import Handle
+
+__all__ = ["History", "RoundRow", "after", "history_of", "trained_clusters"]
+
+SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """One round, as a line of a table.
+
+    Attributes:
+        participants: size of the cohort.
+        clients: clients per cluster, by latest choice.
+        moved: clients of the cohort that chose another cluster than the last time.
+        risks: the figure in force per cluster, with its standard error; None: unknown.
+        over: clients whose cluster's figure is above what they accept; None: unknown.
+    """
+
+    round_index: int
+    participants: int
+    accuracy: float | None
+    accuracy_by_group: Mapping[str, float]
+    clients: tuple[int, ...]
+    moved: int
+    risks: tuple[tuple[float, float] | None, ...]
+    over: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Everything that the events of a run say, in the order in which it is asked for."""
+
+    started: RunStarted | None = None
+    rounds: tuple[RoundRow, ...] = ()
+    assignment: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
+    trained: Mapping[Handle, frozenset[int]] = field(
+        default_factory=dict[Handle, frozenset[int]]
+    )
+    figures: Mapping[int, RiskMeasured] = field(default_factory=dict[int, RiskMeasured])
+    measured: tuple[RiskMeasured, ...] = ()
+    notable: tuple[tuple[int, Event], ...] = ()
+    audits: tuple[ClusterAudited, ...] = ()
+    exposures: tuple[ClientExposed, ...] = ()
+    fairness: tuple[FairnessMeasured, ...] = ()
+    finished: RunFinished | None = None
+
+    def over(self) -> int | None:
+        """Count the clients whose cluster's figure is above their threshold.
+
+        None as soon as the figure of one chosen cluster is unknown.
+        """
+        risks = {j: figure.risk for j, figure in self.figures.items()}
+        chosen = [(h, risks.get(j)) for h, j in self.assignment.items()]
+        known = [(handle, risk) for handle, risk in chosen if risk is not None]
+        if self.started is None or not chosen or len(known) < len(chosen):
+            return None
+        taus = self.started.risk_thresholds
+        return sum(risk > taus[handle] for handle, risk in known)
+
+
+def history_of(rounds: Iterable[tuple[int, Sequence[Event]]]) -> History:
+    """Fold a whole run."""
+    history = History()
+    for round_index, events in rounds:
+        history = after(history, round_index, events)
+    return history
+
+
+def after(history: History, round_index: int, events: Sequence[Event]) -> History:
+    """Return the story with one more round, or with its end."""
+    moved, participants = 0, 0
+    for event in events:
+        if isinstance(event, ClientsAssigned):
+            moved = _moves(history, event)
+            participants = len(event.clusters)
+        history = _with(history, round_index, event)
+    history = _without_expired(history, round_index)
+    row = next((e for e in events if isinstance(e, RoundMeasured)), None)
+    if row is None:
+        return history
+    figures = history.figures
+    return replace(
+        history,
+        rounds=(
+            *history.rounds,
+            RoundRow(
+                round_index=round_index,
+                participants=participants,
+                accuracy=row.accuracy,
+                accuracy_by_group=row.accuracy_by_group,
+                clients=row.clients,
+                moved=moved,
+                risks=tuple(_figure(figures.get(j)) for j in range(len(row.clients))),
+                over=history.over(),
+            ),
+        ),
+    )
+
+
+def trained_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
+    """Return per cluster the clients that ever trained its model after the start.
+
+    Shared rounds of a warm start belong to no cluster: everybody's examples are in all.
+    """
+    trained: list[set[Handle]] = [set() for _ in range(num_clusters)]
+    for handle, clusters in history.trained.items():
+        for j in clusters:
+            trained[j].add(handle)
+    return trained
+
+
+def _without_expired(history: History, round_index: int) -> History:
+    """Drop the figures that have become too old to act on."""
+    oldest = round_index - (history.started.risk_lives if history.started else 0)
+    alive = {j: f for j, f in history.figures.items() if f.round_index >= oldest}
+    return replace(history, figures=alive)
+
+
+def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
+    history: History, round_index: int, event: Event
+) -> History:
+    match event:
+        case RunStarted():
+            return replace(history, started=event)
+        case ClientsAssigned():
+            return _assigned(history, event)
+        case RiskMeasured():
+            return _measured(history, event)
+        case ClusterAudited():
+            return replace(history, audits=(*history.audits, event))
+        case ClientExposed():
+            return replace(history, exposures=(*history.exposures, event))
+        case FairnessMeasured():
+            return replace(history, fairness=(*history.fairness, event))
+        case RunFinished():
+            return replace(history, finished=event)
+        case RiskUnknown():
+            return _noted(_without_figures(history, event), round_index, event)
+        case GroupsSought() | ClusterAbandoned() | ClustersCollapsed():
+            return _noted(history, round_index, event)
+        case _:
+            return history
+
+
+def _assigned(history: History, event: ClientsAssigned) -> History:
+    assignment = {**history.assignment, **event.clusters}
+    if event.by == "final":
+        return replace(history, assignment=assignment)
+    num_clusters = history.started.num_clusters if history.started else 1
+    if event.by == SHARED and num_clusters > 1:
+        return history
+    trained = dict(history.trained)
+    for handle, j in event.clusters.items():
+        trained[handle] = trained.get(handle, frozenset()) | {j}
+    return replace(history, assignment=assignment, trained=trained)
+
+
+def _measured(history: History, event: RiskMeasured) -> History:
+    measured = (*history.measured, event)
+    if not event.calibrated:
+        return replace(history, measured=measured)
+    figures = {**history.figures, event.cluster: event}
+    return replace(history, measured=measured, figures=figures)
+
+
+def _without_figures(history: History, event: RiskUnknown) -> History:
+    """Drop the figures that expired: clients chose without them."""
+    alive = {j: f for j, f in history.figures.items() if j not in event.clusters}
+    return replace(history, figures=alive)
+
+
+def _noted(history: History, round_index: int, event: Event) -> History:
+    return replace(history, notable=(*history.notable, (round_index, event)))
+
+
+def _moves(history: History, event: ClientsAssigned) -> int:
+    return sum(
+        1
+        for handle, j in event.clusters.items()
+        if history.assignment.get(handle, j) != j
+    )
+
+
+def _figure(figure: RiskMeasured | None) -> tuple[float, float] | None:
+    if figure is None or figure.risk is None or figure.standard_error is None:
+        return None
+    return figure.risk, figure.standard_error

@@ -1,0 +1,100 @@
+"""The hash chain: every recorded event seals all that came before it.
+
+    hash = SHA-256(JSON of [previous hash, round, kind, body text])
+
+Nothing else enters it, no clock and no random identifier, so that equal runs end in
+equal heads. A chain shows any change but one: a tail that was cut off leaves a chain
+that is whole and shorter, and only a head kept elsewhere can tell.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from covey.errors import LedgerError
+
+__all__ = ["GENESIS", "Link", "Record", "canonical", "link", "seal", "verify"]
+
+GENESIS = "0" * 64
+"""The head of a ledger that holds nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One fact about one round; `body` has text keys and only JSON's values."""
+
+    round_index: int
+    kind: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A record in its place in the chain; positions count from 1.
+
+    Attributes:
+        body: the canonical text. It is what the hash covers, so that even a change
+            which means the same to JSON (`1e5` to `1E5`) is seen.
+    """
+
+    position: int
+    round_index: int
+    kind: str
+    body: str
+    hash: str
+
+    def record(self) -> Record:
+        """Return the fact alone."""
+        return Record(self.round_index, self.kind, json.loads(self.body))
+
+
+def canonical(body: Mapping[str, Any]) -> str:
+    """Return the one text that stands for `body`: ASCII JSON, keys sorted, no spaces.
+
+    Raises:
+        LedgerError: JSON has no word for some value, such as NaN or infinity.
+    """
+    try:
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"An event must hold only what JSON can say, but {error}. "
+            f"Turn the value into a text, a number or null before it is recorded."
+        ) from error
+
+
+def link(previous: str, round_index: int, kind: str, body: str) -> str:
+    """Return the hash of an event that follows the hash `previous`."""
+    sealed = json.dumps([previous, round_index, kind, body], separators=(",", ":"))
+    return hashlib.sha256(sealed.encode()).hexdigest()
+
+
+def seal(records: Iterable[Record], after: Link | None) -> list[Link]:
+    """Return the links that carry `records` on from the link `after`."""
+    position, head = (after.position, after.hash) if after else (0, GENESIS)
+    links: list[Link] = []
+    for record in records:
+        position += 1
+        body = canonical(record.body)
+        head = link(head, record.round_index, record.kind, body)
+        links.append(Link(position, record.round_index, record.kind, body, head))
+    return links
+
+
+def verify(links: Sequence[Link]) -> None:
+    """Check a whole chain, from its first link.
+
+    Raises:
+        LedgerError: an event was changed, moved, added or taken out.
+    """
+    head = GENESIS
+    for position, found in enumerate(links, start=1):
+        head = link(head, found.round_index, found.kind, found.body)
+        if (position, head) != (found.position, found.hash):
+            raise LedgerError(
+                f"The ledger is broken at position {position}: what stands there is "
+                f"not what was sealed. Restore the file from a copy; nothing from "
+                f"this position on can be trusted."
+            )

@@ -1,0 +1,11 @@
+"""The networks that covey ships, and how a model is built, checked and read."""
+
+from covey.models.build import (
+    NETWORKS,
+    build_model,
+    check_model,
+    dropout_layers,
+    initial_params,
+)
+
+__all__ = ["NETWORKS", "build_model", "check_model", "dropout_layers", "initial_params"]

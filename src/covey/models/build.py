@@ -1,0 +1,198 @@
+"""Build a model by name, check that it fits its data, and read its parameters."""
+
+import copy
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from covey.errors import ModelError
+from covey.models.networks import (
+    ConvNet,
+    FemnistCnn,
+    ImageNetwork,
+    LeNet5,
+    Mlp,
+    MnistCnn,
+    ResNetMini,
+    Vgg,
+)
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["NETWORKS", "build_model", "check_model", "dropout_layers", "initial_params"]
+
+NETWORKS: Mapping[str, type[nn.Module]] = MappingProxyType(
+    {
+        "convnet": ConvNet,
+        "femnist-cnn": FemnistCnn,
+        "lenet5": LeNet5,
+        "mlp": Mlp,
+        "mnist-cnn": MnistCnn,
+        "resnet-mini": ResNetMini,
+        "vgg": Vgg,
+    }
+)
+"""Every shipped network by its name in a configuration."""
+
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+
+def build_model(
+    name: str, input_shape: tuple[int, ...], num_classes: int, streams: Streams
+) -> nn.Module:
+    """Return a freshly initialised network; the draws come from `streams` alone.
+
+    Args:
+        name: a key of `NETWORKS`, or `package.module:factory`. A factory that takes two
+            arguments gets `input_shape` and `num_classes`; any other is called with none.
+        input_shape: the shape of one example, without the batch.
+        num_classes: the number of labels.
+        streams: where the initial parameters come from.
+    """
+    if ":" in name:
+        factory = _imported(name)
+    elif name in NETWORKS:
+        factory = NETWORKS[name]
+        _check_image(name, NETWORKS[name], input_shape)
+    else:
+        raise ModelError(
+            f"model must be one of {', '.join(NETWORKS)} or package.module:factory, "
+            f"but it is {name!r}. Choose one of these."
+        )
+    with streams.lent_to_torch():
+        return _called(name, factory, (input_shape, num_classes))
+
+
+def initial_params(module: nn.Module) -> Params:
+    """Return a copy of the module's parameters and buffers."""
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def dropout_layers(module: nn.Module) -> list[nn.Module]:
+    """Return the layers that drop with positive probability."""
+    return [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, _DROPOUTS) and layer.p > 0
+    ]
+
+
+def check_model(
+    module: nn.Module, input_shape: tuple[int, ...], num_classes: int
+) -> None:
+    """Refuse a module that does not fit its data or draws unreproducible numbers.
+
+    Raises:
+        ModelError: a batch of two examples does not give two rows of `num_classes`
+            floating-point numbers, or the module draws from torch's global generator
+            other than by dropout layers.
+    """
+    trial = copy.deepcopy(module).train()
+    for layer in dropout_layers(trial):
+        layer.eval()
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        outputs = _tried(trial, torch.zeros(2, *input_shape))
+        draws = not torch.equal(before, torch.get_rng_state())
+    if draws:
+        raise ModelError(
+            "A model must draw random numbers in dropout layers (nn.Dropout) only, "
+            f"but {type(module).__name__} moves torch's global generator in training. "
+            "Replace what draws by nn.Dropout."
+        )
+    expected = (2, num_classes)
+    if tuple(outputs.shape) != expected or not outputs.is_floating_point():
+        raise ModelError(
+            f"A model must turn inputs {(2, *input_shape)} into floating-point outputs "
+            f"{expected}, but {type(module).__name__} gave {tuple(outputs.shape)} of "
+            f"{outputs.dtype}. Give its last layer {num_classes} outputs."
+        )
+
+
+def _check_image(
+    name: str, network: type[nn.Module], input_shape: tuple[int, ...]
+) -> None:
+    """Refuse inputs that an image network cannot pool."""
+    if not issubclass(network, ImageNetwork):
+        return
+    side = network.smallest_side
+    if len(input_shape) != 3 or min(input_shape[1:]) < side:
+        raise ModelError(
+            f"{name} needs images (channels, height, width) of at least {side}x{side} "
+            f"pixels, but the inputs are {input_shape}. "
+            f"Use larger images or another model, for example mlp."
+        )
+
+
+def _imported(name: str) -> Callable[..., object]:
+    """Return the object that `package.module:factory` names."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ModelError(
+            f"model {name!r} must name an importable package.module:factory, "
+            f"but importing it failed: {error}. Check the spelling and PYTHONPATH."
+        ) from error
+    if not callable(factory):
+        raise ModelError(
+            f"model {name!r} must name a function or class that returns an nn.Module, "
+            f"but it is a {type(factory).__name__}. Name what builds the model instead."
+        )
+    return factory
+
+
+def _called(
+    name: str, factory: Callable[..., object], sizes: tuple[tuple[int, ...], int]
+) -> nn.Module:
+    """Return the module that the factory makes."""
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # some builtins have none
+        signature = inspect.Signature()
+    arguments = sizes if len(signature.parameters) == len(sizes) else ()
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ModelError(
+            f"The factory of model {name!r} must take no arguments or "
+            f"(input_shape, num_classes), but its signature is {signature}. "
+            "Give its other arguments defaults."
+        ) from error
+    module = factory(*arguments)
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"The factory of model {name!r} must return an nn.Module, "
+            f"but it returned a {type(module).__name__}. Return the module itself."
+        )
+    return module
+
+
+def _tried(module: nn.Module, inputs: Float[Tensor, "batch ..."]) -> Tensor:
+    """Return the module's outputs; any failure of foreign code becomes a ModelError."""
+    try:
+        outputs = module(inputs)
+    except Exception as error:
+        raise ModelError(
+            f"A model must accept inputs {tuple(inputs.shape)}, "
+            f"but {type(module).__name__} failed: {error}. "
+            "Fit its layers to the data."
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            f"A model must return one tensor, but {type(module).__name__} returned "
+            f"a {type(outputs).__name__}. Return the log-probabilities alone."
+        )
+    return outputs

@@ -1,0 +1,212 @@
+"""The papers' networks for images of any size; every one ends in log-probabilities.
+
+All convolutions are padded, so that only pooling shrinks an image. Pooling stands before
+ReLU: max and ReLU commute, and ReLU then meets a quarter of the values.
+
+References:
+    Privacy-aware clustered federated learning (IFCA-MIR), appendix A.1: `MnistCnn`,
+    `FemnistCnn`, `Vgg`.
+    Deniable unlearning, section 4: `ConvNet`, `LeNet5`, `ResNetMini`.
+"""
+
+import math
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = [
+    "ConvNet",
+    "FemnistCnn",
+    "ImageNetwork",
+    "LeNet5",
+    "Mlp",
+    "MnistCnn",
+    "ResNetMini",
+    "Vgg",
+]
+
+ImageShape = tuple[int, int, int]
+"""(channels, height, width)."""
+
+
+class ImageNetwork(nn.Sequential):
+    """A stack of layers over images.
+
+    Attributes:
+        smallest_side: the least height and width that leave a pixel after all pooling.
+    """
+
+    smallest_side: ClassVar[int]
+
+
+def _halved(image_shape: ImageShape, times: int, channels: int) -> int:
+    """Return the flat size of `channels` maps after pooling the image `times` times."""
+    _, height, width = image_shape
+    return channels * (height >> times) * (width >> times)
+
+
+class MnistCnn(ImageNetwork):
+    """Two padded 3x3 convolutions (32, 64), each pooled, and one Xavier linear layer."""
+
+    smallest_side = 4
+
+    def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
+        head = nn.Linear(_halved(image_shape, times=2, channels=64), num_classes)
+        nn.init.xavier_uniform_(head.weight)
+        super().__init__(
+            nn.Conv2d(image_shape[0], 32, kernel_size=3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            head,
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class FemnistCnn(ImageNetwork):
+    """Two padded 3x3 convolutions (32, 64), one pooling, and 128 hidden neurons."""
+
+    smallest_side = 2
+
+    def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
+        super().__init__(
+            nn.Conv2d(image_shape[0], 32, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(_halved(image_shape, times=1, channels=64), 128),
+            nn.ReLU(),
+            nn.Linear(128, num_classes),
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class Vgg(ImageNetwork):
+    """VGG-11 with BatchNorm and a 512-512 head.
+
+    References:
+        Simonyan and Zisserman, Very Deep Convolutional Networks, 2015, table 1, column A.
+    """
+
+    smallest_side = 32
+    stages: ClassVar = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+
+    def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
+        layers: list[nn.Module] = []
+        channels = image_shape[0]
+        for stage in self.stages:
+            for width in stage:
+                layers += [
+                    nn.Conv2d(channels, width, kernel_size=3, padding=1),
+                    nn.BatchNorm2d(width),
+                    nn.ReLU(),
+                ]
+                channels = width
+            layers.insert(-1, nn.MaxPool2d(2))
+        super().__init__(
+            *layers,
+            nn.Flatten(),
+            nn.Linear(_halved(image_shape, len(self.stages), channels), 512),
+            nn.ReLU(),
+            nn.Linear(512, 512),
+            nn.ReLU(),
+            nn.Linear(512, num_classes),
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class ConvNet(ImageNetwork):
+    """Two padded 3x3 convolutions (20, 10) without pooling, and 32 hidden neurons."""
+
+    smallest_side = 1
+
+    def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
+        super().__init__(
+            nn.Conv2d(image_shape[0], 20, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(20, 10, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(_halved(image_shape, times=0, channels=10), 32),
+            nn.ReLU(),
+            nn.Linear(32, num_classes),
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class LeNet5(ImageNetwork):
+    """Two padded 5x5 convolutions (6, 16), each pooled, and 120-84 hidden neurons.
+
+    References:
+        LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998;
+        with ReLU and max-pooling, and padded so that small images fit.
+    """
+
+    smallest_side = 4
+
+    def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
+        super().__init__(
+            nn.Conv2d(image_shape[0], 6, kernel_size=5, padding=2),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(6, 16, kernel_size=5, padding=2),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(_halved(image_shape, times=2, channels=16), 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, num_classes),
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class _ResidualBlock(nn.Module):
+    """`pool(relu(conv(relu(conv(x))) + shortcut(x)))`: three learnable layers."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, width, kernel_size=3, padding=1)
+        self.second = nn.Conv2d(width, width, kernel_size=3, padding=1)
+        self.shortcut = nn.Conv2d(channels, width, kernel_size=1)
+
+    def forward(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch maps half_height half_width"]:
+        residual = self.second(self.first(images).relu())
+        return nn.functional.max_pool2d(residual + self.shortcut(images), 2).relu()
+
+
+class ResNetMini(ImageNetwork):
+    """Two residual blocks (16, 32 maps) and a linear layer: seven learnable layers."""
+
+    smallest_side = 4
+
+    def __init__(self, image_shape: ImageShape, num_classes: int) -> None:
+        super().__init__(
+            _ResidualBlock(image_shape[0], 16),
+            _ResidualBlock(16, 32),
+            nn.Flatten(),
+            nn.Linear(_halved(image_shape, times=2, channels=32), num_classes),
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class Mlp(nn.Sequential):
+    """One hidden layer of 200 neurons, over inputs of any shape."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(
+            nn.Flatten(),
+            nn.Linear(math.prod(input_shape), 200),
+            nn.ReLU(),
+            nn.Linear(200, num_classes),
+            nn.LogSoftmax(dim=1),
+        )

@@ -1,0 +1,84 @@
+"""Arithmetic on models seen as points of a vector space.
+
+Integer buffers (BatchNorm's `num_batches_tracked`) are counters, not coordinates: they
+take no part in distances. Boolean buffers are masks: no arithmetic changes them.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import safetensors.torch
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.types import Params
+
+__all__ = [
+    "add",
+    "flatten",
+    "model_hash",
+    "prefixed",
+    "scale",
+    "subtract",
+    "unprefixed",
+]
+
+
+def subtract(left: Params, right: Params) -> Params:
+    """Return `left - right`, entry by entry; covey's update is `local - start`."""
+    return {name: _unless_mask(torch.sub, left[name], right[name]) for name in left}
+
+
+def add(left: Params, right: Params) -> Params:
+    """Return `left + right`, entry by entry."""
+    return {name: _unless_mask(torch.add, left[name], right[name]) for name in left}
+
+
+def scale(params: Params, factor: float) -> Params:
+    """Return `factor * params`; counters keep their value."""
+    return {
+        name: value * factor if value.is_floating_point() else value
+        for name, value in params.items()
+    }
+
+
+def flatten(params: Params) -> Float[Tensor, " coordinates"]:
+    """Return the floating-point entries as one vector, in name order."""
+    parts = [params[name].reshape(-1) for name in sorted(params)]
+    return torch.cat([part for part in parts if part.is_floating_point()])
+
+
+def prefixed(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
+    """Return several models as one flat mapping: `prefix/index/name`.
+
+    The tensors are copies: models that share memory come apart, as files need it.
+    """
+    return {
+        f"{prefix}/{index}/{name}": value.clone(memory_format=torch.contiguous_format)
+        for index, model in enumerate(models)
+        for name, value in model.items()
+    }
+
+
+def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
+    """Undo `prefixed`: the models stored under `prefix`, by index."""
+    models: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        head, _, rest = key.partition("/")
+        if head == prefix:
+            index, _, name = rest.partition("/")
+            models.setdefault(int(index), {})[name] = value
+    return tuple(models[index] for index in sorted(models))
+
+
+def model_hash(models: Sequence[Params]) -> str:
+    """Return SHA-256 over the models' safetensors bytes, as hex."""
+    payload = safetensors.torch.save(prefixed(models, "cluster"))
+    return hashlib.sha256(payload).hexdigest()
+
+
+def _unless_mask(
+    operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor
+) -> Tensor:
+    return left if left.dtype == torch.bool else operation(left, right)

@@ -1,0 +1,98 @@
+"""What a red team looks at, and what it states: the same for every source of risk."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from covey.data.examples import Client
+from covey.events import RiskMeasured
+from covey.redteam.figures import Figure
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = [
+    "Assessment",
+    "Profile",
+    "RedTeam",
+    "ShadowFederation",
+    "Target",
+    "stated",
+    "withheld",
+]
+
+Profile = tuple[tuple[int, int], ...]
+"""The (group, number of examples) of each client of a cluster, sorted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShadowFederation:
+    """A federation of pseudo-clients that plays the rounds which a cluster plays.
+
+    Attributes:
+        profile: whose sizes and groups the pseudo-clients copy.
+        place: cluster, round in which it was set up, and index: names its streams.
+        rounds: how many rounds it has played.
+    """
+
+    profile: Profile
+    place: tuple[int, int, int]
+    rounds: int
+    params: Params
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """One cluster model under attack, before the round `round_index`.
+
+    Attributes:
+        members: the clients whose latest choice is this cluster.
+        shadows: what the red team kept from the last time; only `shadow` keeps any.
+    """
+
+    cluster: int
+    params: Params
+    members: tuple[Client, ...]
+    round_index: int
+    shadows: tuple[ShadowFederation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assessment:
+    """One cluster's figure, and the shadows to keep for the next time."""
+
+    figure: RiskMeasured
+    shadows: tuple[ShadowFederation, ...] = ()
+
+
+RedTeam = Callable[[Target, Streams], Assessment]
+
+
+def stated(target: Target, source: str, figure: Figure, reason: str) -> RiskMeasured:
+    """State a figure that may be acted on."""
+    return RiskMeasured(
+        cluster=target.cluster,
+        round_index=target.round_index,
+        source=source,
+        risk=figure.risk,
+        standard_error=figure.standard_error,
+        auc=figure.auc,
+        members=figure.members,
+        non_members=figure.non_members,
+        calibrated=True,
+        reason=reason,
+    )
+
+
+def withheld(target: Target, source: str, reason: str) -> RiskMeasured:
+    """State that there is no figure, and why: unknown means unprotected."""
+    return RiskMeasured(
+        cluster=target.cluster,
+        round_index=target.round_index,
+        source=source,
+        risk=None,
+        standard_error=None,
+        auc=None,
+        members=0,
+        non_members=0,
+        calibrated=False,
+        reason=f"withheld: {reason}",
+    )

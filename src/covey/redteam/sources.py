@@ -1,0 +1,68 @@
+"""Risk figures from the clients themselves: their counts, or (in simulations) the truth.
+
+The papers' own source, shadow models, is in `covey.redteam.shadow`.
+"""
+
+import numpy as np
+from numpy import ndarray
+
+from covey.data.examples import Client, Examples
+from covey.engine.protocol import Engine, ScoringJob
+from covey.redteam.assessment import Assessment, RedTeam, Target, stated, withheld
+from covey.redteam.counts import auc_of_counts, loss_counts, rates_of_counts
+from covey.redteam.figures import FEWEST, Figure
+from covey.redteam.truth import Reference, true_risk
+from covey.rng import Streams
+
+__all__ = ["federated", "oracle"]
+
+
+def federated(engine: Engine) -> RedTeam:
+    """Ask every client for counts of its own losses; trusts no server, needs no shadow.
+
+    Members and non-members come from the same clients, so they match by construction.
+    """
+
+    def assess(target: Target, streams: Streams) -> Assessment:
+        inside = _counts(engine, target, {c: c.train for c in target.members}, streams)
+        outside = _counts(
+            engine, target, {c: c.holdout for c in target.members}, streams
+        )
+        members, non_members = int(inside.sum()), int(outside.sum())
+        sides = f"{members} members and {non_members} held-out examples of its clients"
+        if min(members, non_members) < FEWEST:
+            reason = f"{sides}, and at least {FEWEST} of each are needed"
+            return Assessment(withheld(target, "federated", reason))
+        rates = rates_of_counts(inside, outside)
+        figure = Figure.of(rates, auc_of_counts(inside, outside))
+        return Assessment(stated(target, "federated", figure, sides))
+
+    return assess
+
+
+def oracle(engine: Engine, reference: Reference) -> RedTeam:
+    """Look at the real members and at matched non-members: for simulations only."""
+
+    def assess(target: Target, streams: Streams) -> Assessment:
+        truth = true_risk(engine, target.params, target.members, reference, streams)
+        if truth is None:
+            reason = f"fewer than {FEWEST} records on a side"
+            return Assessment(withheld(target, "oracle", reason))
+        reason = "the truth, which only a simulation knows"
+        return Assessment(stated(target, "oracle", truth, reason))
+
+    return assess
+
+
+def _counts(
+    engine: Engine, target: Target, sets: dict[Client, Examples], streams: Streams
+) -> ndarray:
+    scored = engine.score([ScoringJob(target.params, each) for each in sets.values()])
+    counts = [
+        loss_counts(
+            each.losses.double().numpy(),
+            streams.at("folds", len(each.losses), client.name).generator(),
+        )
+        for each, client in zip(scored, sets, strict=True)
+    ]
+    return np.sum(counts, axis=0) if counts else np.zeros((1, 1), dtype=np.int64)

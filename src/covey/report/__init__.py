@@ -1,0 +1,20 @@
+"""The only reader of a run: one JSON object, one page, one table over several runs."""
+
+from covey.report.comparison import comparison
+from covey.report.metrics_file import metrics_csv
+from covey.report.page import write_report
+from covey.report.reading import Reported
+from covey.report.seeds import means
+from covey.report.summary import PROMISE, summary
+from covey.report.wording import spread
+
+__all__ = [
+    "PROMISE",
+    "Reported",
+    "comparison",
+    "means",
+    "metrics_csv",
+    "spread",
+    "summary",
+    "write_report",
+]

@@ -1,0 +1,69 @@
+"""Several runs side by side, one row each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from covey.history import History
+from covey.report.reading import OVERALL, Reported, accuracies, group_sizes, home_of
+from covey.report.settings import (
+    method_of,
+    selection_of,
+    settings_of,
+    with_baselines,
+)
+from covey.report.summary import violations
+
+__all__ = ["comparison"]
+
+
+def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
+    """Return one row per run, and one per FedAvg baseline that no run is.
+
+    All rows have the same keys: name, method, selection, seed, accuracy, per group
+    accuracy_GROUP, violations by point estimate and by 95% lower bound, the true risk
+    (with its standard error) of the cluster that holds most of the smallest group and
+    of the one that holds most of the largest, adjusted_rand_index; and in `reason` why
+    some figure is None.
+    """
+    every = with_baselines(runs)
+    groups = dict.fromkeys(g for run in every for g in group_sizes(run.history))
+    return [_row(run, list(groups)) for run in every]
+
+
+def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
+    found, above = accuracies(run.history), violations(run.history)
+    sizes = list(group_sizes(run.history))
+    finished = run.history.finished
+    return {
+        "name": run.name,
+        "method": method_of(run),
+        "selection": selection_of(run),
+        "seed": settings_of(run).get("seed"),
+        "accuracy": found[OVERALL],
+        **{f"accuracy_{group}": found.get(group) for group in groups},
+        "violations": above["count"],
+        "violations_lower": above["count_lower"],
+        "violations_unknown": above["unknown"],
+        **_risk(run.history, "minority", sizes[:1]),
+        **_risk(run.history, "majority", sizes[-1:]),
+        "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
+        "reason": _reason(run.history, [*sizes[:1], *sizes[-1:]]),
+    }
+
+
+def _risk(history: History, key: str, group: Sequence[str]) -> dict[str, float | None]:
+    home = home_of(history, group[0]) if group else None
+    return {
+        f"true_risk_{key}": home.true_risk if home else None,
+        f"true_risk_{key}_standard_error": home.standard_error if home else None,
+    }
+
+
+def _reason(history: History, groups: Sequence[str]) -> str:
+    if history.finished is None:
+        return "not finished"
+    if not groups:
+        return "the clients have no known groups"
+    homes = [home_of(history, group) for group in groups]
+    refused = [home.reason for home in homes if home and home.true_risk is None]
+    return "; ".join(dict.fromkeys(refused))

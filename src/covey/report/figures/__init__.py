@@ -1,0 +1,22 @@
+"""What a run looks like: pure functions from its story to pictures."""
+
+from covey.report.figures.outcome import (
+    fairness_figure,
+    samples_figure,
+    violations_figure,
+)
+from covey.report.figures.overlay import overlaid_accuracy
+from covey.report.figures.risk import risk_figure
+from covey.report.figures.rounds import accuracy_figure, clusters_figure
+from covey.report.figures.style import png
+
+__all__ = [
+    "accuracy_figure",
+    "clusters_figure",
+    "fairness_figure",
+    "overlaid_accuracy",
+    "png",
+    "risk_figure",
+    "samples_figure",
+    "violations_figure",
+]

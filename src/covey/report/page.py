@@ -1,0 +1,110 @@
+"""One self-contained page: of one run, or one that compares several."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from covey.report.comparison import comparison
+from covey.report.figures import (
+    accuracy_figure,
+    clusters_figure,
+    fairness_figure,
+    overlaid_accuracy,
+    png,
+    risk_figure,
+    samples_figure,
+    violations_figure,
+)
+from covey.report.metrics_file import metrics_csv
+from covey.report.reading import Reported, group_sizes
+from covey.report.seeds import means
+from covey.report.settings import labels, with_baselines
+from covey.report.summary import PROMISE
+from covey.report.view import MOST_CLUSTERS, run_view
+from covey.report.wording import estimate, number, spread
+
+__all__ = ["write_report"]
+
+
+def write_report(reported: Sequence[Reported], out: Path) -> Path:
+    """Write the page to the file `out`, needing nothing beside it and no network.
+
+    Of one run also `figures/*.png` and `metrics.csv` in the same folder. Several runs
+    are compared instead.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if len(reported) == 1:
+        _write(out, _run_page(reported[0], out.parent))
+    else:
+        _write(out, _comparison_page(reported))
+    return out
+
+
+def _run_page(run: Reported, folder: Path) -> bytes:
+    pictures = {name: png(figure) for name, figure in _figures(run).items()}
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        _write(folder / "figures" / f"{name}.png", picture)
+    _write(folder / "metrics.csv", metrics_csv(run.history).encode())
+    return _rendered("run.html", pictures, run_view(run) | {"most": MOST_CLUSTERS})
+
+
+def _comparison_page(runs: Sequence[Reported]) -> bytes:
+    every = with_baselines(runs)
+    named = labels(every)
+    repeated = len(set(named)) < len(every)
+    lines = named if repeated else [run.name for run in every]
+    histories = [run.history for run in every]
+    picture = png(overlaid_accuracy(list(zip(lines, histories, strict=True))))
+    groups = dict.fromkeys(g for h in histories for g in group_sizes(h))
+    told = {
+        "rows": comparison(runs),
+        "means": means(runs) if repeated else [],
+        "groups": list(groups),
+        "notes": dict.fromkeys(
+            n for h in histories if h.started for n in h.started.notes
+        ),
+    }
+    return _rendered("comparison.html", {"accuracy": picture}, told)
+
+
+def _figures(run: Reported) -> dict[str, Figure]:
+    figures = {
+        "accuracy": accuracy_figure(run.history, run.baseline),
+        "risk": risk_figure(run.history),
+        "clusters": clusters_figure(run.history),
+        "violations": violations_figure(run.history),
+        "fairness": fairness_figure(run.history),
+    }
+    if run.samples:
+        figures["samples"] = samples_figure(run.samples)
+    return figures
+
+
+def _rendered(
+    template: str, pictures: Mapping[str, bytes], told: Mapping[str, Any]
+) -> bytes:
+    environment = Environment(
+        loader=PackageLoader("covey.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"number": number, "estimate": estimate, "spread": spread}
+    encoded = {name: b64encode(each).decode() for name, each in pictures.items()}
+    page = environment.get_template(template).render(
+        pictures=encoded, promise=PROMISE, **told
+    )
+    return page.encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file at once, so that nobody ever reads half a page."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)

@@ -1,0 +1,145 @@
+"""A finished run as one JSON object: every figure with what it rests on."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from covey.events import ClientExposed, ClusterAudited
+from covey.history import History
+
+__all__ = ["PROMISE", "client_groups", "fairness_gaps", "summary", "violations"]
+
+NO_PRIVACY = "no noise was added anywhere: this run has no differential privacy"
+NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
+PROMISE = (
+    "Choosing a cluster by its risk lowers the risk of no model; it lowers how many "
+    "clients end in a model riskier than they accept."
+)
+
+
+def summary(history: History) -> dict[str, Any]:
+    """Return what `covey run --json` prints about the run itself.
+
+    A figure that is not known is None and comes with a reason.
+    """
+    started, finished = history.started, history.finished
+    return {
+        "method": started.method if started else None,
+        "rounds": len(history.rounds),
+        "finished": finished is not None,
+        "model_hash": finished.model_hash if finished else None,
+        "accuracy": {
+            "overall": finished.accuracy if finished else None,
+            "by_group": dict(finished.accuracy_by_group) if finished else {},
+        },
+        "clusters": [_cluster(history, audit) for audit in history.audits],
+        "violations": violations(history),
+        "exposure": _exposure(history.exposures),
+        "fairness": fairness_gaps(history),
+        "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
+        "guarantee": None,
+        "guarantee_reason": NO_PRIVACY,
+        "budget": None,
+        "budget_reason": NO_SETS,
+        "notes": [*(started.notes if started else ()), PROMISE],
+    }
+
+
+def violations(history: History) -> dict[str, Any]:
+    """Count the clients whose final model's true risk is above what they accept.
+
+    `count` by point estimate, as the papers do; `count_lower` only where the 95% lower
+    bound risk - 1.96 SE is above; by group; and the same for exposure, the highest risk
+    of all models that a client ever trained.
+    """
+    thresholds = history.started.risk_thresholds if history.started else {}
+    groups = client_groups(history)
+
+    def above(risks: Mapping[str, float | None]) -> list[str]:
+        return [
+            h for h, risk in risks.items() if risk is not None and risk > thresholds[h]
+        ]
+
+    known = [each for each in history.exposures if each.risk is not None]
+    now = above({each.handle: each.risk for each in known})
+    lower = above({each.handle: _lower_bound(each) for each in known})
+    exposed = above({each.handle: each.exposure for each in history.exposures})
+    return {
+        "count": len(now) if known else None,
+        "count_lower": len(lower) if known else None,
+        "count_exposed": len(exposed) if known else None,
+        "by_group": dict(Counter(groups[h] for h in now if h in groups)),
+        "clients": now,
+        "unknown": len(history.exposures) - len(known),
+    }
+
+
+def fairness_gaps(history: History) -> dict[str, Any] | None:
+    """Return each gap between groups: mean and maximum over classes, and its p-value."""
+    if not history.fairness:
+        return None
+    return {
+        each.gap: {
+            "mean": each.mean,
+            "maximum": each.maximum,
+            "p_value": each.p_value,
+        }
+        for each in history.fairness
+    }
+
+
+def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
+    figure = history.figures.get(audit.cluster)
+    latest = [m for m in history.measured if m.cluster == audit.cluster][-1:]
+    return {
+        "cluster": audit.cluster,
+        "clients": audit.clients,
+        "groups": _composition(history, audit.cluster),
+        "risk": figure.risk if figure else None,
+        "risk_standard_error": figure.standard_error if figure else None,
+        "risk_round": figure.round_index if figure else None,
+        "source": figure.source if figure else None,
+        "calibrated": figure is not None,
+        "reason": latest[0].reason if latest else "no red team looked at it",
+        "true_risk": audit.true_risk,
+        "true_risk_standard_error": audit.standard_error,
+        "true_risk_reason": audit.reason,
+        "auc": audit.auc,
+        "blind_auc": audit.blind_auc,
+        "exposed_risk": audit.exposed_risk,
+        "abandoned": audit.clients == 0,
+    }
+
+
+def _composition(history: History, cluster: int) -> dict[str, int]:
+    groups = client_groups(history)
+    inside = [h for h, j in history.assignment.items() if j == cluster and h in groups]
+    return dict(sorted(Counter(groups[handle] for handle in inside).items()))
+
+
+def client_groups(history: History) -> dict[str, str]:
+    """Return the group's name of every client whose group is known."""
+    if history.started is None:
+        return {}
+    names = history.started.group_names
+    return {
+        handle: names[group]
+        for handle, group in history.started.groups.items()
+        if group is not None
+    }
+
+
+def _lower_bound(each: ClientExposed) -> float | None:
+    if each.risk is None or each.standard_error is None:
+        return None
+    return each.risk - 1.96 * each.standard_error
+
+
+def _exposure(exposures: Sequence[ClientExposed]) -> dict[str, float | None]:
+    known = [each.exposure for each in exposures if each.exposure is not None]
+    return {
+        "mean": float(np.mean(known)) if known else None,
+        "maximum": max(known) if known else None,
+    }

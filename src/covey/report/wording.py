@@ -1,0 +1,120 @@
+"""Figures and facts in words: a number that is not known is never 0 and never blank."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from covey.events import (
+    ClusterAbandoned,
+    ClustersCollapsed,
+    Event,
+    GroupsSought,
+    RiskUnknown,
+)
+from covey.history import History
+
+__all__ = ["estimate", "happenings", "number", "spread"]
+
+GROUPS_SHOW = 2.0
+"""Gap from which on a split is more than k-means finds in one cloud."""
+
+
+def number(value: float | None, reason: str = "") -> str:
+    """Return three decimals, or that the number is unknown and why."""
+    if value is None:
+        return f"unknown: {reason}" if reason else "unknown"
+    return f"{value:.3f}"
+
+
+def estimate(
+    value: float | None, standard_error: float | None, reason: str = ""
+) -> str:
+    """Return a measured number with its standard error, or why there is none."""
+    if value is None:
+        return number(value, reason)
+    if standard_error is None:
+        return f"{value:.3f} (standard error unknown)"
+    return f"{value:.3f} ± {standard_error:.3f}"
+
+
+def spread(row: Mapping[str, float | str | None] | None) -> str:
+    """Return a mean over seeds with its standard deviation, as `means` gives them."""
+    if row is None:
+        return "not compared"
+    mean, deviation = row["mean"], row["deviation"]
+    if not isinstance(mean, float):
+        return f"unknown: {row['reason']}"
+    return (
+        f"{mean:.3f} ± {deviation:.3f}"
+        if isinstance(deviation, float)
+        else f"{mean:.3f}"
+    )
+
+
+def happenings(history: History) -> list[str]:
+    """Return what is worth knowing of how the rounds went, one sentence each."""
+    sentences = [
+        sentence
+        for round_index, event in history.notable
+        for sentence in _sentences(round_index, event)
+    ]
+    blind: dict[tuple[int, ...], list[int]] = {}
+    for round_index, event in history.notable:
+        if isinstance(event, RiskUnknown):
+            blind.setdefault(event.clusters, []).append(round_index)
+    return sentences + [
+        f"{_rounds(rounds)}: clients chose while {_clusters(clusters)} had no risk "
+        f"figure, or an expired one."
+        for clusters, rounds in blind.items()
+    ]
+
+
+def _sentences(round_index: int, event: Event) -> Iterator[str]:
+    match event:
+        case ClustersCollapsed(cluster):
+            yield (
+                f"Round {round_index}: collapse. Every client sits in cluster {cluster}; "
+                f"there is nothing personalised left."
+            )
+        case ClusterAbandoned(cluster):
+            yield (
+                f"Round {round_index}: cluster {cluster} was abandoned by its last "
+                f"client. It is frozen, and offered no more."
+            )
+        case GroupsSought():
+            yield _sought(round_index, event)
+        case _:
+            return
+
+
+def _sought(round_index: int, event: GroupsSought) -> str:
+    gaps = ", ".join(f"{name} {gap:.1f}" for name, gap in event.gaps.items())
+    clear = event.gaps.get(event.chosen, 0.0) >= GROUPS_SHOW
+    verdict = (
+        "the clients fall into groups" if clear else "the clients hardly show groups"
+    )
+    return (
+        f"Round {round_index}: the server split the clients by their {event.chosen} "
+        f"(gap statistic: {gaps}; above about {GROUPS_SHOW:g} there are groups): "
+        f"{verdict}. Beyond its update each client sent: {event.sent or 'nothing'}."
+    )
+
+
+def _clusters(clusters: Sequence[int]) -> str:
+    if len(clusters) > 8:
+        return f"{len(clusters)} clusters"
+    names = ", ".join(str(j) for j in clusters)
+    return f"cluster{'s' if len(clusters) > 1 else ''} {names}"
+
+
+def _rounds(rounds: Sequence[int]) -> str:
+    spans = [f"{a} to {b}" if b > a else f"{a}" for a, b in _spans(rounds)]
+    return f"Round{'s' if len(rounds) > 1 else ''} {', '.join(spans)}"
+
+
+def _spans(rounds: Iterable[int]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for t in rounds:
+        if spans and spans[-1][1] == t - 1:
+            spans[-1] = (spans[-1][0], t)
+        else:
+            spans.append((t, t))
+    return spans

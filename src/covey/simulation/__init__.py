@@ -1,0 +1,7 @@
+"""Playing a run: the loop, its folder, and what it measures."""
+
+from covey.simulation.folder import RunFolder
+from covey.simulation.loop import Observer, play, read_events
+from covey.simulation.states import load_state
+
+__all__ = ["Observer", "RunFolder", "load_state", "play", "read_events"]

@@ -1,0 +1,98 @@
+"""The end of a run: every client chooses once more, and the truth is measured."""
+
+from collections.abc import Mapping
+
+from covey.assembly import Assembled
+from covey.events import (
+    ClientExposed,
+    ClusterAudited,
+    Event,
+    RunFinished,
+)
+from covey.history import History, trained_clusters
+from covey.metrics import fairness
+from covey.params import model_hash
+from covey.redteam import Membership, audited
+from covey.simulation.measurement import (
+    Accuracies,
+    accuracies,
+    agreement,
+    judged,
+    round_measured,
+)
+from covey.strategies import Played, ServerState
+from covey.types import Handle
+
+__all__ = ["conclude"]
+
+
+def conclude(run: Assembled, state: ServerState, history: History) -> Played:
+    """Return the last facts of a run, which has played all its rounds."""
+    streams = run.streams.at("round", state.round_index)
+    last = run.strategy.conclude(state, run.population.clients, streams)
+    final = last.state
+    audits = audited(
+        run.engine,
+        final.clusters,
+        _membership(run, final.assignment, history),
+        run.reference,
+        streams.at("audit"),
+    )
+    args = (run.engine, final.clusters, final.assignment, run.population)
+    found, answers = accuracies(*args), judged(*args)
+    gaps = fairness(answers, streams.at("fairness").generator()) if answers else ()
+    exposed = _exposed(run, final, history, (found, audits))
+    return Played(
+        final, (*last.events, *audits, *gaps, *exposed, _finished(run, final, found))
+    )
+
+
+def _membership(
+    run: Assembled, assignment: Mapping[Handle, int], history: History
+) -> Membership:
+    clients = run.population.clients
+    trained = trained_clusters(history, run.num_clusters)
+    return Membership(
+        chosen=tuple(
+            tuple(c for c in clients if assignment[c.handle] == j)
+            for j in range(run.num_clusters)
+        ),
+        trained=tuple(
+            tuple(c for c in clients if c.handle in handles) for handles in trained
+        ),
+    )
+
+
+def _exposed(
+    run: Assembled,
+    final: ServerState,
+    history: History,
+    measured: tuple[Accuracies, tuple[ClusterAudited, ...]],
+) -> tuple[Event, ...]:
+    """Return each client's risk at the end, and the highest that it was ever part of."""
+    found, audits = measured
+
+    def exposed(handle: Handle) -> ClientExposed:
+        j = final.assignment[handle]
+        ever = [audits[t].exposed_risk for t in history.trained.get(handle, ())]
+        known = [risk for risk in (*ever, audits[j].true_risk) if risk is not None]
+        return ClientExposed(
+            handle=handle,
+            cluster=j,
+            accuracy=found.get(handle),
+            risk=audits[j].true_risk,
+            standard_error=audits[j].standard_error,
+            exposure=max(known) if known else None,
+        )
+
+    return tuple(exposed(client.handle) for client in run.population.clients)
+
+
+def _finished(run: Assembled, final: ServerState, found: Accuracies) -> RunFinished:
+    overall = round_measured(found, final.assignment, run.population, run.num_clusters)
+    return RunFinished(
+        model_hash=model_hash(final.clusters),
+        accuracy=overall.accuracy,
+        accuracy_by_group=overall.accuracy_by_group,
+        adjusted_rand_index=agreement(final.assignment, run.population.clients),
+    )

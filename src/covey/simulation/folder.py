@@ -1,0 +1,78 @@
+"""A run's folder: where its settings, its ledger and its states lie."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from covey.config import Config
+from covey.errors import RunError
+
+__all__ = ["RunFolder"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The places inside one run.
+
+    config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """Make the folder and put the resolved settings in it.
+
+        Raises:
+            RunError: something is there already.
+        """
+        folder = cls(path)
+        if folder.config_path.is_file():
+            raise RunError(
+                f"{path} already holds a run. Carry it on with `covey resume {path}`, "
+                f"or give another --out."
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(
+                f"{path} exists and is not a covey run. Give another --out, or an empty "
+                f"folder."
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        unfinished = path / "config.unfinished"
+        unfinished.write_text(config.toml(), encoding="utf-8")
+        unfinished.replace(folder.config_path)
+        return folder
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """Return the folder of a run that was started.
+
+        Raises:
+            RunError: there is none.
+        """
+        folder = cls(path)
+        if not folder.config_path.is_file():
+            raise RunError(
+                f"{path} is not a covey run: it has no config.toml. Give the folder "
+                f"that `covey run` named, for example with --out."
+            )
+        return folder
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved settings: complete, and able to be run again."""
+        return self.path / "config.toml"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The events."""
+        return self.path / "ledger.sqlite"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The states."""
+        return self.path / "checkpoints"
+
+    def config(self) -> Config:
+        """Read the settings back."""
+        return Config.of(tomllib.loads(self.config_path.read_text(encoding="utf-8")))

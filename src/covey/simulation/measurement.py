@@ -1,0 +1,166 @@
+"""How good the models are on unseen data, as a simulation can tell."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy import ndarray
+from sklearn.metrics import adjusted_rand_score
+
+from covey.data import Client, Examples, Population
+from covey.engine import Engine, ScoringJob
+from covey.events import RoundMeasured
+from covey.metrics import Judged
+from covey.types import Handle, Params
+
+__all__ = [
+    "Accuracies",
+    "accuracies",
+    "agreement",
+    "judged",
+    "round_measured",
+    "with_fewer_tests",
+]
+
+Accuracies = Mapping[Handle, float]
+"""Accuracy of the model that each client uses, on unseen examples like its own.
+
+The matched test set of its group or, for users' own data, its own holdout.
+"""
+
+
+def accuracies(
+    engine: Engine,
+    clusters: Sequence[Params],
+    assignment: Mapping[Handle, int],
+    population: Population,
+) -> Accuracies:
+    """Measure every client's accuracy; a client without a choice counts as cluster 0."""
+    if not population.groups:
+        return _on_holdouts(engine, clusters, assignment, population.clients)
+    answers = _answers(engine, clusters, assignment, population)
+    right = {
+        pair: float((predictions == population.test[pair[0]].labels.numpy()).mean())
+        for pair, predictions in answers.items()
+    }
+    return {
+        client.handle: right[_pair(client, assignment)] for client in population.clients
+    }
+
+
+def with_fewer_tests(population: Population, most: int) -> Population:
+    """Return the population with at most so many test examples, evenly spaced.
+
+    Evenly, because test files may be ordered: MNIST's begins with the easier writers.
+    """
+
+    def thinned(test: Examples) -> Examples:
+        if len(test) <= most:
+            return test
+        return test.take(torch.linspace(0, len(test) - 1, most).long())
+
+    return replace(population, test=tuple(thinned(test) for test in population.test))
+
+
+def round_measured(
+    found: Accuracies,
+    assignment: Mapping[Handle, int],
+    population: Population,
+    num_clusters: int,
+) -> RoundMeasured:
+    """Average the clients' accuracies, overall and by group."""
+    by_group: dict[str, list[float]] = {}
+    for client in population.clients:
+        if client.group is not None:
+            name = population.groups[client.group].name
+            by_group.setdefault(name, []).append(found[client.handle])
+    counts = Counter(assignment.values())
+    return RoundMeasured(
+        accuracy=float(np.mean(list(found.values()))) if found else None,
+        accuracy_by_group={
+            name: float(np.mean(values)) for name, values in sorted(by_group.items())
+        },
+        clients=tuple(counts[j] for j in range(num_clusters)),
+    )
+
+
+def judged(
+    engine: Engine,
+    clusters: Sequence[Params],
+    assignment: Mapping[Handle, int],
+    population: Population,
+) -> Judged | None:
+    """Let each test example be answered by the model of one client of its group.
+
+    The clients of a group take turns, so that every model answers in proportion to the
+    clients who chose it. None without groups.
+    """
+    if len(population.groups) < 2:
+        return None
+    answers = _answers(engine, clusters, assignment, population)
+    labels: list[ndarray] = []
+    predictions: list[ndarray] = []
+    groups: list[ndarray] = []
+    for group, test in enumerate(population.test):
+        members = [c for c in population.clients if c.group == group]
+        if not members:
+            continue
+        turns = [_pair(members[k % len(members)], assignment) for k in range(len(test))]
+        labels.append(test.labels.numpy())
+        predictions.append(np.array([answers[pair][k] for k, pair in enumerate(turns)]))
+        groups.append(np.full(len(test), group))
+    return Judged(
+        np.concatenate(labels),
+        np.concatenate(predictions),
+        np.concatenate(groups),
+        population.num_classes,
+    )
+
+
+def agreement(
+    assignment: Mapping[Handle, int], clients: Sequence[Client]
+) -> float | None:
+    """Return the adjusted Rand index between clusters and true groups: 1 is equal."""
+    if any(client.group is None for client in clients):
+        return None
+    groups = [client.group for client in clients]
+    chosen = [assignment[client.handle] for client in clients]
+    return float(adjusted_rand_score(groups, chosen))
+
+
+def _pair(client: Client, assignment: Mapping[Handle, int]) -> tuple[int, int]:
+    return client.group or 0, assignment.get(client.handle, 0)
+
+
+def _answers(
+    engine: Engine,
+    clusters: Sequence[Params],
+    assignment: Mapping[Handle, int],
+    population: Population,
+) -> dict[tuple[int, int], ndarray]:
+    """Return the predictions of each (group, cluster) in use on the group's test set."""
+    pairs = sorted({_pair(client, assignment) for client in population.clients})
+    jobs = [ScoringJob(clusters[j], population.test[group]) for group, j in pairs]
+    scored = engine.score(jobs)
+    return {
+        pair: each.predictions.numpy() for pair, each in zip(pairs, scored, strict=True)
+    }
+
+
+def _on_holdouts(
+    engine: Engine,
+    clusters: Sequence[Params],
+    assignment: Mapping[Handle, int],
+    clients: Sequence[Client],
+) -> Accuracies:
+    testable = [client for client in clients if len(client.holdout)]
+    jobs = [
+        ScoringJob(clusters[assignment.get(client.handle, 0)], client.holdout)
+        for client in testable
+    ]
+    return {
+        client.handle: float((each.predictions == client.holdout.labels).float().mean())
+        for client, each in zip(testable, engine.score(jobs), strict=True)
+    }

@@ -1,0 +1,83 @@
+"""What a strategy is: a way to start, to play a round, and to conclude.
+
+Strategies are pure: they take a state and return the next one with the facts that a
+ledger should remember. They read no clock, open no file and own no randomness.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from covey.data.examples import Client
+from covey.events import Event, RiskMeasured
+from covey.redteam import ShadowFederation
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["Cohort", "Played", "ServerState", "Strategy", "fresh_state"]
+
+Cohort = tuple[Client, ...]
+"""The clients of one round, in name order; it may be empty."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerState:
+    """All that a server carries from one round to the next.
+
+    Attributes:
+        round_index: the next round to play.
+        clusters: the cluster models theta_j.
+        assignment: the latest choice of every client that has chosen.
+        figures: per cluster, the valid risk figure, if there is one.
+        shadows: per cluster, the shadow federations, if the red team keeps any.
+    """
+
+    round_index: int
+    clusters: tuple[Params, ...]
+    assignment: Mapping[Handle, int]
+    figures: tuple[RiskMeasured | None, ...]
+    shadows: tuple[tuple[ShadowFederation, ...], ...]
+
+    def offered(self) -> tuple[bool, ...]:
+        """Say which clusters may be chosen: those that are somebody's latest choice.
+
+        The model of any other is trained by nobody, and its low risk protects nobody.
+        Before the first choice all of them are offered.
+        """
+        chosen = set(self.assignment.values())
+        return tuple(not chosen or j in chosen for j in range(len(self.clusters)))
+
+    def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
+        """Return the state after these clients' choices."""
+        return replace(self, assignment={**self.assignment, **choices})
+
+    def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
+        """Return the state after a round that ended in these models."""
+        return replace(self, clusters=clusters, round_index=self.round_index + 1)
+
+
+def fresh_state(clusters: tuple[Params, ...]) -> ServerState:
+    """Return the state before the first round."""
+    none = (None,) * len(clusters)
+    return ServerState(0, clusters, {}, none, ((),) * len(clusters))
+
+
+class Played(NamedTuple):
+    """A round's outcome: the next state, and the facts to remember before using it."""
+
+    state: ServerState
+    events: tuple[Event, ...]
+
+
+class Strategy(NamedTuple):
+    """An algorithm of federated learning, as three pure functions.
+
+    Attributes:
+        init: the state before round 0.
+        play_round: one round with this cohort.
+        conclude: one last choice by every client, without training.
+    """
+
+    init: Callable[[Streams], ServerState]
+    play_round: Callable[[ServerState, Cohort, Streams], Played]
+    conclude: Callable[[ServerState, Cohort, Streams], Played]

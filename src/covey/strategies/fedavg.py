@@ -1,0 +1,62 @@
+"""FedAvg and local training: everybody shares one model, or nobody shares any.
+
+Read `fedavg` first: it is the smallest complete strategy.
+"""
+
+from collections.abc import Callable
+
+from covey.events import ClientsAssigned
+from covey.rng import Streams
+from covey.strategies.base import (
+    Cohort,
+    Played,
+    ServerState,
+    Strategy,
+    fresh_state,
+)
+from covey.strategies.steps import Steps
+from covey.types import Params
+
+__all__ = ["fedavg", "local_training"]
+
+
+def fedavg(init: Callable[[Streams], Params], steps: Steps) -> Strategy:
+    """Let every client train the one model, and take the mean.
+
+    References:
+        McMahan et al., Communication-Efficient Learning of Deep Networks from
+        Decentralized Data, 2017.
+    """
+
+    def start(streams: Streams) -> ServerState:
+        return fresh_state((init(streams.at("initial model", 0)),))
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        everybody = ClientsAssigned({client.handle: 0 for client in cohort}, "shared")
+        return steps.move(state, cohort, everybody, streams)
+
+    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> Played:
+        final = ClientsAssigned({client.handle: 0 for client in cohort}, "final")
+        return Played(state.with_choices(final.clusters), (final,))
+
+    return Strategy(start, play_round, conclude)
+
+
+def local_training(
+    init: Callable[[Streams], Params], steps: Steps, population: Cohort
+) -> Strategy:
+    """Let every client train a model of its own: a cluster per client, never merged."""
+    own = {client.handle: j for j, client in enumerate(population)}
+
+    def start(streams: Streams) -> ServerState:
+        model = init(streams.at("initial model", 0))
+        return fresh_state((model,) * len(population)).with_choices(own)
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        chosen = {client.handle: own[client.handle] for client in cohort}
+        return steps.move(state, cohort, ClientsAssigned(chosen, "clients"), streams)
+
+    def conclude(state: ServerState, _: Cohort, __: Streams) -> Played:
+        return Played(state.with_choices(own), (ClientsAssigned(own, "final"),))
+
+    return Strategy(start, play_round, conclude)

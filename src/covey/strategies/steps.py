@@ -1,0 +1,132 @@
+"""The replaceable steps of a round: train, evaluate, merge."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation import ClientUpdate, Merge
+from covey.data.examples import Client, Examples
+from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
+from covey.events import (
+    ClientsAssigned,
+    ClusterAbandoned,
+    ClustersCollapsed,
+    Event,
+    ModelsMerged,
+)
+from covey.params import model_hash, subtract
+from covey.rng import Streams
+from covey.strategies.base import Cohort, Played, ServerState
+from covey.types import Handle, Params
+
+__all__ = ["Evaluate", "Steps", "Train", "evaluate_with", "train_with"]
+
+Evaluate = Callable[
+    [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
+]
+Train = Callable[
+    [tuple[Params, ...], Cohort, Mapping[Handle, int], Streams], Iterator[ClientUpdate]
+]
+
+
+def train_with(
+    engine: Engine, recipe: Recipe, weights: Literal["equal", "examples"]
+) -> Train:
+    """Return the step that trains each client from its cluster's model.
+
+    theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
+    """
+
+    def train(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+    ) -> Iterator[ClientUpdate]:
+        jobs = (
+            TrainingJob(
+                start=clusters[assignment[client.handle]],
+                examples=client.train,
+                streams=streams.at("local training", client.name),
+                recipe=recipe,
+            )
+            for client in cohort
+        )
+        for client, local in zip(cohort, engine.train(jobs), strict=True):
+            j = assignment[client.handle]
+            weight = 1.0 if weights == "equal" else float(len(client.train))
+            yield ClientUpdate(client.handle, j, subtract(local, clusters[j]), weight)
+
+    return train
+
+
+def evaluate_with(
+    engine: Engine, select_on: Literal["train", "holdout"], select_examples: int
+) -> Evaluate:
+    """Return the step that measures every cluster's loss on every client's examples.
+
+    losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats
+    """
+
+    def batch(client: Client, streams: Streams) -> Examples:
+        examples = client.train if select_on == "train" else client.holdout
+        if not 0 < select_examples < len(examples):
+            return examples
+        generator = streams.at("selection batch", client.name).generator()
+        order = generator.permutation(len(examples))[:select_examples]
+        return examples.take(torch.from_numpy(order))
+
+    def evaluate(
+        clusters: tuple[Params, ...], cohort: Cohort, streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        batches = [batch(client, streams) for client in cohort]
+        jobs = [ScoringJob(params, each) for each in batches for params in clusters]
+        means = [scored.losses.mean() for scored in engine.score(jobs)]
+        if not means:
+            return torch.empty(0, len(clusters))
+        return torch.stack(means).view(len(cohort), len(clusters))
+
+    return evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps that every strategy is composed of, but for the choice itself."""
+
+    evaluate: Evaluate
+    train: Train
+    merge: Merge
+
+    def move(
+        self,
+        state: ServerState,
+        cohort: Cohort,
+        chosen: ClientsAssigned,
+        streams: Streams,
+    ) -> Played:
+        """Train every client from its cluster's model, and merge (lines 13-17)."""
+        updates = self.train(state.clusters, cohort, chosen.clusters, streams)
+        merged = self.merge(state.clusters, updates)
+        after = state.with_choices(chosen.clusters)
+        counts = [0] * len(state.clusters)
+        for j in chosen.clusters.values():
+            counts[j] += 1
+        fact = ModelsMerged(model_hash(merged.clusters), tuple(counts))
+        return Played(
+            after.with_models(merged.clusters),
+            (chosen, *merged.events, *_desertions(state, after), fact),
+        )
+
+
+def _desertions(before: ServerState, after: ServerState) -> tuple[Event, ...]:
+    """Return what became of the clusters that nobody chooses any more."""
+    was, now = before.offered(), after.offered()
+    gone = [j for j in range(len(now)) if was[j] and not now[j]]
+    events: list[Event] = [ClusterAbandoned(j) for j in gone]
+    if gone and sum(now) == 1:
+        events.append(ClustersCollapsed(now.index(True)))
+    return tuple(events)

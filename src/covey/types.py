@@ -1,0 +1,19 @@
+"""The words that every module speaks."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+__all__ = ["ClientName", "Handle", "Params"]
+
+ClientName = str
+"""What people call a client: `client-00017`, or the stem of its file."""
+
+Handle = str
+"""A client's random pseudonym: the only identity that events and reports show."""
+
+Params = Mapping[str, Tensor]
+"""One model's state: parameters and buffers by name, as in `Module.state_dict()`.
+
+Treated as a value: nothing may write into its tensors.
+"""

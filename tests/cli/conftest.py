@@ -1,0 +1,71 @@
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from covey.cli import main
+
+
+def command(*words: object) -> tuple[int, str, str]:
+    """Run a command: (exit code, standard output, standard error)."""
+    out, err = StringIO(), StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        patch.setattr(sys, "path", list(sys.path))
+        patch.setattr(sys, "argv", ["covey", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+
+
+def json_of(*words: object) -> dict[str, Any]:
+    """Run a command with --json and return its one object."""
+    code, out, err = command(*words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.fixture
+def covey(monkeypatch, tmp_path):
+    """Run commands in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return command
+
+
+@pytest.fixture
+def answer(monkeypatch, tmp_path):
+    """Run commands with --json in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return json_of
+
+
+SMALL = [
+    word
+    for setting in (
+        "rounds=3",
+        "population.clients=6",
+        "population.audit_examples=60",
+        "model.name=mlp",
+        "train.local_epochs=1",
+        "redteam.every=2",
+    )
+    for word in ("--set", setting)
+]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """One small run with its baseline: (its folder, its --json)."""
+    folder = tmp_path_factory.mktemp("cli") / "one"
+    return folder, json_of("run", *SMALL, "--out", folder, "--with-baseline")
+
+
+@pytest.fixture
+def small() -> list[str]:
+    return SMALL

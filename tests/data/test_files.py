@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+
+from covey.data.checksums import PUBLISHED, verify
+from covey.data.files import check_data, data_folder, find_file, read_file
+from covey.errors import ChecksumError, DataError
+
+IMAGES = "train-images-idx3-ubyte.gz"
+
+
+@pytest.fixture
+def no_settings(monkeypatch):
+    monkeypatch.delenv("COVEY_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    return monkeypatch
+
+
+def test_the_data_folder_is_the_configured_one_then_the_variable_then_the_cache(
+    no_settings,
+):
+    assert data_folder("") == Path.home() / ".cache" / "covey"
+    no_settings.setenv("XDG_CACHE_HOME", "/caches")
+    assert data_folder("") == Path("/caches/covey")
+    no_settings.setenv("COVEY_DATA", "/sets")
+    assert data_folder("") == Path("/sets")
+    assert data_folder("~/mine") == Path.home() / "mine"
+
+
+@pytest.mark.parametrize(
+    "place", [f"mnist/{IMAGES}", IMAGES, "mnist/train-images-idx3-ubyte"]
+)
+def test_a_file_is_found_in_its_folder_or_beside_it_zipped_or_not(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"")
+    assert find_file("mnist", IMAGES, tmp_path) == path
+
+
+def test_a_missing_file_is_named_with_where_to_look_and_where_to_get_it(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_file("cifar10", "test_batch", tmp_path)
+    for part in (
+        "test_batch",
+        str(tmp_path),
+        "cs.toronto.edu",
+        "COVEY_DATA",
+        "data.dir",
+    ):
+        assert part in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError("not yours")
+
+    (tmp_path / "test_batch").write_bytes(b"")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DataError, match="test_batch must be readable: not yours"):
+        read_file("cifar10", "test_batch", tmp_path)
+
+
+def test_one_flipped_bit_of_a_published_file_is_noticed(real_data):
+    path = real_data / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    content = bytearray(path.read_bytes())
+    verify("mnist", path, bytes(content))
+    content[100] ^= 1
+    expected = PUBLISHED["mnist"][path.name]
+    with pytest.raises(ChecksumError, match=f"MD5 {expected}, found MD5 ") as caught:
+        verify("mnist", path, bytes(content))
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_without_a_published_sum_is_read_unchecked(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(b"anything")
+    assert read_file("mnist", IMAGES, tmp_path) == (b"anything", path)
+
+
+def test_checking_tells_ok_missing_corrupt_and_unchecked_apart(tmp_path, real_data):
+    labels = "t10k-labels-idx1-ubyte.gz"
+    own = tmp_path / "mnist"
+    own.mkdir()
+    (own / labels).write_bytes((real_data / "mnist" / labels).read_bytes())
+    (own / IMAGES).write_bytes(b"broken download")
+    (own / "t10k-images-idx3-ubyte").write_bytes(b"unzipped")
+    rows = [row for row in check_data(tmp_path) if row.source == "mnist"]
+    assert {row.name: row.state for row in rows} == {
+        IMAGES: "corrupt",
+        labels: "ok",
+        "t10k-images-idx3-ubyte.gz": "unchecked",
+        "train-labels-idx1-ubyte.gz": "missing",
+    }
+    assert all(row.url.startswith("https://") for row in rows)

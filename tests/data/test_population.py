@@ -1,0 +1,240 @@
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.data import (
+    Examples,
+    GroupSpec,
+    PopulationSpec,
+    Preference,
+    Shift,
+    Source,
+    build_population,
+    population_of,
+)
+from covey.errors import DataError
+from covey.rng import Streams
+
+STILL = Shift("none", 0.0, 0.0)
+DARK = Shift("brightness", 0.2, 0.4)
+LIGHT = Shift("brightness", 0.9, 1.0)
+
+PLAIN = PopulationSpec(
+    clients=4,
+    groups=(GroupSpec("few", 0.25, STILL, 5), GroupSpec("many", 0.75, STILL, 10)),
+    shift_per="image",
+    holdout=0.2,
+    audit_examples=6,
+    pool=0,
+    non_members="matched",
+)
+SHIFTED = replace(
+    PLAIN, groups=(GroupSpec("few", 0.25, DARK, 5), GroupSpec("many", 0.75, LIGHT, 10))
+)
+
+
+def numbered(count):
+    """Images that carry their number: in the label, and white in their only pixel."""
+    white = torch.full((count, 1, 1, 1), 255, dtype=torch.uint8)
+    return Examples(white, torch.arange(count))
+
+
+def source(count=100, test=None):
+    return Source("numbers", numbered(count), test, num_classes=count)
+
+
+def prefer(name):
+    return Preference(risk_weight=0.5, risk_threshold=int(name[-1]) / 10)
+
+
+def build(spec=PLAIN, count=100, test=None, seed=0):
+    return build_population(source(count, test), spec, Streams(seed), prefer)
+
+
+def numbers(examples):
+    return examples.labels.tolist()
+
+
+def brightness(examples):
+    return examples.inputs.flatten().float() / 255
+
+
+def everything(population):
+    """Every base image once: groups share their test images and non-members."""
+    parts = [part for c in population.clients for part in (c.train, c.holdout)]
+    parts += [population.test[0], population.non_members[0], population.pool]
+    return [number for part in parts for number in numbers(part)]
+
+
+def same(left, right):
+    return torch.equal(left.inputs, right.inputs) and numbers(left) == numbers(right)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 99),
+    clients=st.integers(1, 12),
+    share=st.floats(0.1, 0.9),
+    pool=st.sampled_from([-1, 0, 7]),
+)
+def test_no_base_image_is_used_twice_and_none_is_lost(seed, clients, share, pool):
+    few, many = PLAIN.groups
+    groups = (replace(few, share=share), replace(many, share=1 - share))
+    spec = replace(PLAIN, clients=clients, groups=groups, pool=pool)
+    assert sorted(everything(build(spec, 150, seed=seed))) == list(range(150))
+
+
+@given(seed=st.integers(0, 99))
+@settings(max_examples=10)
+def test_a_population_is_determined_by_the_seed(seed):
+    first, second = build(SHIFTED, seed=seed), build(SHIFTED, seed=seed)
+    for one, other in zip(first.clients, second.clients, strict=True):
+        assert (one.name, one.handle, one.group) == (
+            other.name,
+            other.handle,
+            other.group,
+        )
+        assert same(one.train, other.train)
+        assert same(one.holdout, other.holdout)
+    assert everything(first) == everything(second)
+    assert everything(first) != everything(build(SHIFTED, seed=seed + 1))
+
+
+def test_building_leaves_the_global_generators_alone():
+    torch_before = torch.get_rng_state()
+    numpy_before = str(np.random.get_state())  # noqa: NPY002
+    build(SHIFTED)
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    assert str(np.random.get_state()) == numpy_before  # noqa: NPY002
+
+
+def test_clients_are_named_sorted_and_carry_their_own_preference():
+    clients = build().clients
+    assert [c.name for c in clients] == [f"client-0000{i}" for i in range(4)]
+    assert [c.preference.risk_threshold for c in clients] == [0, 0.1, 0.2, 0.3]
+    assert len({c.handle for c in clients}) == 4
+    assert all(len(c.handle) == 14 and c.handle.startswith("h-") for c in clients)
+
+
+def test_groups_have_their_shares_and_sizes():
+    clients = build().clients
+    assert Counter(c.group for c in clients) == {0: 1, 1: 3}
+    for client in clients:
+        # 0.2 of 5 and of 10 examples are held out.
+        expected = (4, 1) if client.group == 0 else (8, 2)
+        assert (len(client.train), len(client.holdout)) == expected
+
+
+def test_the_members_of_the_groups_are_random():
+    minority = {
+        next(c.name for c in build(seed=seed).clients if c.group == 0)
+        for seed in range(20)
+    }
+    assert len(minority) > 1  # all 20 alike by chance: 4 * (1/4)**20
+
+
+@pytest.mark.parametrize(
+    ("pool", "test_size", "pool_size"), [(-1, 59, 0), (0, 30, 29), (10, 49, 10)]
+)
+def test_without_a_test_file_test_and_pool_share_the_rest(pool, test_size, pool_size):
+    # 100 - (5 + 3 * 10) - 6 = 59 images are left.
+    population = build(replace(PLAIN, pool=pool))
+    assert [len(test) for test in population.test] == [test_size] * 2
+    assert len(population.pool) == pool_size
+
+
+@pytest.mark.parametrize(("pool", "pool_size"), [(-1, 0), (0, 59), (10, 10)])
+def test_with_a_test_file_the_pool_has_the_rest(pool, pool_size):
+    population = build(replace(PLAIN, pool=pool), test=numbered(7))
+    assert [numbers(test) for test in population.test] == [list(range(7))] * 2
+    assert len(population.pool) == pool_size
+
+
+def test_shifted_examples_lie_in_their_groups_range_everywhere():
+    population = build(SHIFTED)
+    for client in population.clients:
+        shift = (DARK, LIGHT)[client.group or 0]
+        for part in (client.train, client.holdout):
+            assert brightness(part).min() >= shift.low - 1 / 255
+            assert brightness(part).max() <= shift.high + 1 / 255
+    for parts in (population.test, population.non_members):
+        assert brightness(parts[0]).max() < 0.41
+        assert brightness(parts[1]).min() > 0.89
+        assert numbers(parts[0]) == numbers(parts[1])
+    assert brightness(population.pool).min() == 1
+
+
+def test_a_client_draws_once_or_once_per_image():
+    wide = replace(SHIFTED.groups[1], shift=Shift("brightness", 0.0, 1.0), share=1.0)
+    spec = replace(SHIFTED, groups=(wide,))
+    for client in build(replace(spec, shift_per="client")).clients:
+        both = torch.cat([brightness(client.train), brightness(client.holdout)])
+        assert len(both.unique()) == 1
+    amounts = [brightness(client.train) for client in build(spec).clients]
+    assert all(len(each.unique()) > 1 for each in amounts)
+    assert not torch.equal(amounts[0], amounts[1])
+
+
+def test_a_clients_shift_does_not_depend_on_the_others():
+    alone = replace(SHIFTED, groups=SHIFTED.groups[1:], clients=1)
+    first = build(alone).clients[0]
+    among_others = build(replace(alone, clients=4)).clients[0]
+    assert same(first.train, among_others.train)
+
+
+def test_untransformed_non_members_are_the_files_own_images():
+    population = build(replace(SHIFTED, non_members="untransformed"))
+    assert all(brightness(part).min() == 1 for part in population.non_members)
+
+
+def test_pooled_non_members_are_shifted_by_the_mixture_of_groups():
+    spec = replace(SHIFTED, non_members="pooled", audit_examples=400)
+    one, other = build(spec, count=600).non_members
+    assert same(one, other)
+    assert len(one) == 400
+    dark = brightness(one) < 0.5
+    # 100 of 400 expected, standard deviation 9: five of them are one in a million.
+    assert 55 <= int(dark.sum()) <= 145
+
+
+@pytest.mark.parametrize(
+    ("spec", "count", "test"),
+    [
+        (PLAIN, 41, None),
+        (PLAIN, 40, numbered(5)),
+        (replace(PLAIN, pool=10), 51, None),
+        (replace(PLAIN, pool=10), 50, numbered(5)),
+    ],
+)
+def test_too_few_images_are_refused_with_the_numbers(spec, count, test):
+    build(spec, count + 1, test)
+    with pytest.raises(DataError, match="35 images for 4 clients, 6 for") as caught:
+        build(spec, count, test)
+    assert f"numbers has {count}" in str(caught.value)
+
+
+def test_a_users_population_knows_no_groups_and_has_no_pool():
+    data = {"bob-2": numbered(10), "ada-1": numbered(5)}
+    population = population_of(data, 0.2, Streams(0), prefer, num_classes=10)
+    ada, bob = population.clients
+    assert (ada.name, ada.group, bob.name) == ("ada-1", None, "bob-2")
+    assert sorted(numbers(ada.train) + numbers(ada.holdout)) == list(range(5))
+    assert (len(bob.train), len(bob.holdout)) == (8, 2)
+    assert numbers(bob.train) != sorted(numbers(bob.train))  # 1 in 8! by chance
+    assert (population.groups, population.test, population.non_members) == ((), (), ())
+    assert population.pool.inputs.shape == (0, 1, 1, 1)
+
+
+def test_a_client_with_nothing_to_train_on_is_refused():
+    with pytest.raises(DataError, match="ada-1 must have an example to train on"):
+        population_of({"ada-1": numbered(1)}, 0.6, Streams(0), prefer, num_classes=1)
+
+
+def test_a_population_of_nobody_is_refused():
+    with pytest.raises(DataError, match="at least one client"):
+        population_of({}, 0.2, Streams(0), prefer, num_classes=1)

@@ -1,0 +1,50 @@
+"""What clients accept, as a file states it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.data import Preference, read_preferences, weight_from_threshold
+from covey.errors import ConfigError
+
+
+@given(st.floats(0, 1))
+def test_a_lower_threshold_never_means_a_lower_weight(tau):
+    assert 0 <= weight_from_threshold(tau) <= 1
+    assert weight_from_threshold(tau) >= weight_from_threshold(min(1.0, tau + 0.01))
+
+
+def test_the_weight_by_hand():
+    # (0.8 - 0.65) / 0.3 = 0.5; 0.8 and above care for loss alone, 0.5 and below for risk.
+    assert weight_from_threshold(0.65) == pytest.approx(0.5)
+    assert weight_from_threshold(0.8) == 0.0
+    assert weight_from_threshold(0.5) == pytest.approx(1.0)
+
+
+def test_csv_and_toml_say_the_same(tmp_path):
+    table = tmp_path / "who.csv"
+    table.write_text("name, risk_threshold, risk_weight\na, 0.6, 0.25\nb, 0.8,\n")
+    tree = tmp_path / "who.toml"
+    tree.write_text(
+        "a = {risk_threshold = 0.6, risk_weight = 0.25}\n[b]\nrisk_threshold = 0.8"
+    )
+    expected = {"a": Preference(0.25, 0.6), "b": Preference(0.0, 0.8)}
+    assert read_preferences(table) == read_preferences(tree) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("name,risk_threshold\na,high\n", "give a a number"),
+        ("name,risk_threshold\na,1.5\n", r"lie in \[0, 1\]"),
+        ("name,risk_weight\na,0.5\n", "risk_threshold"),
+        ("who,risk_threshold\na,0.5\n", "neither"),
+    ],
+)
+def test_bad_files_are_refused_with_the_client_named(tmp_path, content, said):
+    path = tmp_path / "who.csv"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        read_preferences(path)
+    with pytest.raises(ConfigError, match="neither"):
+        read_preferences(tmp_path / "absent.csv")

@@ -1,0 +1,108 @@
+"""Dropout masks belong to the client: no thread and no other client changes them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from covey.data.examples import Examples
+from covey.engine import (
+    Engine,
+    ParallelEngine,
+    Recipe,
+    ReferenceEngine,
+    ScoringJob,
+    TrainingJob,
+    VmapEngine,
+)
+from covey.engine.dropout import seeded_dropout
+from covey.errors import ModelError
+from covey.rng import Streams
+
+MakeModule = Callable[..., nn.Module]
+MakeJobs = Callable[..., list[TrainingJob]]
+
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1)
+SIZES = (10, 4, 10, 7)
+
+
+def masked(layer: nn.Module, inputs: torch.Tensor, client: int = 0) -> torch.Tensor:
+    """The layer's training output on the client's stream."""
+    nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
+    job = TrainingJob({}, nothing, Streams(0).at(client), RECIPE)
+    with seeded_dropout(layer, job):
+        return layer.train()(inputs)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.Dropout2d(0.5)])
+def test_masks_depend_on_the_job_alone(
+    make_module: MakeModule, make_jobs: MakeJobs, layer: nn.Module
+):
+    module = make_module(layer)
+    jobs = make_jobs(module, SIZES, RECIPE)
+    state = torch.get_rng_state()
+    reference = list(ReferenceEngine(module).train(jobs))
+    one = list(ParallelEngine(module, workers=1).train(jobs))
+    three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
+    assert torch.equal(torch.get_rng_state(), state)
+    for oracle, alone, together in zip(reference, one, three, strict=True):
+        torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
+        assert all(torch.equal(alone[name], together[name]) for name in alone)
+
+
+def test_kept_values_are_scaled_so_that_the_mean_stays():
+    # 10,000 coins with p = 1/4: the mean has standard deviation sqrt(1/3)/100 < 0.006,
+    # so five of them leave a false alarm in a million.
+    dropped = masked(nn.Dropout(0.25), torch.ones(10_000))
+    torch.testing.assert_close(dropped.unique(), torch.tensor([0, 4 / 3]))
+    assert dropped.mean().item() == pytest.approx(1, abs=0.03)
+
+
+def test_clients_have_different_masks():
+    ones = torch.ones(64)
+    layer = nn.Dropout(0.5)
+    assert torch.equal(masked(layer, ones, client=1), masked(layer, ones, client=1))
+    assert not torch.equal(masked(layer, ones, client=1), masked(layer, ones, client=2))
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout1d, nn.Dropout2d, nn.Dropout3d])
+def test_channel_dropout_drops_whole_channels(
+    layer: type[nn.Dropout1d | nn.Dropout2d | nn.Dropout3d],
+):
+    dims = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}[layer]
+    dropped = masked(layer(0.5), torch.ones(4, 16, *(3,) * dims)).flatten(2)
+    assert set(dropped.mean(dim=2).flatten().tolist()) == {0, 2}
+
+
+def test_certain_dropout_gives_zeros():
+    assert masked(nn.Dropout(1.0), torch.ones(8)).count_nonzero() == 0
+
+
+def test_nothing_is_dropped_in_scoring(make_module: MakeModule, make_jobs: MakeJobs):
+    plain, dropping = make_module(), make_module(nn.Dropout(0.9))
+    (job,) = make_jobs(dropping, (10,), RECIPE)
+    (scored,) = ReferenceEngine(dropping).score([ScoringJob(job.start, job.examples)])
+    renamed = dict(zip(plain.state_dict(), job.start.values(), strict=True))
+    (expected,) = ReferenceEngine(plain).score([ScoringJob(renamed, job.examples)])
+    assert torch.equal(scored.losses, expected.losses)
+
+
+def test_dropout_switched_off_is_no_dropout(make_module: MakeModule):
+    VmapEngine(make_module(nn.Dropout(0.0)))
+    ReferenceEngine(make_module(nn.AlphaDropout(0.0)))
+
+
+@pytest.mark.parametrize("engine", [ReferenceEngine, ParallelEngine, VmapEngine])
+def test_unreproducible_dropout_is_refused(
+    make_module: MakeModule, engine: Callable[[nn.Module], Engine]
+):
+    with pytest.raises(ModelError, match="AlphaDropout"):
+        engine(make_module(nn.AlphaDropout(0.1)))
+
+
+def test_vmap_refuses_what_it_cannot_batch(make_module: MakeModule):
+    with pytest.raises(ModelError, match="parallel engine"):
+        VmapEngine(make_module(nn.Dropout(0.1)))
+    with pytest.raises(ModelError, match="GroupNorm"):
+        VmapEngine(make_module(nn.BatchNorm2d(2, momentum=None)))

@@ -1,0 +1,133 @@
+"""What only the parallel engine promises: threads that do not show."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from covey.data.examples import Examples
+from covey.engine import ParallelEngine, Precision, Recipe, ScoringJob, TrainingJob
+
+MakeModule = Callable[..., nn.Module]
+MakeJobs = Callable[..., list[TrainingJob]]
+
+SIZES = (10, 4, 10, 7, 10, 1, 25)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
+
+
+class ThreadWitness(nn.Module):
+    """Notes how many intra-op threads each forward pass may use."""
+
+    seen: list[int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 3)
+
+    def __deepcopy__(self, memo: object) -> "ThreadWitness":
+        clone = ThreadWitness()
+        clone.seen = self.seen
+        return clone
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen.append(torch.get_num_threads())
+        return self.linear(inputs.flatten(1))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_number_of_workers_changes_no_bit(
+    make_module: MakeModule, make_jobs: MakeJobs, precision: Precision
+):
+    module = make_module(nn.BatchNorm2d(2))
+    jobs = make_jobs(module, SIZES, RECIPE)
+    runs = [
+        list(ParallelEngine(module, workers, precision).train(jobs))
+        for workers in (1, 2, 3)
+    ]
+    for alone, *others in zip(*runs, strict=True):
+        for trained in others:
+            assert all(torch.equal(trained[name], alone[name]) for name in alone)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: MakeJobs):
+    witness = ThreadWitness()
+    witness.seen = []
+    jobs = make_jobs(witness, SIZES, RECIPE)
+    engine = ParallelEngine(witness, workers=2)
+    list(engine.train(jobs))
+    engine.score([ScoringJob(job.start, job.examples) for job in jobs])
+    assert set(witness.seen) == {1}
+    assert torch.get_num_threads() == 2
+    newborn = threading.Thread(
+        target=lambda: witness.seen.append(torch.get_num_threads())
+    )
+    newborn.start()
+    newborn.join()
+    assert witness.seen[-1] == 2
+
+
+def test_jobs_are_taken_a_few_at_a_time(make_module: MakeModule, make_jobs: MakeJobs):
+    module = make_module()
+    jobs = make_jobs(module, (5,) * 20, RECIPE)
+    taken: list[TrainingJob] = []
+
+    def arriving() -> Iterator[TrainingJob]:
+        for job in jobs:
+            taken.append(job)
+            yield job
+
+    results = ParallelEngine(module, workers=2).train(arriving())
+    next(results)
+    assert len(taken) == 4
+    next(results)
+    assert len(taken) == 5
+    assert len(list(results)) == 18
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_error_inside_a_job_reaches_the_caller(
+    make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    jobs = make_jobs(module, (5,) * 6, RECIPE)
+    broken = Examples(jobs[2].examples.inputs, torch.full((5,), 99))
+    jobs[2] = replace(jobs[2], examples=broken)
+    results = ParallelEngine(module, workers=2).train(jobs)
+    next(results)
+    next(results)
+    with pytest.raises(IndexError, match="99"):
+        next(results)
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_results_may_be_abandoned(make_module: MakeModule, make_jobs: MakeJobs):
+    module = make_module()
+    results = ParallelEngine(module, workers=2).train(
+        make_jobs(module, (5,) * 20, RECIPE)
+    )
+    next(results)
+    del results
+    assert torch.get_num_threads() == 2
+
+
+def test_bfloat16_is_close_to_float32(make_module: MakeModule, make_jobs: MakeJobs):
+    module = make_module()
+    jobs = make_jobs(module, SIZES, RECIPE)
+    precise = ParallelEngine(module, 2, "float32").train(jobs)
+    coarse = ParallelEngine(module, 2, "bfloat16").train(jobs)
+    for exact, rounded in zip(precise, coarse, strict=True):
+        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.02)
+        assert not all(torch.equal(rounded[name], exact[name]) for name in exact)

@@ -1,0 +1,236 @@
+"""Files that are not what they should be: each is one clear sentence."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
+
+from covey.errors import LedgerError
+from covey.ledger import Ledger, Record
+
+FACTS = [
+    Record(0, "cohort_sampled", {"clients": ["7f3a", "09bc"]}),
+    Record(0, "risk_measured", {"cluster": 0, "risk": 0.625}),
+    Record(0, "clients_assigned", {"assignment": [0, 1]}),
+]
+COLUMNS = ["position", "round", "kind", "body", "hash"]
+NOBODY = 65534
+
+
+def noon() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+def open_to_write(path: Path) -> Ledger:
+    return Ledger.open(path, noon)
+
+
+BOTH_DOORS = pytest.mark.parametrize("door", [open_to_write, Ledger.read])
+
+
+def written(folder: str | Path) -> Path:
+    path = Path(folder) / "ledger.sqlite"
+    with Ledger.create(path, noon) as ledger:
+        ledger.append(0, FACTS)
+    return path
+
+
+@contextmanager
+def as_database(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path)
+    yield connection
+    connection.commit()
+    connection.close()
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Permissions mean nothing to root, so be somebody else for a while."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 3), st.sampled_from(COLUMNS), st.integers(0), st.integers(0, 7))
+def test_flipping_any_stored_bit_of_an_event_is_detected(
+    position: int, column: str, place: int, bit: int
+):
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(folder)
+        with as_database(path) as database:
+            where = f"FROM events WHERE position = {position}"
+            ((value,),) = database.execute(f"SELECT {column} {where}").fetchall()
+            database.execute(
+                f"UPDATE events SET {column} = "  # noqa: S608
+                + ("?" if isinstance(value, int) else "CAST(? AS TEXT)")
+                + " WHERE position = ?",
+                (flipped(value, place, bit), position),
+            )
+        with pytest.raises(LedgerError):
+            Ledger.read(path).verify()
+        with pytest.raises(LedgerError):
+            Ledger.open(path, noon)
+
+
+def flipped(value: int | str, place: int, bit: int) -> int | bytes:
+    if isinstance(value, int):
+        return value ^ (8 << (place * 8 + bit) % 50)  # never another event's position
+    data = bytearray(value.encode())
+    data[place % len(data)] ^= 1 << bit
+    return bytes(data)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 10**9), st.integers(0, 7))
+def test_a_flipped_bit_of_the_file_never_tells_another_story(place: int, bit: int):
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(folder)
+        data = bytearray(path.read_bytes())
+        data[place % len(data)] ^= 1 << bit
+        path.write_bytes(data)
+        try:
+            told = Ledger.read(path).replay()
+        except LedgerError:
+            return
+        assert told == FACTS[: len(told)]  # a lost tail leaves a whole, shorter chain
+
+
+def test_a_damaged_layout_is_one_sentence_whatever_it_looks_like(tmp_path: Path):
+    path = written(tmp_path)
+    data = path.read_bytes()
+    start = data.index(b"CREATE TABLE events")
+    for place in range(start, start + 40, 4):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x80  # no longer UTF-8
+        path.write_bytes(damaged)
+        with pytest.raises(LedgerError):
+            Ledger.read(path).replay()
+
+
+@pytest.mark.parametrize("value", ["NULL", "7", "CAST(body AS BLOB)"])
+def test_a_column_of_another_type_is_detected(tmp_path: Path, value: str):
+    path = written(tmp_path)
+    with as_database(path) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
+    with as_database(path) as database:
+        database.execute(
+            f"UPDATE events SET body = {value} WHERE position = 2"  # noqa: S608
+        )
+    with pytest.raises(LedgerError, match="at position 2:"):
+        Ledger.read(path).replay()
+
+
+def test_a_broken_chain_cannot_be_carried_on(tmp_path: Path):
+    path = written(tmp_path)
+    with as_database(path) as database:
+        database.execute("DELETE FROM events WHERE position = 2")
+    with pytest.raises(LedgerError, match="broken at position 2:"):
+        Ledger.open(path, noon)
+
+
+@BOTH_DOORS
+def test_a_missing_file_is_named_and_not_made(
+    tmp_path: Path, door: Callable[[Path], Ledger]
+):
+    with pytest.raises(LedgerError, match="no such file"):
+        door(tmp_path / "ledger.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path):
+    with pytest.raises(LedgerError, match="No such file or directory"):
+        Ledger.create(tmp_path / "nowhere" / "ledger.sqlite", noon)
+
+
+@BOTH_DOORS
+def test_a_file_that_is_no_database_is_named(
+    tmp_path: Path, door: Callable[[Path], Ledger]
+):
+    path = tmp_path / "ledger.sqlite"
+    path.write_text("round,kind\n" * 1000)
+    with pytest.raises(LedgerError, match="file is not a database"):
+        door(path)
+
+
+@BOTH_DOORS
+def test_a_database_that_is_no_ledger_is_named(
+    tmp_path: Path, door: Callable[[Path], Ledger]
+):
+    path = tmp_path / "ledger.sqlite"
+    path.touch()
+    with pytest.raises(LedgerError, match="it holds no ledger"):
+        door(path)
+
+
+@BOTH_DOORS
+def test_a_ledger_of_another_version_is_named(
+    tmp_path: Path, door: Callable[[Path], Ledger]
+):
+    path = written(tmp_path)
+    with as_database(path) as database:
+        database.execute("UPDATE schema SET version = 99")
+    with pytest.raises(LedgerError, match="a ledger of version 99"):
+        door(path)
+
+
+def test_a_read_only_file_can_be_read_and_not_written():
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(folder)
+        path.with_suffix(".lock").chmod(0o666)
+        path.chmod(0o444)
+        Path(folder).chmod(0o555)
+        with without_privileges():
+            assert Ledger.read(path).replay() == FACTS
+            with pytest.raises(LedgerError, match="readonly database"):
+                Ledger.open(path, noon)
+        Path(folder).chmod(0o755)
+
+
+def test_a_read_only_folder_takes_no_ledger():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        with (
+            without_privileges(),
+            pytest.raises(LedgerError, match="Permission denied"),
+        ):
+            Ledger.create(Path(folder) / "ledger.sqlite", noon)
+
+
+def test_a_ledger_that_was_opened_to_be_read_is_not_written(tmp_path: Path):
+    ledger = Ledger.read(written(tmp_path))
+    with ledger, pytest.raises(LedgerError, match=r"Use Ledger\.open"):
+        ledger.append(1, [Record(1, "more", {})])
+    with pytest.raises(LedgerError, match=r"Use Ledger\.open"):
+        ledger.enrol({"7f3a": "client-00001"})
+
+
+def test_a_full_disk_takes_nothing_of_the_round(tmp_path: Path):
+    path = written(tmp_path)
+
+    def fill(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA max_page_count = 1")  # means: no page more
+
+    big = [Record(1, "more", {"text": "x" * 5000})] * 4
+    with Ledger.open(path, noon) as ledger:
+        event.listen(Engine, "connect", fill)
+        try:
+            with pytest.raises(LedgerError, match="disk is full"):
+                ledger.append(1, big)
+        finally:
+            event.remove(Engine, "connect", fill)
+        assert ledger.replay() == FACTS
+        ledger.append(1, big)

@@ -1,0 +1,104 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from covey.history import History
+from covey.report.figures import (
+    accuracy_figure,
+    clusters_figure,
+    fairness_figure,
+    overlaid_accuracy,
+    png,
+    risk_figure,
+    samples_figure,
+    violations_figure,
+)
+
+
+def words(figure: Figure) -> str:
+    found = [text.get_text() for axes in figure.axes for text in axes.texts]
+    found += [axes.get_title(loc="left") for axes in figure.axes]
+    found += [text.get_text() for key in figure.legends for text in key.get_texts()]
+    return " | ".join(found)
+
+
+def test_every_kind_of_run_has_every_figure(any_history: History):
+    for draw in (
+        accuracy_figure,
+        risk_figure,
+        clusters_figure,
+        violations_figure,
+        fairness_figure,
+    ):
+        assert draw(any_history).axes
+
+
+def test_a_baseline_is_dashed_and_named(histories: dict[str, History]):
+    figure = accuracy_figure(histories["two clusters"], histories["one cluster"])
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert len(dashed) == 3
+    assert "minority 0.800 | FedAvg, minority 0.800" in words(figure)
+
+
+def test_accuracy_ends_with_the_final_choice(histories: dict[str, History]):
+    line = accuracy_figure(histories["two clusters"]).axes[0].lines[0]
+    assert np.asarray(line.get_xdata()).tolist() == [0, 1, 2, 3]
+    assert np.asarray(line.get_ydata())[-1] == 0.9
+
+
+def test_withheld_figures_and_blind_rounds_are_marked(histories: dict[str, History]):
+    said = words(risk_figure(histories["two clusters"]))
+    assert "withheld" in said
+    assert "clients chose without a figure" in said
+
+
+def test_many_clusters_are_summarised_and_it_says_so(histories: dict[str, History]):
+    assert "40 clusters" in words(risk_figure(histories["many clusters"]))
+    assert "40 clusters" in words(clusters_figure(histories["many clusters"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "draw"),
+    [
+        ("no red team", risk_figure),
+        ("unfinished", violations_figure),
+        ("own data", fairness_figure),
+        ("not started", accuracy_figure),
+    ],
+)
+def test_what_is_unknown_is_said(
+    histories: dict[str, History], kind: str, draw: Callable[[History], Figure]
+):
+    assert "unknown" in words(draw(histories[kind]))
+
+
+def test_filled_points_are_the_violations(histories: dict[str, History]):
+    axes = violations_figure(histories["two clusters"]).axes[0]
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    filled = [line for line in points if line.get_markerfacecolor() != "white"]
+    assert sum(len(np.atleast_1d(line.get_xdata())) for line in points) == 6
+    assert (
+        sum(len(np.atleast_1d(line.get_xdata())) for line in filled) == 3
+    )  # h0, h1, h2
+
+
+def test_the_same_label_has_one_colour(histories: dict[str, History]):
+    pair = [("mir", histories["two clusters"]), ("mir", histories["own data"])]
+    figure = overlaid_accuracy([*pair, ("$x_", histories["one cluster"])])
+    colours = [line.get_color() for line in figure.axes[0].lines]
+    assert colours[0] == colours[1] != colours[2]
+
+
+def test_hostile_names_can_be_drawn(histories: dict[str, History]):
+    figure = overlaid_accuracy([(r"_$\frac{$<b>", histories["two clusters"])])
+    assert png(figure) == png(figure)
+
+
+def test_samples_of_both_kinds_of_images():
+    grey = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
+    colour = torch.zeros(20, 3, 8, 8, dtype=torch.uint8)
+    figure = samples_figure({"minority": grey, "majority": colour})
+    assert sum(len(axes.images) for axes in figure.axes) == 3 + 12

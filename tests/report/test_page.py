@@ -1,0 +1,198 @@
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+
+from covey.history import History
+from covey.report import PROMISE, Reported, write_report
+
+SECTIONS = (
+    "Notes",
+    "Accuracy",
+    "Clusters and their risk",
+    "Sizes and moves",
+    "Violations and exposure",
+    "Fairness between groups",
+    "What the groups look like",
+    "What the figures mean, and what they do not promise",
+    "Settings and origin",
+)
+CONFIG = """seed = 3
+[method]
+name = "ifca-mir"
+selection = "threshold"
+[population]
+exclude = ["client-00007", "hospital-berlin"]
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(
+    histories: dict[str, History], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Return the page of every kind of run."""
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        kind: write_report(
+            [Reported(kind, history, CONFIG)], folder / kind / "report.html"
+        ).read_text()
+        for kind, history in histories.items()
+    }
+
+
+def prose(html: str) -> str:
+    """Return the page's text without markup, styles and pictures."""
+    return re.sub(
+        r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.S)
+    )
+
+
+def test_every_section_is_on_every_page_in_order(pages: dict[str, str]):
+    for html in pages.values():
+        assert tuple(re.findall(r"<h2>(.*?)</h2>", html)) == SECTIONS
+        assert PROMISE in prose(html)
+        assert "No differential privacy" in html
+
+
+def test_a_page_needs_nothing_but_itself(pages: dict[str, str]):
+    for html in pages.values():
+        assert "://" not in html  # base64 has no colon
+        assert "<script" not in html
+        assert "<link" not in html
+        assert all(
+            s.startswith("data:image/png") for s in re.findall(r'src="(.*?)"', html)
+        )
+
+
+class Balance(HTMLParser):
+    """Checks that tags close in the order in which they opened."""
+
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object):  # noqa: ARG002
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str):
+        assert self.open.pop() == tag
+
+
+def test_markup_is_balanced(pages: dict[str, str]):
+    for html in pages.values():
+        parser = Balance()
+        parser.feed(html)
+        assert parser.open == []
+
+
+def test_names_of_clients_never_occur(pages: dict[str, str]):
+    for html in pages.values():
+        assert "client-00007" not in html
+        assert "hospital-berlin" not in html
+        assert "2 names are not shown" in html
+
+
+def test_risks_come_with_errors_rounds_and_reasons(pages: dict[str, str]):
+    said = prose(pages["two clusters"])
+    assert "0.600 ± 0.030" in said
+    assert "round 3, federated" in said
+    assert "0.700 ± 0.020" in said
+    assert "3 of 6" in said
+    assert "by the 95% lower bound: 2 of 6" in said
+    assert "2 of 2 minority, 1 of 4 majority" in said
+    assert "an oracle" in said
+
+
+def test_what_happened_is_told_in_words(pages: dict[str, str]):
+    said = prose(pages["two clusters"])
+    assert "Round 0: collapse" in said
+    assert "cluster 1 was abandoned" in said
+    assert "the clients hardly show groups" in said
+    assert "Round 0: clients chose while cluster 0 had no risk figure" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("no red team", "no red team looked at it"),
+        ("own data", "unknown: the clients have no known groups"),
+        ("refused", "refused: they do not match"),
+        ("refused", "unknown: the true risk of every final model was refused"),
+        ("unfinished", "unknown: it is measured when a run ends"),
+        ("unfinished", "This run is not finished"),
+        ("not started", "unknown: no round has been played yet"),
+        ("many clusters", "The first 12 of 40 clusters"),
+    ],
+)
+def test_a_page_says_why_something_is_unknown(
+    pages: dict[str, str], kind: str, why: str
+):
+    assert why in prose(pages[kind])
+
+
+def test_no_cell_is_empty_or_none(pages: dict[str, str]):
+    for html in pages.values():
+        rows = re.findall(r"<tbody>(.*?)</tbody>", html, re.S)
+        cells = re.findall(r"<td>(.*?)</td>", "".join(rows), re.S)
+        assert all(prose(cell).strip() for cell in cells)
+        assert not re.search(r"\b(None|nan|Undefined)\b", prose(html))
+
+
+def test_the_baseline_the_pictures_and_the_rows_beside_it(
+    histories: dict[str, History], tmp_path: Path
+):
+    grey = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+    run = Reported(
+        "with all",
+        histories["two clusters"],
+        CONFIG,
+        samples={"minority": grey},
+        baseline=histories["one cluster"],
+        ledger_head="5ea1",
+    )
+    said = prose(write_report([run], tmp_path / "new" / "report.html").read_text())
+    assert "FedAvg: 0.900" in said
+    assert "FedAvg: mean" in said
+    assert "5ea1" in said
+    names = ("accuracy", "risk", "clusters", "violations", "fairness", "samples")
+    assert {p.name for p in (tmp_path / "new" / "figures").iterdir()} == {
+        f"{name}.png" for name in names
+    }
+    assert (tmp_path / "new" / "metrics.csv").read_text().startswith("round,")
+
+
+def test_a_hostile_name_is_text(histories: dict[str, History], tmp_path: Path):
+    run = Reported("<script>alert('x')</script>", histories["own data"], CONFIG)
+    html = write_report([run], tmp_path / "report.html").read_text()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_several_runs_are_compared_and_no_more(
+    two_seeds: list[Reported], tmp_path: Path
+):
+    html = write_report(two_seeds, tmp_path / "all.html").read_text()
+    assert re.findall(r"<h2>(.*?)</h2>", html) == [
+        "Notes",
+        "Runs",
+        "Over the seeds",
+        "Accuracy",
+    ]
+    assert html.count('<tr class="baseline">\n<td>fedavg') == 2
+    assert PROMISE in prose(html)
+    assert "0.920 ± 0.028" in html  # .90 and .94: mean .92, deviation .04 / sqrt(2)
+    assert not (tmp_path / "figures").exists()
+
+
+def test_different_settings_have_no_means(
+    two_seeds: list[Reported], histories: dict[str, History], tmp_path: Path
+):
+    strange = replace(two_seeds[0], name="<i>", history=histories["unfinished"])
+    html = write_report([strange, two_seeds[2]], tmp_path / "all.html").read_text()
+    assert "Over the seeds" not in html
+    assert "<i>" not in html
+    assert "unknown: not finished" in html

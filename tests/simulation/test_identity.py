@@ -1,0 +1,64 @@
+"""The same run gives the same bits, whoever computes it."""
+
+import pytest
+import torch
+
+
+def outcome(result):
+    return result.summary["model_hash"], result.ledger_head
+
+
+def test_the_number_of_workers_changes_nothing(play):
+    results = {outcome(play(engine={"workers": workers})) for workers in (1, 2, 3)}
+    assert len(results) == 1
+
+
+def test_zero_risk_weight_is_ifca(play):
+    ifca = play(method={"name": "ifca"})
+    indifferent = play(method={"name": "ifca-mir", "risk_weight": 0.0})
+    assert ifca.summary["model_hash"] == indifferent.summary["model_hash"]
+    assert ifca.history.assignment == indifferent.history.assignment
+
+
+def test_another_seed_is_another_run(play):
+    assert outcome(play()) != outcome(play(seed=1))
+
+
+def test_engines_agree_to_a_hundred_thousandth(play):
+    results = [
+        play(engine={"name": name, "workers": 1})
+        for name in ("reference", "parallel", "vmap")
+    ]
+    for cluster in (0, 1):
+        first, *others = (result.params(cluster) for result in results)
+        for other in others:
+            torch.testing.assert_close(dict(other), dict(first), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("source", ["none", "oracle", "shadow"])
+def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
+    quiet = play(method={"name": "ifca"})
+    watched = play(method={"name": "ifca"}, redteam={"source": source, "pool": 200})
+    assert watched.history.assignment == quiet.history.assignment
+    if source != "shadow":  # its pool takes test images, but no client's
+        assert watched.summary["model_hash"] == quiet.summary["model_hash"]
+
+
+def test_excluding_a_client_changes_nothing_for_the_others(play):
+    everybody = play(method={"name": "local"}, redteam={"source": "none"})
+    without = play(
+        method={"name": "local"},
+        redteam={"source": "none"},
+        population={"exclude": ["client-00002"]},
+    )
+    assert "client-00002" not in without.names
+    for client in without.names:
+        mine = without.params(without.cluster_of(client))
+        before = everybody.params(everybody.cluster_of(client))
+        torch.testing.assert_close(dict(mine), dict(before), atol=0, rtol=0)
+
+
+def test_global_random_state_is_untouched_by_a_run(play):
+    before = torch.get_rng_state()
+    play()
+    assert torch.equal(before, torch.get_rng_state())

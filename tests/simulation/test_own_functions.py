@@ -1,0 +1,106 @@
+"""A user's own functions, named as package.module:function."""
+
+import numpy as np
+import pytest
+import torch
+
+from covey import ConfigError
+
+MODULE = """
+import torch
+from covey import Merged, mean_per_cluster
+from covey.data import Examples
+
+def first(ballot):
+    return torch.zeros(len(ballot.losses), dtype=torch.int64)
+
+def nobody(ballot):
+    return torch.full((len(ballot.losses),), 9)
+
+def frozen(clusters, updates):
+    list(updates)
+    return Merged(clusters)
+
+def mean(clusters, updates):
+    return mean_per_cluster(clusters, updates)
+
+def hospitals():
+    generator = torch.Generator().manual_seed(0)
+    return {
+        f"hospital-{i}": Examples(
+            torch.randn(20, 4, generator=generator), torch.arange(20) % 2
+        )
+        for i in range(4)
+    }
+
+answer = 42
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    name = f"mine_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def test_own_selection_decides(play, mine):
+    result = play(
+        method={"selection": f"{mine}:first", "initialisation": "random"},
+    )
+    assert set(result.history.assignment.values()) == {0}
+    assert [type(e).__name__ for _, e in result.history.notable][:2] == [
+        "RiskUnknown",
+        "ClusterAbandoned",
+    ]
+
+
+def test_a_selection_outside_the_offered_clusters_is_refused(play, mine):
+    with pytest.raises(ConfigError, match="one offered cluster index per client"):
+        play(method={"selection": f"{mine}:nobody", "initialisation": "random"})
+
+
+def test_own_merge_decides(play, mine):
+    still = play(merge={"name": f"{mine}:frozen"}, method={"name": "fedavg"})
+    assert len({row.accuracy for row in still.history.rounds}) == 1
+    same = play(merge={"name": f"{mine}:mean"})
+    assert same.summary["model_hash"] == play().summary["model_hash"]
+
+
+def test_own_data_by_a_function(play, mine):
+    result = play(data={"name": f"{mine}:hospitals"}, rounds=2)
+    assert sorted(result.names) == [f"hospital-{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"initialisation": "groups"}, "needs a simulated population"),
+        ({"selection": "MINE:answer"}, "must name a function, found a int"),
+        ({"selection": "MINE:missing"}, "importing it failed"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    play, mine, tmp_path, section, said
+):
+    named = {key: value.replace("MINE", mine) for key, value in section.items()}
+    with pytest.raises(ConfigError, match=said):
+        play(data={"name": f"{mine}:hospitals"}, method=named)
+    assert not list(tmp_path.glob("run-*"))
+
+
+def test_the_vmap_engine_refuses_bfloat16(play):
+    with pytest.raises(ConfigError, match="for the parallel engine"):
+        play(engine={"name": "vmap", "precision": "bfloat16"})
+
+
+def test_clients_of_different_shapes_are_refused(tmp_path):
+    from covey import DataError, run
+
+    clients = [
+        (torch.from_numpy(np.zeros((4, width), np.float32)), torch.arange(4) % 2)
+        for width in (3, 5)
+    ]
+    with pytest.raises(DataError, match="must have one shape"):
+        run(clients=clients, out=tmp_path / "x")

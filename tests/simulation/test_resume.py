@@ -1,0 +1,164 @@
+"""Whenever a run is killed, resuming it ends as if nothing had happened."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from covey import (
+    Config,
+    DataError,
+    LedgerError,
+    LedgerLocked,
+    LedgerMismatch,
+    RunError,
+    resume,
+    run,
+)
+from covey.ledger import Ledger
+from covey.simulation import loop
+
+CHILD = """
+import os, signal, sys, tomllib
+from covey import Config, run
+from covey.ledger import Ledger
+from covey.simulation import loop
+
+where, calls, settings, out = sys.argv[1:]
+left = int(calls)
+
+def deadly(function, *, first):
+    def call(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0 and first:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = function(*args, **kwargs)
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+    return call
+
+if where.endswith("append"):
+    Ledger.append = deadly(Ledger.append, first=where.startswith("before"))
+else:
+    loop.save_state = deadly(loop.save_state, first=where.startswith("before"))
+run(config=Config.of(tomllib.loads(settings)), out=out)
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    from_start = {}
+
+    def played(config):
+        key = config.toml()
+        if key not in from_start:
+            out = tmp_path_factory.mktemp("whole") / "run"
+            from_start[key] = run(config=config, out=out)
+        return from_start[key]
+
+    return played
+
+
+@pytest.mark.parametrize(
+    ("where", "calls", "source"),
+    [
+        ("before append", 0, "federated"),  # nothing recorded yet
+        ("after append", 2, "federated"),  # recorded, and not in a checkpoint
+        ("before append", 3, "shadow"),
+        ("after save", 2, "shadow"),
+        ("after append", 4, "federated"),  # killed after its very last fact
+    ],
+)
+def test_resuming_after_a_kill_ends_in_the_same_bits(  # noqa: PLR0913, PLR0917
+    settings, whole, tmp_path, where, calls, source
+):
+    config = settings(redteam={"source": source, "pool": 200})
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-c", CHILD, where, str(calls), config.toml(), folder]
+    child = subprocess.run(command, capture_output=True, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+
+    resumed, expected = resume(folder), whole(config)
+
+    assert resumed.ledger_head == expected.ledger_head
+    assert resumed.summary["model_hash"] == expected.summary["model_hash"]
+    assert len(resumed.history.rounds) == config.rounds
+
+
+def test_resuming_a_finished_run_repeats_nothing(play):
+    finished = play()
+    again = resume(finished.folder)
+    assert again.ledger_head == finished.ledger_head
+    assert again.history.rounds == finished.history.rounds
+
+
+def test_sparse_and_thinned_checkpoints_resume_to_the_same_end(
+    play, settings, tmp_path
+):
+    every_second = play(checkpoints={"every": 2, "keep": "thin"})
+    newest = sorted((every_second.folder / "checkpoints").iterdir())[-1]
+    newest.unlink()
+    assert resume(every_second.folder).ledger_head == every_second.ledger_head
+
+
+def test_changed_settings_do_not_pass_for_the_same_run(play):
+    finished = play()
+    config = finished.folder / "config.toml"
+    config.write_text(config.read_text().replace("rate = 0.5", "rate = 0.4"))
+    with pytest.raises(RunError, match=r"settings in config\.toml must be those"):
+        resume(finished.folder)
+
+
+def test_changed_data_do_not_pass_for_the_same_run(tmp_path):
+    def clients(seed):
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.arange(20) % 2
+        return [(torch.randn(20, 3, generator=generator), labels) for _ in range(3)]
+
+    def model():
+        return torch.nn.Linear(3, 2)
+
+    config = Config.of({"rounds": 1})
+    run(model=model, clients=clients(0), config=config, out=tmp_path / "own")
+    with pytest.raises(RunError, match="clients' data must be those"):
+        resume(tmp_path / "own", model, clients(1))
+    with pytest.raises(DataError, match="passed by a Python program"):
+        resume(tmp_path / "own")
+
+
+def test_a_round_that_replays_differently_is_refused(play, monkeypatch):
+    finished = play()
+    with sqlite3.connect(finished.folder / "ledger.sqlite") as database:
+        database.execute("DELETE FROM events WHERE round = 4")
+    database.close()
+    for checkpoint in (finished.folder / "checkpoints").iterdir():
+        checkpoint.unlink()
+    monkeypatch.setattr(loop, "TESTS_PER_ROUND", 3)  # another way to measure
+    with pytest.raises(LedgerMismatch, match="Round 0 must replay"):
+        resume(finished.folder)
+
+
+def test_a_cut_ledger_is_noticed_against_the_checkpoint(play):
+    finished = play()
+    with sqlite3.connect(finished.folder / "ledger.sqlite") as database:
+        database.execute("DELETE FROM events WHERE round >= 2")
+    database.close()
+    with pytest.raises(LedgerError, match="Events were removed or exchanged"):
+        resume(finished.folder)
+
+
+def test_two_players_of_one_run(play):
+    finished = play()
+    holder = Ledger.open(finished.folder / "ledger.sqlite", clock=lambda: "now")
+    with holder, pytest.raises(LedgerLocked):
+        resume(finished.folder)
+
+
+def test_only_runs_can_be_resumed(tmp_path):
+    with pytest.raises(RunError, match="not a covey run"):
+        resume(tmp_path)

@@ -1,0 +1,71 @@
+"""Where data are little and hard, membership shows, and choosing by it changes something.
+
+Three seeds of each method on the same data, so that every comparison is paired.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey import Result, load_config, run
+
+pytestmark = pytest.mark.slow
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SEEDS = range(3)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory, real_data):
+    def of(example: str, method: str) -> list[Result]:
+        results = []
+        for seed in SEEDS:
+            pairs = [f"method.name={method}", f"seed={seed}", f"data.dir={real_data}"]
+            config = load_config(EXAMPLES / f"{example}.toml", pairs)
+            results.append(
+                run(config=config, out=tmp_path_factory.mktemp("runs") / "r")
+            )
+        return results
+
+    made: dict[tuple[str, str], list[Result]] = {}
+    return lambda *key: made.setdefault(key, made.get(key) or of(*key))
+
+
+def violations(results: list[Result]) -> int:
+    return sum(result.summary["violations"]["count"] for result in results)
+
+
+def accuracy(results: list[Result], group: str | None = None) -> float:
+    found = [result.summary["accuracy"] for result in results]
+    return float(
+        np.mean(
+            [each["by_group"][group] if group else each["overall"] for each in found]
+        )
+    )
+
+
+def risk_of(result: Result, group: str) -> float:
+    """Return the true risk of the cluster where most clients of this group are."""
+    clusters = result.summary["clusters"]
+    return max(clusters, key=lambda each: each["groups"].get(group, 0))["true_risk"]
+
+
+def test_the_minority_is_exposed_under_ifca(played):
+    ifca = played("cifar-small", "ifca")
+    minority = np.mean([risk_of(result, "minority") for result in ifca])
+    majority = np.mean([risk_of(result, "majority") for result in ifca])
+    assert minority >= 0.70
+    assert minority - majority >= 0.08
+
+
+def test_a_threshold_lowers_violations_on_cifar_small(played):
+    ifca, chosen = played("cifar-small", "ifca"), played("cifar-small", "ifca-mir")
+    assert violations(chosen) <= 0.8 * violations(ifca)
+    assert accuracy(chosen) >= accuracy(ifca) - 0.02
+
+
+def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
+    ifca, chosen = played("dark20", "ifca"), played("dark20", "ifca-mir")
+    assert violations(chosen) <= violations(ifca) / 3
+    assert accuracy(chosen) >= accuracy(ifca) - 0.02
+    assert accuracy(chosen, "minority") >= accuracy(ifca, "minority") - 0.12

@@ -1,0 +1,196 @@
+"""Checkpoints. This file, run as a program, dies at every step of writing one."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from covey import checkpoints
+from covey.checkpoints import (
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+    thin,
+)
+from covey.errors import RunError
+
+TENSORS = {
+    "cluster/0/weight": torch.arange(6.0).reshape(2, 3),
+    "cluster/0/num_batches_tracked": torch.tensor(7),
+}
+STATE = {"risk": [0.5, None], "streams": {"seed": 2**70}, "text": "é"}
+
+
+def saved(folder: Path, *rounds: int) -> list[Path]:
+    return [save_checkpoint(folder, index, TENSORS, STATE) for index in rounds]
+
+
+def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        assert right[name].dtype == value.dtype
+        assert torch.equal(right[name], value)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path):
+    (path,) = saved(tmp_path / "new", 12)
+    checkpoint = load_checkpoint(path)
+    assert path.name == "round-00012.safetensors"
+    assert checkpoint.round_index == 12
+    assert checkpoint.state == STATE
+    assert_same(dict(checkpoint.tensors), TENSORS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor(2**60),
+        torch.tensor([True, False]),
+        torch.zeros(0, 3),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.arange(6).reshape(2, 3).T,
+        torch.ones(2, requires_grad=True),
+    ],
+)
+def test_every_kind_of_tensor_survives(tmp_path: Path, value: torch.Tensor):
+    path = save_checkpoint(tmp_path, 0, {"value": value}, {})
+    assert_same({"value": value.detach()}, dict(load_checkpoint(path).tensors))
+
+
+def test_tensors_that_share_memory_come_back_apart(tmp_path: Path):
+    whole = torch.arange(4.0)
+    shared = {"whole": whole, "again": whole, "part": whole[1:3]}
+    loaded = load_checkpoint(save_checkpoint(tmp_path, 0, shared, {})).tensors
+    assert_same(dict(loaded), shared)
+    assert len({value.data_ptr() for value in loaded.values()}) == 3
+
+
+def test_equal_contents_give_equal_bytes(tmp_path: Path):
+    (one,), (two,) = saved(tmp_path / "a", 3), saved(tmp_path / "b", 3)
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_saving_again_replaces(tmp_path: Path):
+    saved(tmp_path, 3)
+    path = save_checkpoint(tmp_path, 3, {}, {"second": True})
+    assert load_checkpoint(path).state == {"second": True}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_newest_is_the_one_of_the_highest_round(tmp_path: Path):
+    assert newest_checkpoint(tmp_path) is None
+    saved(tmp_path, 99999, 100000, 2)
+    assert newest_checkpoint(tmp_path) == tmp_path / "round-100000.safetensors"
+
+
+def test_other_files_are_not_checkpoints(tmp_path: Path):
+    for name in ("round-00009.unfinished", "round-9.safetensors", "final.safetensors"):
+        (tmp_path / name).write_bytes(b"torn")
+    assert newest_checkpoint(tmp_path) is None
+    thin(tmp_path, "thin")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_torn_checkpoint_is_passed_over(
+    tmp_path_factory: pytest.TempPathFactory, share: float
+):
+    folder = tmp_path_factory.mktemp("run")
+    whole, torn = saved(folder, 1, 2)
+    data = torn.read_bytes()
+    torn.write_bytes(data[: int(share * len(data))])
+    assert newest_checkpoint(folder) == whole
+    with pytest.raises(RunError, match=r"round-00002\.safetensors must be a whole"):
+        load_checkpoint(torn)
+    whole.unlink()
+    with pytest.raises(RunError, match="none of the 1"):
+        newest_checkpoint(folder)
+
+
+def test_a_file_that_covey_did_not_write_is_not_a_checkpoint(tmp_path: Path):
+    foreign = tmp_path / "round-00001.safetensors"
+    save_file(TENSORS, foreign)
+    with pytest.raises(RunError, match="covey did not write it"):
+        load_checkpoint(foreign)
+    with pytest.raises(RunError, match="none of the 1"):
+        newest_checkpoint(tmp_path)
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path):
+    with pytest.raises(RunError, match="No such file"):
+        load_checkpoint(tmp_path / "round-00001.safetensors")
+
+
+def test_thinning_keeps_the_first_the_powers_of_two_and_the_last_ten(tmp_path: Path):
+    paths = saved(tmp_path, *range(30))
+    thin(tmp_path, "all")
+    assert len(list(tmp_path.iterdir())) == 30
+    thin(tmp_path, "thin")
+    kept = {0, 1, 2, 4, 8, 16, *range(20, 30)}
+    assert set(tmp_path.iterdir()) == {paths[index] for index in kept}
+
+
+def test_killed_at_any_step_the_newest_checkpoint_is_whole(tmp_path: Path):
+    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True)
+    homes = sorted(tmp_path.iterdir(), key=lambda home: int(home.name))
+    found = []
+    for home in homes:
+        newest = newest_checkpoint(home)
+        assert newest is not None
+        found.append(load_checkpoint(newest).round_index)
+        assert_same(dict(load_checkpoint(newest).tensors), TENSORS)
+    unfinished = [home for home in homes if list(home.glob("*.unfinished"))]
+    assert found == sorted(found)  # the old one until a step, then the new one
+    assert {*found[:1], *found[-2:]} == {1, 2}
+    assert len(unfinished) > 5  # steps between opening and renaming
+    for home in unfinished:
+        saved(home, 2)
+        assert len(list(home.iterdir())) == 2
+
+
+def save_until(folder: Path, steps: int) -> None:
+    """Save round 2, but die by SIGKILL at one call or return in the module."""
+    left = steps
+
+    def count_down(frame: FrameType, _event: str, _argument: object) -> None:
+        nonlocal left
+        here = {one.f_code.co_filename for one in (frame, frame.f_back) if one}
+        left -= checkpoints.__file__ in here
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count_down)
+    saved(folder, 2)
+    sys.setprofile(None)
+
+
+def die_at_every_step(folder: Path) -> None:
+    """Leave in folder/N what is there when saving ends before its step N."""
+    saved(folder / "0", 1)
+    for steps in range(1000):
+        home = folder / str(steps)
+        if steps:
+            shutil.copytree(folder / "0", home)
+            for rest in home.glob("*.unfinished"):
+                rest.unlink()
+        child = os.fork()
+        if child == 0:
+            save_until(home, steps)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            return
+
+
+if __name__ == "__main__":
+    die_at_every_step(Path(sys.argv[1]))

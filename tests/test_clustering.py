@@ -1,0 +1,322 @@
+"""The laws of choosing a cluster, and every choice against a loop over its formula.
+
+Losses, weights and risks are multiples of powers of two, so that sums are exact and a law
+never fails by rounding alone.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from covey.clustering import (
+    Ballot,
+    Selection,
+    advantage,
+    select_by_loss,
+    select_by_threshold,
+    select_weighted,
+)
+
+SELECTIONS: dict[str, Selection] = {
+    "loss": select_by_loss,
+    "weighted": select_weighted,
+    "advantage": partial(select_weighted, scale=advantage),
+    "threshold": select_by_threshold,
+}
+UNKNOWN = math.nan
+
+
+every_selection = pytest.mark.parametrize(
+    "select", SELECTIONS.values(), ids=list(SELECTIONS)
+)
+
+
+def parts(low: int, high: int, of: int) -> st.SearchStrategy[float]:
+    """Numbers low/of, (low + 1)/of, ..., high/of."""
+    return st.integers(low, high).map(lambda n: n / of)
+
+
+KNOWN_RISKS = parts(24, 64, of=64)
+ERRORS = parts(0, 4, of=64)
+LOSSES = parts(0, 32, of=8)
+RANDOM = st.randoms(use_true_random=False)
+
+
+@st.composite
+def ballots(
+    draw: st.DrawFn,
+    risk: st.SearchStrategy[float] = KNOWN_RISKS,
+    loss: st.SearchStrategy[float] = LOSSES,
+    *,
+    same_error: bool = False,
+) -> Ballot:
+    clients, clusters = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+
+    def row(each: st.SearchStrategy[float], count: int) -> Tensor:
+        values = draw(st.lists(each, min_size=count, max_size=count))
+        return torch.tensor(values, dtype=torch.float32)
+
+    offered = draw(st.sets(st.integers(0, clusters - 1), min_size=1))
+    errors = row(ERRORS, clusters)
+    return Ballot(
+        losses=row(loss, clients * clusters).view(clients, clusters),
+        risks=row(risk, clusters),
+        risk_errors=errors[:1].expand(clusters).clone() if same_error else errors,
+        risk_weights=row(parts(0, 8, of=8), clients),
+        risk_thresholds=row(parts(30, 60, of=64), clients),
+        offered=torch.tensor([j in offered for j in range(clusters)]),
+    )
+
+
+def ballot_of(
+    losses: list[list[float]],
+    risks: list[float],
+    errors: float = 0.0,
+    weight: float = 0.5,
+    threshold: float = 0.65,
+) -> Ballot:
+    """A ballot of clients who all accept the same, with every cluster on offer."""
+    clients, clusters = len(losses), len(risks)
+    return Ballot(
+        losses=torch.tensor(losses),
+        risks=torch.tensor(risks),
+        risk_errors=torch.full((clusters,), errors),
+        risk_weights=torch.full((clients,), weight),
+        risk_thresholds=torch.full((clients,), threshold),
+        offered=torch.ones(clusters, dtype=torch.bool),
+    )
+
+
+def brute_force(ballot: Ballot, cost: Callable[[int, int, list[float]], float | None]):
+    """Return each client's argmin of `cost(i, j, risks told apart)`; None: not admitted."""
+    known = [
+        j
+        for j, risk in enumerate(ballot.risks.tolist())
+        if ballot.offered[j] and not math.isnan(risk)
+    ]
+    risks, errors = ballot.risks.tolist(), ballot.risk_errors.tolist()
+    if known:
+        safest = min(known, key=lambda j: risks[j])
+        apart = [
+            risks[safest]
+            if abs(risks[j] - risks[safest]) < 2 * math.hypot(errors[j], errors[safest])
+            else risks[j]
+            for j in range(len(risks))
+        ]
+    else:
+        apart = risks
+    chosen: list[int] = []
+    for i in range(len(ballot.losses)):
+        costs = {j: cost(i, j, apart) for j in range(len(risks)) if ballot.offered[j]}
+        admitted = {j: value for j, value in costs.items() if value is not None}
+        chosen.append(min(admitted, key=lambda j: admitted[j]))
+    return chosen
+
+
+@given(ballots())
+def test_ifca_takes_the_lowest_loss(ballot: Ballot):
+    expected = brute_force(ballot, lambda i, j, _: float(ballot.losses[i, j]))
+    assert select_by_loss(ballot).tolist() == expected
+
+
+@given(ballots())
+def test_the_weighted_choice_is_the_argmin_of_the_formula(ballot: Ballot):
+    def cost(i: int, j: int, risks: list[float]) -> float:
+        beta = float(ballot.risk_weights[i])
+        risk = min(max(risks[j], 0.5), 1.0)
+        return (1 - beta) * float(ballot.losses[i, j]) + beta * risk
+
+    assert select_weighted(ballot).tolist() == brute_force(ballot, cost)
+
+
+@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)))
+def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(ballot: Ballot):
+    offered = ballot.offered.tolist()
+    raw = ballot.risks.tolist()
+    known = [j for j, risk in enumerate(raw) if offered[j] and not math.isnan(risk)]
+
+    def cost(i: int, j: int, risks: list[float]) -> float | None:
+        accepted = [k for k in known if raw[k] <= float(ballot.risk_thresholds[i])]
+        lowest = min((risks[k] for k in known), default=0.0)
+        safest = [k for k in known if risks[k] == lowest]
+        admitted = accepted or safest or [k for k, is_on in enumerate(offered) if is_on]
+        return float(ballot.losses[i, j]) if j in admitted else None
+
+    assert select_by_threshold(ballot).tolist() == brute_force(ballot, cost)
+
+
+@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)))
+def test_zero_risk_weight_is_ifca(ballot: Ballot):
+    ballot = replace(ballot, risk_weights=torch.zeros_like(ballot.risk_weights))
+    expected = select_by_loss(ballot)
+    assert torch.equal(select_weighted(ballot), expected)
+    assert torch.equal(select_weighted(ballot, scale=advantage), expected)
+
+
+@given(ballots(risk=parts(32, 64, of=64)))
+def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(ballot: Ballot):
+    ballot = replace(
+        ballot,
+        risk_weights=torch.ones_like(ballot.risk_weights),
+        risk_errors=torch.zeros_like(ballot.risk_errors),
+    )
+    lowest = ballot.risks[ballot.offered].min()
+    for scale in (torch.clone, advantage):
+        chosen = select_weighted(ballot, scale=scale)
+        assert (ballot.risks[chosen] == lowest).all()
+        assert ballot.offered[chosen].all()
+
+
+@every_selection
+@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)), RANDOM)
+def test_reordering_clients_reorders_the_answer(
+    select: Selection, ballot: Ballot, rng: Random
+):
+    order = list(range(len(ballot.losses)))
+    rng.shuffle(order)
+    shuffled = replace(
+        ballot,
+        losses=ballot.losses[order],
+        risk_weights=ballot.risk_weights[order],
+        risk_thresholds=ballot.risk_thresholds[order],
+    )
+    assert torch.equal(select(shuffled), select(ballot)[order])
+
+
+@every_selection
+@given(ballots(same_error=True), st.data())
+def test_raising_one_clusters_risk_attracts_nobody_to_it(
+    select: Selection, ballot: Ballot, data: st.DataObject
+):
+    j = data.draw(st.integers(0, len(ballot.risks) - 1))
+    raised = ballot.risks.clone()
+    raised[j] += data.draw(parts(1, 40, of=64))
+    before, after = select(ballot), select(replace(ballot, risks=raised))
+    assert not ((after == j) & (before != j)).any()
+
+
+anything = st.sampled_from([0.0, 1.0, 3.0e38, math.inf, math.nan])
+
+
+@every_selection
+@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN), loss=anything))
+def test_a_cluster_that_is_not_offered_is_never_chosen(
+    select: Selection, ballot: Ballot
+):
+    """Whatever its risk and its loss, and whatever the others' are."""
+    assert ballot.offered[select(ballot)].all()
+
+
+@every_selection
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_diverged_model_attracts_nobody(select: Selection, loss: float):
+    ballot = ballot_of([[loss, 2.0], [2.0, loss]], [0.6, 0.6])
+    assert select(ballot).tolist() == [1, 0]
+
+
+def test_a_diverged_model_elsewhere_does_not_stop_a_client_from_choosing_by_risk():
+    # All weight on the risk: 0 * loss counts nothing, be the loss infinite or not.
+    ballot = ballot_of([[math.inf, 1.0], [1.0, math.inf]], [0.6, 0.9], weight=1.0)
+    assert select_weighted(ballot).tolist() == [0, 0]
+
+
+@every_selection
+@given(ballots(), parts(-16, 64, of=8))
+def test_shifting_all_losses_of_a_client_changes_nothing(
+    select: Selection, ballot: Ballot, shift: float
+):
+    shifts = torch.zeros(len(ballot.losses), 1)
+    shifts[0] = shift
+    moved = replace(ballot, losses=ballot.losses + shifts)
+    assert torch.equal(select(moved), select(ballot))
+
+
+@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)), st.data())
+def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(
+    ballot: Ballot, data: st.DataObject
+):
+    j = data.draw(st.sampled_from(ballot.offered.nonzero().flatten().tolist()))
+    risks = ballot.risks.clone()
+    risks[j] = UNKNOWN
+    ballot = replace(ballot, risks=risks)
+    assert torch.equal(select_weighted(ballot), select_by_loss(ballot))
+
+
+def test_the_unknown_risk_of_a_cluster_that_is_not_offered_does_not_matter():
+    # costs of cluster 0, 1: 0.5 * 1 + 0.5 * 0.9 = 0.95; 0.5 * 1.2 + 0.5 * 0.6 = 0.9
+    ballot = replace(
+        ballot_of([[1.0, 1.2, 0.0]], [0.9, 0.6, UNKNOWN]),
+        offered=torch.tensor([True, True, False]),
+    )
+    assert select_weighted(ballot).tolist() == [1]
+
+
+def test_an_unknown_risk_is_above_every_threshold():
+    ballot = ballot_of([[2.0, 1.0]], [0.9, UNKNOWN], threshold=1.0)
+    assert select_by_threshold(ballot).tolist() == [0]
+    nobody_accepts_it = replace(ballot, risk_thresholds=torch.tensor([0.5]))
+    assert select_by_threshold(nobody_accepts_it).tolist() == [0]
+    nothing_known = replace(ballot, risks=torch.tensor([UNKNOWN, UNKNOWN]))
+    assert select_by_threshold(nothing_known).tolist() == [1]
+
+
+def test_three_clients_and_two_clusters_by_hand():
+    # risks 0.9 and 0.6; every client has losses 0.2 and 0.4 on the two clusters
+    # beta  0:    0.2           against 0.4            -> 0
+    # beta  0.25: 0.15 + 0.225 = 0.375 against 0.3 + 0.15 = 0.45 -> 0
+    # beta  0.5:  0.1 + 0.45 = 0.55    against 0.2 + 0.3 = 0.5   -> 1
+    ballot = replace(
+        ballot_of([[0.2, 0.4]] * 3, [0.9, 0.6]),
+        risk_weights=torch.tensor([0.0, 0.25, 0.5]),
+        risk_thresholds=torch.tensor([0.5, 0.7, 0.95]),
+    )
+    assert select_weighted(ballot).tolist() == [0, 0, 1]
+    # on the advantage scale the risks are 0.8 and 0.2, and beta 0.25 moves too:
+    # 0.15 + 0.2 = 0.35 against 0.3 + 0.05 = 0.35 is a tie, which the first one wins;
+    # a loss of 0.21 instead of 0.2 breaks it: 0.1575 + 0.2 = 0.3575
+    ballot = replace(ballot, losses=torch.tensor([[0.21, 0.4]] * 3))
+    assert select_weighted(ballot).tolist() == [0, 0, 1]
+    assert select_weighted(ballot, scale=advantage).tolist() == [0, 1, 1]
+    # thresholds: 0.5 accepts nothing and takes the safest; 0.7 accepts 1; 0.95 both
+    assert select_by_threshold(ballot).tolist() == [1, 1, 0]
+
+
+def test_risks_closer_than_two_standard_errors_count_as_equal():
+    # the difference is 0.04; its standard error is sqrt(2) s: equal from s > 0.01414 on
+    equal = ballot_of([[1.0, 1.01]], [0.64, 0.60], errors=0.015, threshold=0.5)
+    apart = replace(equal, risk_errors=torch.full((2,), 0.014))
+    assert select_weighted(equal).tolist() == [0]  # by loss
+    assert select_weighted(apart).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
+    assert select_by_threshold(equal).tolist() == [0]
+    assert select_by_threshold(apart).tolist() == [1]
+
+
+def test_risks_are_clamped_only_in_the_cost():
+    # 0.4 is noise below a coin toss; as 0.5 it is no better than 0.5: loss decides
+    ballot = ballot_of([[1.0, 1.01]], [0.5, 0.4], threshold=0.45)
+    assert select_weighted(ballot).tolist() == [0]
+    assert select_by_threshold(ballot).tolist() == [1]
+
+
+def test_advantage_is_zero_for_a_coin_toss_and_one_for_certainty():
+    expected = torch.tensor([0.0, 0.5, 1.0])
+    assert torch.equal(advantage(torch.tensor([0.5, 0.75, 1.0])), expected)
+
+
+@every_selection
+def test_an_empty_cohort_chooses_nothing(select: Selection):
+    ballot = replace(
+        ballot_of([[1.0, 2.0]], [0.6, 0.7]),
+        losses=torch.empty(0, 2),
+        risk_weights=torch.empty(0),
+        risk_thresholds=torch.empty(0),
+    )
+    assert select(ballot).shape == (0,)

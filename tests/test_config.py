@@ -1,0 +1,361 @@
+"""The documented settings, and one clear sentence for everything else."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.config import Config, load_config
+from covey.config.later import LATER_KEYS, LATER_VALUES
+from covey.errors import ConfigError
+
+DOCUMENTED = """
+seed = 0
+rounds = 30
+[data]
+name = "digits"
+dir = ""
+[population]
+clients = 40
+examples_per_client = 30
+shift = "rotation"
+shift_per = "image"
+minority_share = 0.15
+minority = [0, 25]
+majority = [25, 50]
+groups = []
+partition = "iid"
+holdout = 0.2
+audit_examples = 400
+thresholds = [0.5, 0.8]
+preferences = ""
+exclude = []
+[model]
+name = "mnist-cnn"
+task = "multiclass"
+[train]
+local_epochs = 1
+local_steps = 0
+batch_size = 25
+optimizer = "sgd"
+learning_rate = 0.05
+schedule = "constant"
+momentum = 0.0
+participation = 1.0
+[method]
+name = "ifca-mir"
+num_clusters = 2
+initialisation = "warm"
+selection = "weighted"
+select_on = "train"
+select_examples = 0
+risk_scale = "accuracy"
+risk_weight = "from-threshold"
+[redteam]
+source = "federated"
+every = 5
+shadows = 3
+pool = 0
+[merge]
+name = "mean"
+weights = "equal"
+[secrets]
+source = "seeded"
+[audit]
+non_members = "matched"
+[engine]
+name = "auto"
+workers = 0
+precision = "float32"
+[checkpoints]
+every = 1
+keep = "all"
+"""
+
+CHANGED = """
+seed = 7
+rounds = 3
+[population]
+shift = "brightness"
+holdout = 0.25
+thresholds = [0.55, 0.7]
+exclude = ["client-00001"]
+[[population.groups]]
+share = 0.2
+shift = [0.2, 0.4]
+examples_per_client = 50
+[[population.groups]]
+share = 0.8
+shift = [0.9, 1.2]
+examples_per_client = 250
+[model]
+name = "my.models:factory"
+[method]
+selection = "my.own:choice"
+risk_weight = 0.25
+initialisation = "groups"
+[redteam]
+source = "none"
+"""
+
+
+def refusal(settings: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as refused:
+        Config.of(settings)
+    return str(refused.value)
+
+
+def assert_one_clear_sentence(message: str, *parts: str) -> None:
+    for part in parts:
+        assert part in message
+    assert "\n" not in message
+    assert message.endswith(".")
+    for traceback_word in ("pydantic", "validation error", "ValidationError"):
+        assert traceback_word not in message
+
+
+def test_the_defaults_are_the_documented_ones():
+    documented = tomllib.loads(DOCUMENTED)
+    assert Config().model_dump(mode="json") == documented
+    assert Config.of(documented) == Config() == load_config(None)
+
+
+@pytest.mark.parametrize("text", ["", DOCUMENTED, CHANGED])
+def test_toml_gives_the_same_config_again(text: str, tmp_path: Path):
+    config = Config.of(tomllib.loads(text))
+    assert Config.of(tomllib.loads(config.toml())) == config
+    path = tmp_path / "config.toml"
+    path.write_text(config.toml(), encoding="utf-8")
+    assert load_config(path) == config
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "seed": st.integers(0, 2**63 - 1),
+            "rounds": st.integers(1, 1000),
+            "train": st.fixed_dictionaries(
+                {
+                    "learning_rate": st.floats(1e-9, 1e9),
+                    "participation": st.floats(1e-9, 1),
+                    "momentum": st.floats(0, 1, exclude_max=True),
+                }
+            ),
+            "data": st.fixed_dictionaries({"dir": st.text(max_size=9)}),
+            "population": st.fixed_dictionaries(
+                {"exclude": st.lists(st.text(max_size=9), max_size=3)}
+            ),
+            "method": st.fixed_dictionaries(
+                {"risk_weight": st.just("from-threshold") | st.floats(0, 1)}
+            ),
+        }
+    )
+)
+def test_any_valid_settings_survive_toml(settings: dict[str, Any]):
+    config = Config.of(settings)
+    assert Config.of(tomllib.loads(config.toml())) == config
+
+
+def test_a_changed_setting_changes_nothing_else():
+    config = Config.of({"train": {"local_epochs": 5}})
+    assert config.train.local_epochs == 5
+    assert config.model_copy(update={"train": Config().train}) == Config()
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Config().seed = 1
+
+
+@pytest.mark.parametrize(
+    ("pairs", "changed"),
+    [
+        (["train.local_epochs=5"], {"train": {"local_epochs": 5}}),
+        (["seed=3", " rounds = 9 "], {"seed": 3, "rounds": 9}),
+        (["method.name=ifca"], {"method": {"name": "ifca"}}),
+        (['method.name="ifca"'], {"method": {"name": "ifca"}}),
+        (
+            ["population.thresholds=[0.6, 0.6]"],
+            {"population": {"thresholds": [0.6] * 2}},
+        ),
+        (["method.risk_weight=0.5"], {"method": {"risk_weight": 0.5}}),
+        (["data.dir=/a=b"], {"data": {"dir": "/a=b"}}),
+        (["seed=1", "seed=2"], {"seed": 2}),
+    ],
+)
+def test_settings_can_be_set_one_by_one(pairs: list[str], changed: dict[str, Any]):
+    assert load_config(None, pairs) == Config.of(changed)
+
+
+def test_what_is_set_wins_over_the_file(tmp_path: Path):
+    path = tmp_path / "config.toml"
+    path.write_text("rounds = 3\nseed = 4\n", encoding="utf-8")
+    config = load_config(path, ["rounds=5"])
+    assert (config.rounds, config.seed) == (5, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"colour": 1}, ("Unknown setting 'colour'", "rounds", "Correct")),
+        (
+            {"train": {"learningrate": 1}},
+            ("'train.learningrate'", "learning_rate", "Correct"),
+        ),
+        (
+            {"population": {"groups": [{"share": 1, "shfit": [0, 1]}]}},
+            ("population.groups.0",),
+        ),
+        ({"rounds": 0}, ("rounds = 0", "greater than 0", "Change")),
+        ({"seed": -1}, ("seed = -1", "Change")),
+        ({"rounds": "many"}, ("rounds = 'many'", "integer", "Change")),
+        ({"rounds": 1.5}, ("rounds = 1.5", "integer")),
+        ({"train": 3}, ("train = 3", "Change")),
+        (
+            {"train": {"learning_rate": 0}},
+            ("train.learning_rate = 0", "greater than 0"),
+        ),
+        (
+            {"train": {"learning_rate": float("nan")}},
+            ("train.learning_rate = nan", "Change"),
+        ),
+        (
+            {"train": {"learning_rate": float("inf")}},
+            ("train.learning_rate = inf", "Change"),
+        ),
+        ({"train": {"participation": 1.1}}, ("train.participation = 1.1", "Change")),
+        ({"train": {"optimizer": "adam"}}, ("train.optimizer = 'adam'", "'sgd'")),
+        ({"method": {"name": "ditto"}}, ("method.name = 'ditto'", "'ifca-mir'")),
+        (
+            {"method": {"risk_weight": 1.5}},
+            ("method.risk_weight = 1.5", "'from-threshold'", "less than or equal to 1"),
+        ),
+        ({"model": {"name": "alexnet"}}, ("model.name = 'alexnet'", "'mnist-cnn'")),
+        ({"data": {"name": "imagenet"}}, ("data.name = 'imagenet'", "'digits'")),
+        ({"population": {"minority": [1]}}, ("population.minority", "Change")),
+        (
+            {"population": {"thresholds": [0.5, 8]}},
+            ("population.thresholds.1 = 8", "less than or equal to 1"),
+        ),
+        (
+            {"population": {"majority": [25, float("inf")]}},
+            ("population.majority.1 = inf", "finite"),
+        ),
+        ({"population": {"holdout": 1}}, ("population.holdout = 1", "less than 1")),
+        (
+            {"population": {"groups": [{"share": 0, "shift": [0, 1]}]}},
+            ("population.groups.0.share = 0", "greater than 0"),
+        ),
+    ],
+)
+def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
+    settings: dict[str, Any], parts: tuple[str, ...]
+):
+    assert_one_clear_sentence(refusal(settings), *parts)
+
+
+@pytest.mark.parametrize("key", LATER_KEYS)
+def test_a_key_of_later_is_refused_with_that_as_the_reason(key: str):
+    section, _, name = key.partition(".")
+    settings = {section: {name: 1} if name else {"anything": 1}}
+    message = refusal(settings)
+    assert_one_clear_sentence(message, key, LATER_KEYS[key], "not have yet", "Remove")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, v) for key, all_of in LATER_VALUES.items() for v in all_of]
+)
+def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: str):
+    section, _, name = key.partition(".")
+    message = refusal({section: {name: value}})
+    assert_one_clear_sentence(message, key, repr(value), "planned", "choose another")
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (
+            {"population": {"minority": [25, 0]}},
+            ("population.minority", "[25.0, 0.0]", "Swap"),
+        ),
+        (
+            {"population": {"thresholds": [0.8, 0.5]}},
+            ("population.thresholds", "[0.8, 0.5]", "Swap"),
+        ),
+        (
+            {
+                "population": {
+                    "groups": [
+                        {"share": share, "shift": [0, 1], "examples_per_client": 9}
+                        for share in (0.5, 0.6)
+                    ]
+                }
+            },
+            ("population.groups", "1.1", "Correct"),
+        ),
+        (
+            {"method": {"initialisation": "groups", "num_clusters": 3}},
+            ("method.initialisation", "3", "Set method.num_clusters = 2"),
+        ),
+        (
+            {
+                "method": {"select_on": "holdout"},
+                "population": {"holdout": 0},
+                "redteam": {"source": "none"},
+            },
+            ("method.select_on", "population.holdout = 0", "Reserve"),
+        ),
+        (
+            {"population": {"holdout": 0}},
+            ("redteam.source = 'federated'", "population.holdout = 0", "'none'"),
+        ),
+    ],
+)
+def test_settings_that_disagree_are_refused(
+    settings: dict[str, Any], parts: tuple[str, ...]
+):
+    assert_one_clear_sentence(refusal(settings), *parts)
+
+
+@pytest.mark.parametrize(
+    ("pair", "parts"),
+    [
+        ("train.local_epochs", ("--set", "'train.local_epochs'", "section.key=value")),
+        ("seed.x=1", ("seed = {'x': 1}", "Change")),
+        ("train.nonsense=1", ("'train.nonsense'", "local_epochs")),
+        ("=5", ("Unknown setting",)),
+        ("privacy.client_clip=1", ("privacy", "not have yet")),
+        ("engine.name=ray", ("engine.name", "'ray'", "planned")),
+    ],
+)
+def test_a_bad_pair_is_refused(pair: str, parts: tuple[str, ...]):
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, [pair])
+    assert_one_clear_sentence(str(refused.value), *parts)
+
+
+def test_a_value_has_no_keys():
+    with pytest.raises(ConfigError, match="rounds is a value and has no keys"):
+        load_config(None, ["rounds=3", "rounds.of=4"])
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError) as refused:
+        load_config(tmp_path / "absent.toml")
+    assert_one_clear_sentence(str(refused.value), "absent.toml", "Give the path")
+
+
+@pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes):
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"broken\.toml is not a readable TOML file"):
+        load_config(path)
+
+
+def test_a_folder_is_no_file(tmp_path: Path):
+    with pytest.raises(ConfigError, match="is not a readable TOML file"):
+        load_config(tmp_path)

@@ -1,0 +1,86 @@
+import json
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import covey.events
+from covey.events import ClientsAssigned, Event, RiskMeasured, event_from, kind_and_body
+
+CLASSES: list[type[Event]] = [
+    getattr(covey.events, name)
+    for name in covey.events.__all__
+    if name not in ("Event", "event_from", "kind_and_body")
+]
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: st.text(max_size=8),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*map(values_of, inside))
+    if origin is tuple:
+        return st.lists(values_of(inside[0]), max_size=3).map(tuple)
+    if origin is Mapping:
+        key, value = map(values_of, inside)
+        return st.dictionaries(key, value, max_size=3)
+    return PLAIN[hint]
+
+
+def fields_of(of: type[Event]) -> st.SearchStrategy[dict[str, Any]]:
+    hints = get_type_hints(of)
+    return st.fixed_dictionaries({n: values_of(hint) for n, hint in hints.items()})
+
+
+@pytest.mark.parametrize("of", CLASSES)
+@given(data=st.data())
+def test_an_event_survives_json(of: type[Event], data: st.DataObject):
+    event = of(**data.draw(fields_of(of)))
+    kind, body = kind_and_body(event)
+    restored = event_from(kind, json.loads(json.dumps(body, allow_nan=False)))
+    assert restored == event
+    assert type(restored) is of
+    assert kind_and_body(restored) == (kind, body)
+
+
+def test_every_kind_of_event_has_its_own_name_and_is_exported():
+    assert len({of.__name__ for of in CLASSES}) == len(CLASSES)
+    exported = {of.__name__ for of in CLASSES}
+    assert {of.__name__ for of in Event.__subclasses__()} == exported
+
+
+def test_kind_and_body_are_plain_values():
+    event = ClientsAssigned({"H1": 0, "H2": 1}, "clients")
+    expected = ("ClientsAssigned", {"clusters": {"H1": 0, "H2": 1}, "by": "clients"})
+    assert kind_and_body(event) == expected
+
+
+def test_an_event_cannot_be_changed():
+    event = ClientsAssigned({}, "clients")
+    with pytest.raises(AttributeError):
+        event.by = "final"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_withheld_figure_stays_withheld():
+    figure = RiskMeasured(
+        cluster=0,
+        round_index=5,
+        source="shadow",
+        risk=None,
+        standard_error=None,
+        auc=None,
+        members=0,
+        non_members=0,
+        calibrated=False,
+        reason="withheld: too few",
+    )
+    assert event_from(*kind_and_body(figure)) == figure

@@ -1,0 +1,24 @@
+"""The examples run as they stand."""
+
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from covey import Config
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_own_model_finds_both_kinds_of_clients(tmp_path, capsys):
+    example = runpy.run_path(str(EXAMPLES / "own_model.py"))
+    example["main"](str(tmp_path / "own"))
+    printed = capsys.readouterr().out
+    assert float(printed.split("examples: ")[1][:4]) > 0.8
+    assert "client-00000 uses 82 parameters" in printed  # 2*16+16 + 16*2+2
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
+def test_settings_in_examples_are_valid(path):
+    assert Config.of(tomllib.loads(path.read_text()))

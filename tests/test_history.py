@@ -1,0 +1,177 @@
+from covey.events import (
+    ClientExposed,
+    ClientsAssigned,
+    ClusterAbandoned,
+    ClusterAudited,
+    ClustersCollapsed,
+    CohortSampled,
+    Event,
+    FairnessMeasured,
+    GroupsSought,
+    ModelsMerged,
+    RiskMeasured,
+    RiskUnknown,
+    RoundMeasured,
+    RunFinished,
+    RunStarted,
+)
+from covey.history import History, after, history_of, trained_clusters
+
+
+def started(num_clusters: int = 2) -> RunStarted:
+    return RunStarted(
+        covey_version="0",
+        method="ifca-mir",
+        config_hash="c",
+        data_hash="d",
+        num_clusters=num_clusters,
+        rounds=4,
+        group_names=("minority", "majority"),
+        groups={"A": 0, "B": 1, "C": 1},
+        risk_thresholds={"A": 0.6, "B": 0.7, "C": 0.8},
+        risk_lives=4,
+        notes=(),
+    )
+
+
+def figure(
+    cluster: int, round_index: int, risk: float | None, error: float | None = 0.01
+) -> RiskMeasured:
+    return RiskMeasured(
+        cluster=cluster,
+        round_index=round_index,
+        source="federated",
+        risk=risk,
+        standard_error=error,
+        auc=risk,
+        members=20,
+        non_members=20,
+        calibrated=risk is not None,
+        reason="",
+    )
+
+
+def measured(clients: tuple[int, ...], accuracy: float = 0.5) -> RoundMeasured:
+    return RoundMeasured(accuracy, {"minority": accuracy}, clients)
+
+
+def chosen(by: str = "clients", **clusters: int) -> ClientsAssigned:
+    return ClientsAssigned(clusters, by)
+
+
+STORY: list[tuple[int, list[Event]]] = [
+    (0, [started(), CohortSampled(("A", "B", "C")), chosen("shared", A=0, B=0, C=0)]),
+    (0, [ModelsMerged("h", (3,)), measured((0, 0), 0.2)]),
+    (1, [chosen(A=0, B=1, C=1), measured((1, 2))]),
+    # risks 0.75 and 0.65: above A's 0.6; not above B's 0.7 or C's 0.8
+    (2, [figure(0, 2, 0.75), figure(1, 2, 0.65), chosen(A=0), measured((1, 2))]),
+    # B moves into cluster 0 at 0.75 > 0.7: two are over, and one of the two moved;
+    # the figure of cluster 1 is withheld, so its older one stands
+    (3, [figure(1, 3, None, None), chosen(A=0, B=0), measured((2, 1))]),
+    # A leaves 0 for 1 (0.65 > 0.6) and C joins 0 (0.75 < 0.8): all but C are over
+    (4, [chosen("final", A=1, B=0, C=0), RunFinished("h", 0.6, {}, 1.0)]),
+]
+
+
+def test_a_story_by_hand():
+    history = history_of(STORY)
+    assert history.started == started()
+    assert history.assignment == {"A": 1, "B": 0, "C": 0}
+    assert history.finished == RunFinished("h", 0.6, {}, 1.0)
+    rows = history.rounds
+    assert [row.round_index for row in rows] == [0, 1, 2, 3]
+    assert [row.participants for row in rows] == [0, 3, 1, 2]
+    assert [row.moved for row in rows] == [0, 0, 0, 1]
+    assert [row.over for row in rows] == [None, None, 1, 2]
+    assert [row.clients for row in rows] == [(0, 0), (1, 2), (1, 2), (2, 1)]
+    assert [row.accuracy for row in rows] == [0.2, 0.5, 0.5, 0.5]
+    assert rows[1].risks == (None, None)
+    assert rows[2].risks == rows[3].risks == ((0.75, 0.01), (0.65, 0.01))
+    assert history.over() == 2
+    assert len(history.measured) == 3
+
+
+def test_shared_rounds_and_the_last_choice_train_no_cluster():
+    # A trained 0; B trained 1, then 0; C trained 1. The final choice trains nothing.
+    assert trained_clusters(history_of(STORY), 2) == [{"A", "B"}, {"B", "C"}]
+
+
+def test_shared_rounds_are_training_where_there_is_one_cluster():
+    history = history_of([(0, [started(num_clusters=1), chosen("shared", A=0, B=0)])])
+    assert history.assignment == {"A": 0, "B": 0}
+    assert trained_clusters(history, 1) == [{"A", "B"}]
+
+
+def test_a_cluster_that_nobody_trained_has_no_clients():
+    assert trained_clusters(History(), 3) == [set(), set(), set()]
+
+
+def test_a_first_choice_is_no_move():
+    history = history_of([(0, [started(), chosen(A=1)]), (1, [chosen(A=1, B=0)])])
+    history = after(history, 2, [chosen(A=0, B=0), measured((2, 0))])
+    assert history.rounds[-1].moved == 1
+
+
+def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
+    # A sits in cluster 0 at 0.9 > 0.6, B in cluster 1, of which nothing is known.
+    story = [(0, [started(), chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
+    history = history_of(story)
+    assert history.rounds[-1].risks == ((0.9, 0.01), None)
+    assert history.over() is None
+    assert after(history, 1, [chosen(B=0)]).over() == 2  # 0.9 > 0.7 as well
+    assert history_of([(0, [started(), chosen(A=0)])]).over() is None
+    assert History().over() is None
+
+
+def test_a_risk_equal_to_the_threshold_is_accepted():
+    history = history_of([(0, [started(), chosen(A=0), figure(0, 0, 0.6)])])
+    assert history.over() == 0
+
+
+def test_a_figure_that_expired_is_no_longer_in_force():
+    # Figures count for four rounds: those of round 2 in round 6, and not in round 7.
+    history = history_of(
+        [
+            (2, [started(), figure(0, 2, 0.9), figure(1, 2, 0.7), chosen(A=0, B=1)]),
+            (4, [figure(1, 4, 0.65), measured((1, 1))]),
+            (6, [measured((1, 1))]),
+            (7, [measured((1, 1))]),
+        ]
+    )
+    both = ((0.9, 0.01), (0.65, 0.01))
+    assert [row.risks for row in history.rounds] == [both, both, (None, both[1])]
+    assert [row.over for row in history.rounds] == [1, 1, None]
+    assert len(history.measured) == 3
+
+
+def test_a_figure_that_clients_could_not_use_is_not_in_force():
+    # Clients chose without a figure of cluster 0: the strategy knows best.
+    history = history_of(
+        [
+            (2, [started(), figure(0, 2, 0.9), figure(1, 2, 0.7)]),
+            (3, [RiskUnknown((0,)), chosen(A=1), measured((0, 1))]),
+        ]
+    )
+    assert history.rounds[-1].risks == (None, (0.7, 0.01))
+
+
+def test_facts_are_kept_in_order():
+    audit = ClusterAudited(0, 2, 0.7, 0.01, 0.7, 0.7, 0.5, "")
+    exposed = ClientExposed("A", 0, 0.9, 0.7, 0.01, 0.7)
+    gap = FairnessMeasured("equal_opportunity", 0.1, 0.2, 0.5)
+    sought = GroupsSought({"updates": 3.0}, "updates", "nothing")
+    gone, left = ClusterAbandoned(1), ClustersCollapsed(0)
+    history = history_of([(3, [sought]), (5, [gone, left, audit, gap, exposed])])
+    assert history.notable == ((3, sought), (5, gone), (5, left))
+    assert history.audits == (audit,)
+    assert history.exposures == (exposed,)
+    assert history.fairness == (gap,)
+    assert history.rounds == ()
+
+
+def test_folding_round_by_round_is_folding_at_once():
+    history = History()
+    for round_index, events in STORY:
+        history = after(history, round_index, events)
+    assert history == history_of(STORY)
+    assert history.rounds[:2] == history_of(STORY[:3]).rounds

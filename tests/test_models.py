@@ -1,0 +1,191 @@
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from covey.errors import ModelError
+from covey.models import NETWORKS, build_model, check_model, initial_params
+from covey.rng import Streams
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
+SMALLEST = {"convnet": 1, "femnist-cnn": 2, "lenet5": 4, "mlp": 1, "mnist-cnn": 4}
+SMALLEST |= {"resnet-mini": 4, "vgg": 32}
+
+
+def num_params(module: nn.Module) -> int:
+    return sum(value.numel() for value in module.parameters())
+
+
+def sized(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Linear(input_shape[0], num_classes)
+
+
+@pytest.fixture
+def _her_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An importable module with right and wrong factories."""
+    module = ModuleType("her_models")
+    vars(module).update(
+        plain=lambda: nn.Linear(4, 2),
+        sized=sized,
+        greedy=lambda width: nn.Linear(width, 2),
+        text=lambda: "a network",
+        number=3,
+    )
+    monkeypatch.setitem(sys.modules, "her_models", module)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_are_log_probabilities_for_every_class(
+    name: str, shape: tuple[int, ...]
+):
+    if SMALLEST[name] > shape[1]:
+        with pytest.raises(ModelError, match="at least 32x32 pixels"):
+            build_model(name, shape, 10, Streams(0))
+        return
+    module = build_model(name, shape, 10, Streams(0))
+    check_model(module, shape, 10)
+    with torch.no_grad():
+        totals = module.eval()(torch.rand(2, *shape)).exp().sum(dim=1)
+    torch.testing.assert_close(totals, torch.ones(2))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_smallest_side_is_the_smallest(name: str):
+    side = SMALLEST[name]
+    build_model(name, (1, side, side), 2, Streams(0))
+    if name != "mlp":
+        with pytest.raises(ModelError, match=f"at least {side}x{side} pixels"):
+            build_model(name, (1, side, side - 1), 2, Streams(0))
+
+
+def test_image_networks_refuse_flat_features():
+    with pytest.raises(ModelError, match="for example mlp"):
+        build_model("mnist-cnn", (20,), 2, Streams(0))
+    check_model(build_model("mlp", (20,), 2, Streams(0)), (20,), 2)
+
+
+def test_mnist_cnn_parameters_by_hand():
+    # convolutions: 32 * (1 * 9 + 1) = 320 and 64 * (32 * 9 + 1) = 18,496
+    # linear: 28 / 2 / 2 = 7, so 10 * (64 * 7 * 7 + 1) = 31,370
+    module = build_model("mnist-cnn", (1, 28, 28), 10, Streams(0))
+    assert num_params(module) == 320 + 18_496 + 31_370
+
+
+def test_femnist_cnn_parameters_by_hand():
+    # convolutions as above; 128 * (64 * 14 * 14 + 1) = 1,605,760; 62 * 129 = 7,998
+    module = build_model("femnist-cnn", (1, 28, 28), 62, Streams(0))
+    assert num_params(module) == 320 + 18_496 + 1_605_760 + 7_998
+
+
+def test_resnet_mini_has_seven_learnable_layers():
+    module = build_model("resnet-mini", (3, 32, 32), 10, Streams(0))
+    layers = [layer for layer in module.modules() if hasattr(layer, "weight")]
+    assert len(layers) == 7
+
+
+def test_vgg_has_eleven_learnable_layers_besides_batchnorm():
+    module = build_model("vgg", (3, 32, 32), 10, Streams(0))
+    layers = [
+        layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)
+    ]
+    assert len(layers) == 11
+
+
+def test_initial_params_depend_on_the_stream_alone():
+    def drawn(seed: int) -> torch.Tensor:
+        module = build_model("lenet5", (1, 8, 8), 10, Streams(seed))
+        return initial_params(module)["0.weight"]
+
+    state = torch.get_rng_state()
+    first = drawn(0)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(3)
+    assert torch.equal(drawn(0), first)
+    assert not torch.equal(drawn(1), first)
+
+
+def test_initial_params_are_a_copy():
+    module = build_model("mlp", (4,), 2, Streams(0))
+    params = initial_params(module)
+    params["1.weight"].zero_()
+    assert module.state_dict()["1.weight"].count_nonzero() > 0
+    assert not any(value.requires_grad for value in params.values())
+
+
+@pytest.mark.usefixtures("_her_models")
+@pytest.mark.parametrize("name", ["her_models:plain", "her_models:sized"])
+def test_a_factory_is_called_with_what_it_takes(name: str):
+    first, second = (
+        initial_params(build_model(name, (4,), 2, Streams(7))) for _ in range(2)
+    )
+    assert first["weight"].shape == (2, 4)
+    assert torch.equal(first["weight"], second["weight"])
+
+
+@pytest.mark.usefixtures("_her_models")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alexnet", "convnet, femnist-cnn, .*but it is 'alexnet'"),
+        ("no.such.module:net", "importing it failed: No module named"),
+        ("her_models:missing", "importing it failed: .*missing"),
+        (":net", "importing it failed"),
+        ("her_models:number", "but it is a int"),
+        ("her_models:greedy", "its signature is"),
+        ("her_models:text", "it returned a str"),
+    ],
+)
+def test_a_wrong_model_name_is_explained(name: str, message: str):
+    with pytest.raises(ModelError, match=message):
+        build_model(name, (4,), 2, Streams(0))
+
+
+class Noisy(nn.Linear):
+    """Drops by the function, where covey cannot see it."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(input), training=self.training)
+
+
+class Returns(nn.Module):
+    """Ignores its inputs."""
+
+    def __init__(self, outputs: object) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, inputs: Tensor) -> object:
+        assert len(inputs) == 2
+        return self.outputs
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Linear(4, 3), r"outputs \(2, 2\), but Linear gave \(2, 3\)"),
+        (Returns(torch.zeros(2, 2, dtype=torch.long)), "of torch.int64"),
+        (Returns((torch.zeros(2, 2),)), "but Returns returned a tuple"),
+        (nn.Linear(5, 2), r"must accept inputs \(2, 4\), but Linear failed"),
+        (Noisy(), "global generator"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(module: nn.Module, message: str):
+    with pytest.raises(ModelError, match=message):
+        check_model(module, (4,), 2)
+
+
+def test_checking_leaves_no_trace():
+    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2), nn.Dropout(0.5)).eval()
+    before, state = initial_params(module), torch.get_rng_state()
+    check_model(module, (4,), 2)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not module.training
+    assert all(
+        torch.equal(before[name], v) for name, v in initial_params(module).items()
+    )

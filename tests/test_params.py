@@ -1,0 +1,135 @@
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from covey.params import (
+    add,
+    flatten,
+    model_hash,
+    prefixed,
+    scale,
+    subtract,
+    unprefixed,
+)
+from covey.types import Params
+
+# Multiples of 1/8 are exact in float32, and so are their sums: laws hold bit for bit.
+entries = st.lists(st.integers(-80, 80).map(lambda n: n / 8), min_size=6, max_size=6)
+
+
+@st.composite
+def points(draw: st.DrawFn) -> dict[str, Tensor]:
+    values = torch.tensor(draw(entries))
+    count = torch.tensor(draw(st.integers(0, 9)))
+    return {"b": values[:4].view(2, 2), "a": values[4:], "count": count}
+
+
+def same(left: Params, right: Params) -> bool:
+    return list(left) == list(right) and all(
+        torch.equal(left[name], right[name]) and left[name].dtype == right[name].dtype
+        for name in left
+    )
+
+
+@given(points(), points(), points())
+def test_models_are_points_of_a_vector_space(x: Params, y: Params, z: Params):
+    assert same(add(x, y), add(y, x))
+    assert same(add(add(x, y), z), add(x, add(y, z)))
+    assert same(subtract(add(x, y), y), x)
+    assert same(add(y, subtract(x, y)), x)
+    assert same(scale(x, 1.0), x)
+    assert same(scale(scale(x, 0.5), 2.0), x)
+    twice, zero = flatten(scale(x, 2.0)), flatten(subtract(x, x))
+    assert torch.equal(twice, flatten(add(x, x)))
+    assert not zero.any()
+    assert torch.equal(
+        flatten(scale(add(x, y), 0.5)), flatten(add(scale(x, 0.5), scale(y, 0.5)))
+    )
+
+
+@given(points(), points())
+def test_arithmetic_leaves_its_operands_alone(x: Params, y: Params):
+    copies = [{name: value.clone() for name, value in each.items()} for each in (x, y)]
+    for result in (add(x, y), subtract(x, y), scale(x, 2.0)):
+        result["a"].zero_()
+    assert same(x, copies[0])
+    assert same(y, copies[1])
+
+
+def test_counters_are_not_coordinates():
+    model = {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(7)}
+    assert int(scale(model, 0.5)["n"]) == 7
+    assert flatten(model).tolist() == [1.0, 2.0]
+
+
+def test_flattening_is_in_name_order():
+    model = {"b": torch.tensor([[3.0], [4.0]]), "a": torch.tensor([1.0, 2.0])}
+    assert flatten(model).tolist() == [1.0, 2.0, 3.0, 4.0]
+    reordered = {name: model[name] for name in ("a", "b")}
+    assert torch.equal(flatten(model), flatten(reordered))
+
+
+@given(st.lists(points(), max_size=12), st.sampled_from(["cluster", "shadow"]))
+def test_prefixing_can_be_undone(models: list[Params], prefix: str):
+    tensors = prefixed(models, prefix) | prefixed([{"x": torch.ones(1)}], "other")
+    restored = unprefixed(tensors, prefix)
+    assert len(restored) == len(models)  # twelve: "10" does not sort before "2"
+    assert all(same(*pair) for pair in zip(models, restored, strict=True))
+    assert unprefixed(tensors, "absent") == ()
+
+
+def test_models_come_back_in_order_from_a_file_sorted_by_name():
+    models = [{"x": torch.tensor(float(index))} for index in range(12)]
+    by_name = dict(sorted(prefixed(models, "cluster").items()))  # 0, 1, 10, 11, 2, ...
+    found = [float(model["x"]) for model in unprefixed(by_name, "cluster")]
+    assert found == list(range(12))
+
+
+def test_names_may_hold_slashes_and_models_come_apart():
+    shared = torch.ones(2)
+    tensors = prefixed([{"x/y": shared}, {"x/y": shared.view(2)}], "cluster")
+    assert sorted(tensors) == ["cluster/0/x/y", "cluster/1/x/y"]
+    tensors["cluster/0/x/y"].zero_()
+    assert shared.tolist() == [1.0, 1.0]
+    assert list(unprefixed(tensors, "cluster")[0]) == ["x/y"]
+
+
+MODEL = {"w": torch.zeros(2, 2), "b": torch.ones(2), "n": torch.tensor(3)}
+
+
+def changed(name: str, value: Tensor) -> Mapping[str, Tensor]:
+    return {**MODEL, name: value}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [changed("w", torch.tensor([[0.0, 0.0], [0.0, 1e-30]]))],
+        [changed("b", torch.tensor([1.0, 1.0000001]))],
+        [changed("n", torch.tensor(4))],
+        [changed("b", torch.ones(2, dtype=torch.float64))],
+        [changed("w", torch.zeros(4))],
+        [changed("c", torch.zeros(1))],
+        [MODEL, MODEL],
+        [],
+    ],
+)
+def test_the_hash_changes_with_every_entry(other: list[Params]):
+    assert model_hash(other) != model_hash([MODEL])
+
+
+def test_the_order_of_the_models_is_part_of_the_hash():
+    first, second = MODEL, changed("n", torch.tensor(4))
+    assert model_hash([first, second]) != model_hash([second, first])
+
+
+def test_the_hash_ignores_shared_memory_strides_and_the_order_of_names():
+    block = torch.arange(8.0)
+    views = {"x": block[:4].view(2, 2), "y": block[4:], "z": block[:4].view(2, 2).T}
+    copies = {name: views[name].clone().contiguous() for name in ("z", "y", "x")}
+    assert model_hash([views, views]) == model_hash([copies, dict(copies)])
+    assert len(model_hash([views])) == 64

@@ -1,0 +1,37 @@
+"""The public surface is a list, and the list is true."""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+import pytest
+
+import covey
+
+PACKAGES = [
+    name
+    for _, name, is_package in pkgutil.walk_packages(covey.__path__, "covey.")
+    if is_package
+]
+
+
+@pytest.mark.parametrize("name", ["covey", *PACKAGES])
+def test_all_is_what_can_be_imported(name):
+    module = importlib.import_module(name)
+    names = {
+        public
+        for public, value in vars(module).items()
+        if not public.startswith("_") and not isinstance(value, ModuleType)
+    }
+    promised = {
+        n for n in module.__all__ if not isinstance(vars(module)[n], ModuleType)
+    }
+    assert promised == names
+    assert len(module.__all__) == len(set(module.__all__))
+
+
+def test_every_error_is_drawn_in_the_tree():
+    from covey import errors
+
+    assert all(f" {name} " in (errors.__doc__ or "") for name in errors.__all__[3:])
+    assert all(issubclass(getattr(errors, n), covey.CoveyError) for n in errors.__all__)
