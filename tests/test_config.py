@@ -54,6 +54,8 @@ select_on = "train"
 select_examples = 0
 risk_scale = "accuracy"
 risk_weight = "from-threshold"
+pooling = 0.0
+pooling_order = "head-first"
 [redteam]
 source = "federated"
 every = 5

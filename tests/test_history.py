@@ -9,13 +9,20 @@ from covey.events import (
     FairnessMeasured,
     GroupsSought,
     ModelsMerged,
+    ModelsPooled,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
     RunFinished,
     RunStarted,
 )
-from covey.history import History, after, history_of, trained_clusters
+from covey.history import (
+    History,
+    after,
+    history_of,
+    pooled_clusters,
+    trained_clusters,
+)
 
 
 def started(num_clusters: int = 2) -> RunStarted:
@@ -175,3 +182,15 @@ def test_folding_round_by_round_is_folding_at_once():
         history = after(history, round_index, events)
     assert history == history_of(STORY)
     assert history.rounds[:2] == history_of(STORY[:3]).rounds
+
+
+def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():
+    history = history_of(
+        [
+            (0, [started(), chosen(A=0, B=1)]),
+            (1, [chosen(A=0, B=1), ModelsPooled((0.5, 0.0), "h")]),
+            (2, [chosen(A=0, B=1, C=1), ModelsPooled((0.0, 0.0), "h")]),
+        ]
+    )
+    assert pooled_clusters(history, 2) == [{"B"}, set()]
+    assert history.pooling == (0.0, 0.0)

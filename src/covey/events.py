@@ -24,6 +24,7 @@ __all__ = [
     "FairnessMeasured",
     "GroupsSought",
     "ModelsMerged",
+    "ModelsPooled",
     "RiskMeasured",
     "RiskUnknown",
     "RoundMeasured",
@@ -114,6 +115,19 @@ class ModelsMerged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelsPooled(Event):
+    """After merging, every cluster model was pulled towards the shared one.
+
+    Attributes:
+        shares: per cluster, 0 (left alone) to 1 (the shared model itself).
+        model_hash: SHA-256 of the cluster models' safetensors bytes afterwards.
+    """
+
+    shares: tuple[float, ...]
+    model_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAbandoned(Event):
     """The latest choice of no client is this cluster: frozen, and offered no more."""
 
@@ -176,6 +190,8 @@ class ClusterAudited(Event):
             records of the clients assigned at the end against matched non-members;
             None where the figure is refused.
         exposed_risk: the same over every client that ever trained this model.
+        traced_risk: the same over the clients whose examples reached this model by
+            pooling alone; None where there are none.
         blind_auc: of a classifier that sees the inputs and never the model; well above
             0.5 it shows that members and non-members do not match.
     """
@@ -188,6 +204,7 @@ class ClusterAudited(Event):
     exposed_risk: float | None
     blind_auc: float | None
     reason: str
+    traced_risk: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +231,7 @@ class ClientExposed(Event):
     Attributes:
         risk: true risk of the model it chose at the end.
         standard_error: of `risk`.
-        exposure: the highest risk among all cluster models that it ever trained.
+        exposure: the highest risk among all cluster models that its examples ever reached.
     """
 
     handle: Handle

@@ -12,6 +12,7 @@ from covey.events import (
     Event,
     FairnessMeasured,
     GroupsSought,
+    ModelsPooled,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
@@ -20,7 +21,14 @@ from covey.events import (
 )
 from covey.types import Handle
 
-__all__ = ["History", "RoundRow", "after", "history_of", "trained_clusters"]
+__all__ = [
+    "History",
+    "RoundRow",
+    "after",
+    "history_of",
+    "pooled_clusters",
+    "trained_clusters",
+]
 
 SHARED = "shared"
 
@@ -49,7 +57,13 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that the events of a run say, in the order in which it is asked for."""
+    """Everything that the events of a run say, in the order in which it is asked for.
+
+    Attributes:
+        trained: per client, the clusters whose model it ever trained.
+        reached: per cluster, the clients whose examples came to it by pooling.
+        pooling: per cluster, the share of its model that it last had in common.
+    """
 
     started: RunStarted | None = None
     rounds: tuple[RoundRow, ...] = ()
@@ -57,6 +71,10 @@ class History:
     trained: Mapping[Handle, frozenset[int]] = field(
         default_factory=dict[Handle, frozenset[int]]
     )
+    reached: Mapping[int, frozenset[Handle]] = field(
+        default_factory=dict[int, frozenset[Handle]]
+    )
+    pooling: tuple[float, ...] = ()
     figures: Mapping[int, RiskMeasured] = field(default_factory=dict[int, RiskMeasured])
     measured: tuple[RiskMeasured, ...] = ()
     notable: tuple[tuple[int, Event], ...] = ()
@@ -130,6 +148,15 @@ def trained_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
     return trained
 
 
+def pooled_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
+    """Return per cluster the clients whose examples reached it by pooling alone."""
+    trained = trained_clusters(history, num_clusters)
+    return [
+        set(history.reached.get(j, frozenset())) - trained[j]
+        for j in range(num_clusters)
+    ]
+
+
 def _without_expired(history: History, round_index: int) -> History:
     """Drop the figures that have become too old to act on."""
     oldest = round_index - (history.started.risk_lives if history.started else 0)
@@ -145,6 +172,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return replace(history, started=event)
         case ClientsAssigned():
             return _assigned(history, event)
+        case ModelsPooled():
+            return _pooled(history, event)
         case RiskMeasured():
             return _measured(history, event)
         case ClusterAudited():
@@ -174,6 +203,16 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
     for handle, j in event.clusters.items():
         trained[handle] = trained.get(handle, frozenset()) | {j}
     return replace(history, assignment=assignment, trained=trained)
+
+
+def _pooled(history: History, event: ModelsPooled) -> History:
+    """Remember the shares, and that the shared model brought traces of everybody."""
+    everybody = frozenset(history.trained)
+    reached = dict(history.reached)
+    for j, share in enumerate(event.shares):
+        if share > 0:
+            reached[j] = everybody
+    return replace(history, reached=reached, pooling=event.shares)
 
 
 def _measured(history: History, event: RiskMeasured) -> History:

@@ -17,6 +17,7 @@ from covey.types import Params
 __all__ = [
     "add",
     "flatten",
+    "layers_of",
     "model_hash",
     "prefixed",
     "scale",
@@ -47,6 +48,17 @@ def flatten(params: Params) -> Float[Tensor, " coordinates"]:
     """Return the floating-point entries as one vector, in name order."""
     parts = [params[name].reshape(-1) for name in sorted(params)]
     return torch.cat([part for part in parts if part.is_floating_point()])
+
+
+def layers_of(params: Params) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a fresh model's parameters, layer by layer, input to output.
+
+    A layer is one module with parameters of its own; modules register in forward order.
+    """
+    layers: dict[str, list[str]] = {}
+    for name in params:
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    return tuple(tuple(names) for names in layers.values())
 
 
 def prefixed(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:

@@ -61,7 +61,11 @@ def test_positive_control_a_model_of_random_labels_is_attackable(
     assert truth.risk > 0.7
     assert truth.auc > 0.7
     (audit,) = audited(
-        engine, [params], Membership(((member,),), ((member,),)), reference, STREAMS
+        engine,
+        [params],
+        Membership(((member,),), ((member,),), ((),)),
+        reference,
+        STREAMS,
     )
     assert audit.true_risk == pytest.approx(truth.risk, abs=0.1)
     assert "members can be told apart" in audit.reason
@@ -114,7 +118,7 @@ def test_the_blind_baseline_is_fair_to_sides_of_unequal_size(digits: Examples):
 
 
 def one_cluster(*clients: Client) -> Membership:
-    return Membership(chosen=(clients,), trained=(clients,))
+    return Membership(chosen=(clients,), trained=(clients,), pooled=((),))
 
 
 def test_an_audit_refuses_its_figure_where_the_sides_do_not_match(
@@ -158,7 +162,9 @@ def test_exposure_counts_the_clients_that_left(
     engine, params, noisy = memorised
     trained = make_client("a", part(noisy, 0, 100), group=0)
     newcomer = make_client("b", part(noisy, 100, 300), group=0)
-    membership = Membership(chosen=((newcomer,), ()), trained=((trained,), (trained,)))
+    membership = Membership(
+        chosen=((newcomer,), ()), trained=((trained,), (trained,)), pooled=((), ())
+    )
     reference = Reference((part(noisy, 300, 700),))
     stayed, left = audited(engine, [params] * 2, membership, reference, STREAMS)
     assert stayed.true_risk is not None
@@ -172,6 +178,21 @@ def test_exposure_counts_the_clients_that_left(
     assert left.reason.startswith("no figure: ")
 
 
+def test_traces_are_judged_apart_from_those_who_trained(
+    memorised: tuple[Engine, Params, Examples], make_client: MakeClient
+):
+    engine, params, noisy = memorised
+    reached = make_client("a", part(noisy, 0, 100), group=0)
+    newcomer = make_client("b", part(noisy, 100, 300), group=0)
+    membership = Membership(((newcomer,),), ((newcomer,),), ((reached,),))
+    reference = Reference((part(noisy, 300, 700),))
+    (audit,) = audited(engine, [params], membership, reference, STREAMS)
+    assert audit.traced_risk is not None
+    assert audit.traced_risk > 0.7
+    assert audit.exposed_risk is not None
+    assert abs(audit.exposed_risk - 0.5) < 0.12
+
+
 def test_an_audit_is_deterministic_and_clusters_are_independent(
     memorised: tuple[Engine, Params, Examples], make_client: MakeClient
 ):
@@ -179,7 +200,7 @@ def test_an_audit_is_deterministic_and_clusters_are_independent(
     one = make_client("a", part(noisy, 0, 100), group=0)
     other = make_client("b", part(noisy, 100, 200), group=0)
     reference = Reference((part(noisy, 300, 700),))
-    both = Membership(((one,), (other,)), ((one,), (other,)))
+    both = Membership(((one,), (other,)), ((one,), (other,)), ((), ()))
     first = audited(engine, [params] * 2, both, reference, STREAMS)
     assert audited(engine, [params] * 2, both, reference, STREAMS) == first
     alone = audited(engine, [params], one_cluster(one), reference, STREAMS)

@@ -77,7 +77,9 @@ def whole(tmp_path_factory):
 def test_resuming_after_a_kill_ends_in_the_same_bits(  # noqa: PLR0913, PLR0917
     settings, whole, tmp_path, where, calls, source
 ):
-    config = settings(redteam={"source": source, "pool": 200})
+    config = settings(
+        redteam={"source": source, "pool": 200}, method={"pooling": "risk"}
+    )
     folder = tmp_path / "killed"
     command = [sys.executable, "-c", CHILD, where, str(calls), config.toml(), folder]
     child = subprocess.run(command, capture_output=True, check=False)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from covey import Config, DataError, RunError, load, run
+from covey import Config, ConfigError, DataError, RunError, load, run
 from covey.events import ClientsAssigned, CohortSampled
+from covey.history import pooled_clusters
 from covey.ledger import Ledger
 from covey.simulation import read_events
 
@@ -46,6 +47,21 @@ def test_fedavg_has_one_cluster_and_local_training_one_per_client(play):
 def test_groups_start_from_the_truth_and_say_so(play):
     summary = play(method={"initialisation": "groups"}).summary
     assert any("an oracle" in note for note in summary["notes"])
+
+
+def test_pooling_brings_a_clients_examples_into_every_model(play):
+    result = play(method={"initialisation": "groups", "pooling": 0.5})
+    exposures = {each.handle: each.exposure for each in result.history.exposures}
+    for audit, handles in zip(
+        result.history.audits, pooled_clusters(result.history, 2), strict=True
+    ):
+        assert handles
+        assert all(exposures[handle] >= audit.traced_risk for handle in handles)
+
+
+def test_pooling_by_risk_needs_a_risk(play):
+    with pytest.raises(ConfigError, match=r"redteam\.source = 'none'"):
+        play(method={"pooling": "risk"}, redteam={"source": "none"})
 
 
 def test_a_finished_run_reads_the_same_from_disk(play):

@@ -20,7 +20,7 @@ from covey.clustering import (
 from covey.config import Config
 from covey.data import Examples, Population
 from covey.engine import Engine, Recipe, TrainingJob
-from covey.params import subtract
+from covey.params import layers_of, subtract
 from covey.redteam import Laboratory, RedTeam, Reference, federated, oracle, shadow
 from covey.rng import Streams
 from covey.strategies import (
@@ -30,13 +30,18 @@ from covey.strategies import (
     different_models,
     evaluate_with,
     fedavg,
+    fixed_share,
     from_groups,
+    head_first,
     ifca,
     ifca_mir,
     local_training,
     one_model,
+    pooled,
     red_teamed,
+    share_by_risk,
     train_with,
+    uniform,
     warm_started,
 )
 from covey.types import Params
@@ -72,6 +77,7 @@ def composed(
             train=train(_longer(recipe, population)),
         )
         strategy = _personalised(config, init, steps, warm)
+        strategy = _pooled(config, strategy, population, init)
     attack = _red_team(config, population, engine, init)
     if attack is None:
         return strategy
@@ -94,6 +100,27 @@ def _personalised(
     if method.initialisation == "warm" and method.num_clusters > 1:
         return warm_started(strategy, steps, warm)
     return strategy
+
+
+def _pooled(
+    config: Config,
+    strategy: Strategy,
+    population: Population,
+    init: Callable[[Streams], Params],
+) -> Strategy:
+    method = config.method
+    if method.pooling == 0:
+        return strategy
+    clients = {client.handle: client for client in population.clients}
+    return pooled(
+        strategy,
+        control=share_by_risk(clients)
+        if method.pooling == "risk"
+        else fixed_share(method.pooling, method.num_clusters),
+        order=head_first if method.pooling_order == "head-first" else uniform,
+        layers=layers_of(init(Streams(config.seed).at("layers"))),
+        clients=clients,
+    )
 
 
 def _kept_rounds(config: Config) -> int:

@@ -9,7 +9,6 @@ __all__ = ["LATER_KEYS", "LATER_VALUES", "refuse_later"]
 
 LATER_KEYS = {
     "population.dirichlet_alpha": "partitions other than iid",
-    "method.pooling": "partial pooling",
     "method.hysteresis": "hysteresis",
     "method.target_share": "priced selection",
     "merge.max_update_norm": "norm-bounded merges",

@@ -11,13 +11,13 @@ from covey.errors import ConfigError
 __all__ = ["load_config"]
 
 
-def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read settings from a TOML file (None: the defaults) and `section.key=value` pairs.
 
     Raises:
         ConfigError: naming the key, the value and the remedy.
     """
-    settings = {} if path is None else _read(path)
+    settings = {} if path is None else _read(Path(path))
     for pair in overrides:
         key, equals, text = pair.partition("=")
         if not equals:

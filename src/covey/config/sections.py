@@ -111,6 +111,8 @@ class MethodConfig(Section):
     select_examples: Count = 0
     risk_scale: Literal["accuracy", "advantage"] = "accuracy"
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
+    pooling: Literal["risk"] | Share = 0.0
+    pooling_order: Literal["head-first", "uniform"] = "head-first"
 
 
 class RedteamConfig(Section):

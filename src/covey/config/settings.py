@@ -91,6 +91,11 @@ def _disagreements(config: Config) -> list[str]:
             f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
             f"method.num_clusters = {num_groups}."
         )
+    if method.pooling == "risk" and config.redteam.source == "none":
+        problems.append(
+            "method.pooling = 'risk' follows the measured risk, found "
+            "redteam.source = 'none'. Choose a source, or a fixed share of pooling."
+        )
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "

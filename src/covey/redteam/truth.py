@@ -39,10 +39,12 @@ class Membership:
     Attributes:
         chosen: per cluster, the clients that use it at the end.
         trained: per cluster, the clients that ever trained it.
+        pooled: per cluster, the clients whose examples reached it by pooling alone.
     """
 
     chosen: tuple[tuple[Client, ...], ...]
     trained: tuple[tuple[Client, ...], ...]
+    pooled: tuple[tuple[Client, ...], ...]
 
 
 def true_risk(
@@ -97,6 +99,7 @@ def audited(
         figure = true_risk(engine, params, chosen, reference, at)
         same = trained == chosen  # nobody came or left: one attack answers both
         exposed = figure if same else true_risk(engine, params, trained, reference, at)
+        traced = true_risk(engine, params, membership.pooled[j], reference, at)
         blind = blind_risk(trained, reference, at)
         refused = blind is not None and beats_chance(blind)
         shown = None if refused else figure
@@ -109,6 +112,7 @@ def audited(
             exposed_risk=None if refused or exposed is None else exposed.risk,
             blind_auc=blind and blind.auc,
             reason=_reason(figure, blind),
+            traced_risk=None if refused or traced is None else traced.risk,
         )
 
     return tuple(audit(j, params) for j, params in enumerate(clusters))

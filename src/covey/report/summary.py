@@ -109,6 +109,8 @@ def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
         "auc": audit.auc,
         "blind_auc": audit.blind_auc,
         "exposed_risk": audit.exposed_risk,
+        "traced_risk": audit.traced_risk,
+        "pooling": history.pooling[audit.cluster] if history.pooling else 0.0,
         "abandoned": audit.clients == 0,
     }
 

@@ -1,15 +1,16 @@
 """The end of a run: every client chooses once more, and the truth is measured."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from covey.assembly import Assembled
+from covey.data import Client
 from covey.events import (
     ClientExposed,
     ClusterAudited,
     Event,
     RunFinished,
 )
-from covey.history import History, trained_clusters
+from covey.history import History, pooled_clusters, trained_clusters
 from covey.metrics import fairness
 from covey.params import model_hash
 from covey.redteam import Membership, audited
@@ -50,16 +51,18 @@ def conclude(run: Assembled, state: ServerState, history: History) -> Played:
 def _membership(
     run: Assembled, assignment: Mapping[Handle, int], history: History
 ) -> Membership:
-    clients = run.population.clients
+    everybody, clusters = run.population.clients, range(run.num_clusters)
+
+    def clients(handles: Container[Handle]) -> tuple[Client, ...]:
+        return tuple(c for c in everybody if c.handle in handles)
+
     trained = trained_clusters(history, run.num_clusters)
+    pooled = pooled_clusters(history, run.num_clusters)
+    chosen = [{h for h, own in assignment.items() if own == j} for j in clusters]
     return Membership(
-        chosen=tuple(
-            tuple(c for c in clients if assignment[c.handle] == j)
-            for j in range(run.num_clusters)
-        ),
-        trained=tuple(
-            tuple(c for c in clients if c.handle in handles) for handles in trained
-        ),
+        chosen=tuple(map(clients, chosen)),
+        trained=tuple(map(clients, trained)),
+        pooled=tuple(map(clients, pooled)),
     )
 
 
@@ -71,11 +74,14 @@ def _exposed(
 ) -> tuple[Event, ...]:
     """Return each client's risk at the end, and the highest that it was ever part of."""
     found, audits = measured
+    reached = dict(enumerate(pooled_clusters(history, run.num_clusters)))
 
     def exposed(handle: Handle) -> ClientExposed:
         j = final.assignment[handle]
         ever = [audits[t].exposed_risk for t in history.trained.get(handle, ())]
-        known = [risk for risk in (*ever, audits[j].true_risk) if risk is not None]
+        traces = [audits[t].traced_risk for t in reached if handle in reached[t]]
+        risks = (*ever, *traces, audits[j].true_risk)
+        known = [risk for risk in risks if risk is not None]
         return ClientExposed(
             handle=handle,
             cluster=j,

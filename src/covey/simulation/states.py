@@ -29,6 +29,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
             }
             for each in shadows
         ],
+        "pooling": list(state.pooling),
         "ledger_head": ledger_head,
     }
     save_checkpoint(folder, state.round_index - 1, tensors, rest)
@@ -52,5 +53,6 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         assignment=checkpoint.state["assignment"],
         figures=tuple(None if f is None else RiskMeasured(**f) for f in figures),
         shadows=tuple(tuple(kept) for kept in shadows),
+        pooling=tuple(checkpoint.state["pooling"]),
     )
     return state, checkpoint.state["ledger_head"]

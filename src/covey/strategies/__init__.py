@@ -9,6 +9,14 @@ from covey.strategies.base import (
 )
 from covey.strategies.fedavg import fedavg, local_training
 from covey.strategies.ifca import ifca, ifca_mir
+from covey.strategies.pooling import (
+    Control,
+    fixed_share,
+    head_first,
+    pooled,
+    share_by_risk,
+    uniform,
+)
 from covey.strategies.redteam import figure_lives, red_teamed
 from covey.strategies.starts import (
     WarmStart,
@@ -21,6 +29,7 @@ from covey.strategies.steps import Evaluate, Steps, Train, evaluate_with, train_
 
 __all__ = [
     "Cohort",
+    "Control",
     "Evaluate",
     "Played",
     "ServerState",
@@ -32,13 +41,18 @@ __all__ = [
     "evaluate_with",
     "fedavg",
     "figure_lives",
+    "fixed_share",
     "fresh_state",
     "from_groups",
+    "head_first",
     "ifca",
     "ifca_mir",
     "local_training",
     "one_model",
+    "pooled",
     "red_teamed",
+    "share_by_risk",
     "train_with",
+    "uniform",
     "warm_started",
 ]

@@ -30,6 +30,7 @@ class ServerState:
         assignment: the latest choice of every client that has chosen.
         figures: per cluster, the valid risk figure, if there is one.
         shadows: per cluster, the shadow federations, if the red team keeps any.
+        pooling: per cluster, the share by which its model was last pooled.
     """
 
     round_index: int
@@ -37,6 +38,7 @@ class ServerState:
     assignment: Mapping[Handle, int]
     figures: tuple[RiskMeasured | None, ...]
     shadows: tuple[tuple[ShadowFederation, ...], ...]
+    pooling: tuple[float, ...]
 
     def offered(self) -> tuple[bool, ...]:
         """Say which clusters may be chosen: those that are somebody's latest choice.
@@ -59,7 +61,9 @@ class ServerState:
 def fresh_state(clusters: tuple[Params, ...]) -> ServerState:
     """Return the state before the first round."""
     none = (None,) * len(clusters)
-    return ServerState(0, clusters, {}, none, ((),) * len(clusters))
+    return ServerState(
+        0, clusters, {}, none, ((),) * len(clusters), (0.0,) * len(clusters)
+    )
 
 
 class Played(NamedTuple):

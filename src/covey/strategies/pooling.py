@@ -1,0 +1,198 @@
+"""Partial pooling: cluster models that lean on what safer clusters have learned.
+
+A small cluster's own model is accurate for its clients and remembers them; the model of
+everybody remembers hardly anybody, and may fail them. Between the two lie models of which
+a part is shared. After every round, layer by layer:
+
+    theta_j <- (1 - lambda_j) theta_j + lambda_j theta_all
+    theta_all = sum_j w_j theta_j / sum_j w_j,    w_j = n_j (1 - lambda_j)
+
+n_j is the number of examples that cluster j trains on. A cluster gives to the shared model
+as much as it keeps of its own: what is given up because it remembers too much must not
+come back through the mean. Where every cluster gives a layer up, w_j = n_j.
+
+References:
+    Mansour et al., Three Approaches for Personalization with Applications to Federated
+    Learning, 2020, and Deng et al., Adaptive Personalized Federated Learning (APFL),
+    2020: interpolation between an own and a shared model.
+    Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global
+    Representations (LG-FedAvg), 2020: own first layers and a shared head.
+    Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021:
+    an own model held near the shared one by a penalty.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from covey.data.examples import Client
+from covey.events import ModelsPooled
+from covey.params import model_hash
+from covey.rng import Streams
+from covey.strategies.base import Cohort, Played, ServerState, Strategy
+from covey.types import Handle, Params
+
+__all__ = [
+    "Control",
+    "Order",
+    "fixed_share",
+    "head_first",
+    "pooled",
+    "share_by_risk",
+    "uniform",
+]
+
+Control = Callable[[ServerState], tuple[float, ...]]
+"""How much of each cluster model is shared after this round: a share per cluster."""
+
+Order = Callable[[float, int], Float[ndarray, " layers"]]
+"""What a share means for each of so many layers, input to output: lambda in [0, 1]."""
+
+Layers = Sequence[Sequence[str]]
+
+START = STEP = 1 / 3
+TOO_MANY, FEW = 0.25, 0.1
+"""Shares of a cluster's clients: above the one it is protected more, up to the other
+less; between them lies the band in which nothing moves."""
+
+
+def pooled(
+    strategy: Strategy,
+    control: Control,
+    order: Order,
+    layers: Layers,
+    clients: Mapping[Handle, Client],
+) -> Strategy:
+    """Pull every cluster model towards the shared one after each round.
+
+    A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
+    cluster yet have one model, and nothing to pull.
+
+    Args:
+        strategy: the rounds to play.
+        control: the share of each cluster.
+        order: what a share means layer by layer.
+        layers: the names of the model's parameters by layer, from input to output.
+        clients: all of them, by handle; only their numbers of examples are used.
+    """
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        shares = control(state)
+        played = strategy.play_round(state, cohort, streams)
+        after = played.state
+        if not after.assignment:
+            return played
+        sizes = _sizes(after, clients)
+        shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
+        pulls = np.array([order(share, len(layers)) for share in shares])
+        models = _pulled(after.clusters, sizes, pulls, layers)
+        fact = ModelsPooled(shares, model_hash(models))
+        after = replace(after, clusters=models, pooling=shares)
+        return Played(after, (*played.events, fact))
+
+    return strategy._replace(play_round=play_round)
+
+
+def uniform(share: float, num_layers: int) -> Float[ndarray, " layers"]:
+    """Pull every layer alike: lambda_l = p."""
+    return np.full(num_layers, share)
+
+
+def head_first(share: float, num_layers: int) -> Float[ndarray, " layers"]:
+    """Share the last layers first: lambda_l = clip(p L - (L - l), 0, 1), l = 1..L.
+
+    Output layers hold most of a network's parameters, and so of its memory, while a shift
+    of the inputs is met by the first layers: on dark or inverted images, sharing the head
+    alone costs a small cluster nothing and takes away most of its risk.
+    """
+    behind = np.arange(num_layers)[::-1]
+    return np.clip(share * num_layers - behind, 0.0, 1.0)
+
+
+def fixed_share(share: float, num_clusters: int) -> Control:
+    """Pool every cluster by the same share in every round; 1 is FedAvg."""
+    return lambda _: (share,) * num_clusters
+
+
+def share_by_risk(clients: Mapping[Handle, Client]) -> Control:
+    """Raise a cluster's share while too many of its clients refuse its risk.
+
+    At every new figure each client answers whether it would accept a risk; the server
+    sees counts:
+
+        refused_j(r) = share of the clients of cluster j with tau_i < r
+        lambda_j <- lambda_j + STEP    if refused_j(risk_j) > TOO_MANY
+                    lambda_j - STEP    if refused_j(risk_j + 2 SE_j) <= FEW
+
+    within [0, 1], and as it was otherwise and between figures. The band between the two
+    keeps noise from moving a share up and down. A cluster starts at START: as long as
+    nobody knows a risk it counts as too high.
+    """
+
+    def control(state: ServerState) -> tuple[float, ...]:
+        if not state.assignment:
+            return (START,) * len(state.clusters)
+        return tuple(
+            min(1.0, max(0.0, share + STEP * _direction(state, j, clients)))
+            for j, share in enumerate(state.pooling)
+        )
+
+    return control
+
+
+def _direction(state: ServerState, j: int, clients: Mapping[Handle, Client]) -> int:
+    figure = state.figures[j]
+    if figure is None or figure.risk is None or figure.standard_error is None:
+        return 0
+    own = [handle for handle, chosen in state.assignment.items() if chosen == j]
+    if not own or figure.round_index < state.round_index:
+        return 0
+    taus = np.array([clients[handle].preference.risk_threshold for handle in own])
+    if np.mean(taus < figure.risk) > TOO_MANY:
+        return 1
+    return -1 if np.mean(taus < figure.risk + 2 * figure.standard_error) <= FEW else 0
+
+
+def _sizes(
+    state: ServerState, clients: Mapping[Handle, Client]
+) -> Int[ndarray, " clusters"]:
+    """Return n_j: how many examples each cluster trains on, by latest choices."""
+    sizes = np.zeros(len(state.clusters), dtype=np.int64)
+    for handle, j in state.assignment.items():
+        sizes[j] += len(clients[handle].train)
+    return sizes
+
+
+def _pulled(
+    clusters: tuple[Params, ...],
+    sizes: Int[ndarray, " clusters"],
+    pulls: Float[ndarray, "clusters layers"],
+    layers: Layers,
+) -> tuple[Params, ...]:
+    """Return the models after the pull; integer buffers stay each cluster's own."""
+    given = sizes[:, None] * (1 - pulls)
+    weights = np.where(given.sum(axis=0) > 0, given, sizes[:, None])
+    weights = torch.from_numpy(weights / weights.sum(axis=0))
+    depth = {name: layer for layer, names in enumerate(layers) for name in names}
+    shared = {
+        name: torch.tensordot(
+            weights[:, depth[name]].to(value.dtype),
+            torch.stack([model[name] for model in clusters]),
+            dims=1,
+        )
+        for name, value in clusters[0].items()
+        if value.is_floating_point()
+    }
+    return tuple(
+        {
+            name: value.lerp(shared[name], float(pull[depth[name]]))
+            if name in shared
+            else value
+            for name, value in model.items()
+        }
+        for model, pull in zip(clusters, pulls, strict=True)
+    )
