@@ -21,7 +21,11 @@ class LookUp:
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         return [
-            Scored(job.examples.inputs.flatten(1)[:, 0], job.examples.labels)
+            Scored(
+                job.examples.inputs.flatten(1)[:, 0],
+                job.examples.labels,
+                torch.zeros(len(job.examples), 1),
+            )
             for job in jobs
         ]
 

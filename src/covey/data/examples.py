@@ -1,5 +1,6 @@
 """Labelled examples as tensors, and what clients made of them look like."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,14 @@ class Examples:
     def take(self, indices: Int[Tensor, " chosen"]) -> "Examples":
         """Return the examples at these positions, in this order."""
         return Examples(self.inputs[indices], self.labels[indices])
+
+    @classmethod
+    def joined(cls, sets: "Sequence[Examples]") -> "Examples":
+        """Return the examples of all sets, one set after the other."""
+        return cls(
+            torch.cat([each.inputs for each in sets]),
+            torch.cat([each.labels for each in sets]),
+        )
 
     def first(self, count: int) -> "Examples":
         """Return the first `count` examples."""

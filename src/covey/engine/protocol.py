@@ -50,10 +50,17 @@ class ScoringJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """One model's answer on every example: its loss in nats, and the predicted class."""
+    """One model's answer on every example.
+
+    Attributes:
+        losses: in nats.
+        predictions: the most probable class.
+        log_probs: of every class.
+    """
 
     losses: Float[Tensor, " examples"]
     predictions: Int[Tensor, " examples"]
+    log_probs: Float[Tensor, "examples classes"]
 
 
 @runtime_checkable

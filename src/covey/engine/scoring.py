@@ -28,7 +28,7 @@ def score_part(module: nn.Module, job: ScoringJob) -> Scored:
     with torch.no_grad():
         outputs = module(to_floats(job.examples.inputs))
         losses = nll_losses(outputs, job.examples.labels)
-    return Scored(losses, outputs.argmax(dim=1))
+    return Scored(losses, outputs.argmax(dim=1), outputs.float().log_softmax(dim=1))
 
 
 def joined(parts: Iterable[Scored]) -> Scored:
@@ -37,6 +37,7 @@ def joined(parts: Iterable[Scored]) -> Scored:
     return Scored(
         torch.cat([part.losses for part in scored]),
         torch.cat([part.predictions for part in scored]),
+        torch.cat([part.log_probs for part in scored]),
     )
 
 

@@ -104,7 +104,9 @@ class VmapEngine:
             job.examples.inputs.to(self._device), job.examples.labels.to(self._device)
         )
         scored = score_whole(self._module, ScoringJob(job.params, examples))
-        return Scored(scored.losses.cpu(), scored.predictions.cpu())
+        return Scored(
+            scored.losses.cpu(), scored.predictions.cpu(), scored.log_probs.cpu()
+        )
 
 
 def _alike(job: TrainingJob) -> tuple[int, Recipe]:
