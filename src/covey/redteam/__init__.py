@@ -2,32 +2,57 @@
 
 from covey.redteam.assessment import Assessment, RedTeam, ShadowFederation, Target
 from covey.redteam.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
+from covey.redteam.audit import FEDMIA, Auditor, ClusterExamined, examined
 from covey.redteam.blind import blind_baseline
 from covey.redteam.federation import Laboratory
 from covey.redteam.figures import Figure, stratified
+from covey.redteam.intervals import Estimate, Verdict, verdict
+from covey.redteam.named import ATTACKS, Attack
+from covey.redteam.ownership import Attribution, attribution, source_of
+from covey.redteam.references import Retrial
 from covey.redteam.shadow import shadow
+from covey.redteam.signals import Signals
+from covey.redteam.slices import QUARTERS, AttackFigures
 from covey.redteam.sources import federated, oracle
 from covey.redteam.truth import Membership, Reference, audited, true_risk
+from covey.redteam.updates import fedmia
 
 __all__ = [
+    "ATTACKS",
+    "FEDMIA",
+    "QUARTERS",
     "Assessment",
+    "Attack",
+    "AttackFigures",
+    "Attribution",
+    "Auditor",
+    "ClusterExamined",
+    "Estimate",
     "Figure",
     "Laboratory",
     "Membership",
     "Rates",
     "RedTeam",
     "Reference",
+    "Retrial",
     "ShadowFederation",
+    "Signals",
     "Target",
+    "Verdict",
+    "attribution",
     "auc",
     "audited",
     "best_threshold",
     "blind_baseline",
     "cross_fitted",
+    "examined",
     "federated",
+    "fedmia",
     "oracle",
     "rates_at",
     "shadow",
+    "source_of",
     "stratified",
     "true_risk",
+    "verdict",
 ]

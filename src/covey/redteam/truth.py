@@ -118,13 +118,18 @@ def audited(
     return tuple(audit(j, params) for j, params in enumerate(clusters))
 
 
+def refusal(blind: Figure) -> str:
+    """Say why no attack on these sides may be believed."""
+    return (
+        f"refused: a classifier that never sees the model tells members from "
+        f"non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
+        f"so the non-members do not match the members"
+    )
+
+
 def _reason(figure: Figure | None, blind: Figure | None) -> str:
     if blind is not None and beats_chance(blind):
-        return (
-            f"refused: a classifier that never sees the model tells members from "
-            f"non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
-            f"so the non-members do not match the members"
-        )
+        return refusal(blind)
     if figure is None:
         return f"no figure: fewer than {FEWEST} member or non-member records in every group"
     sides = f"{figure.members} members against {figure.non_members} matched non-members"
