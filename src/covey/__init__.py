@@ -6,7 +6,7 @@
 """
 
 from covey.aggregation import ClientUpdate, Merged, mean_per_cluster
-from covey.api import Result, load, resume, run
+from covey.api import Result, audit, load, resume, run
 from covey.clustering import (
     Ballot,
     select_by_loss,
@@ -26,6 +26,7 @@ from covey.errors import (
     RunError,
 )
 from covey.history import History
+from covey.redteam import Signals
 
 __all__ = [
     "Ballot",
@@ -43,6 +44,8 @@ __all__ = [
     "ModelError",
     "Result",
     "RunError",
+    "Signals",
+    "audit",
     "load",
     "load_config",
     "mean_per_cluster",

@@ -15,11 +15,20 @@ from covey.data import Examples
 from covey.errors import DataError, RunError
 from covey.history import History, history_of
 from covey.ledger import Ledger
-from covey.report import summary
-from covey.simulation import Observer, RunFolder, load_state, play, read_events
+from covey.report import summary, write_audit
+from covey.simulation import (
+    DEFAULT_ATTACKS,
+    AuditRequest,
+    Observer,
+    RunFolder,
+    audit_run,
+    load_state,
+    play,
+    read_events,
+)
 from covey.types import ClientName, Params
 
-__all__ = ["Result", "load", "resume", "run"]
+__all__ = ["Result", "audit", "load", "resume", "run"]
 
 Pair = tuple[Tensor, Tensor]
 Clients = Mapping[ClientName, Pair] | Sequence[Pair]
@@ -120,6 +129,35 @@ def load(folder: str | Path) -> Result:
     existing = RunFolder.existing(Path(folder))
     with Ledger.read(existing.ledger_path) as ledger:
         return _result(existing, history_of(read_events(ledger)), ledger)
+
+
+def audit(
+    folder: str | Path,
+    attacks: Sequence[str] = DEFAULT_ATTACKS,
+    references: int = 4,
+    model: Callable[[], nn.Module] | None = None,
+    clients: Clients | None = None,
+) -> dict[str, Any]:
+    """Attack every final cluster model of a finished run.
+
+    Args:
+        folder: the run's; `audit/` in it is written anew.
+        attacks: names as `covey audit --attack` takes them. Your own is
+            `package.module:function`: it takes `Signals` and returns a score per record.
+        references: federations of the run's own recipe, played again per cluster.
+        model: what the run was started with, if that was passed by a program.
+        clients: the same.
+
+    Returns:
+        What audit.json holds. Figures are over records, with 95% intervals.
+
+    Raises:
+        CoveyError: something does not fit.
+    """
+    existing = RunFolder.existing(Path(folder))
+    assembled = assemble(existing.config(), _given(model, clients))
+    found = audit_run(assembled, existing, AuditRequest(tuple(attacks), references))
+    return write_audit(found, existing.path)
 
 
 def _played(run: Assembled, folder: RunFolder, observe: Observer) -> Result:

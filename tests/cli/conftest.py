@@ -31,6 +31,12 @@ def json_of(*words: object) -> dict[str, Any]:
     return json.loads(out)
 
 
+@pytest.fixture(scope="session")
+def ask():
+    """Run commands with --json, wherever we are."""
+    return json_of
+
+
 @pytest.fixture
 def covey(monkeypatch, tmp_path):
     """Run commands in an empty folder."""

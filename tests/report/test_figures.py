@@ -13,7 +13,9 @@ from covey.report.figures import (
     overlaid_accuracy,
     png,
     risk_figure,
+    roc_figure,
     samples_figure,
+    svg,
     violations_figure,
 )
 
@@ -102,3 +104,17 @@ def test_samples_of_both_kinds_of_images():
     colour = torch.zeros(20, 3, 8, 8, dtype=torch.uint8)
     figure = samples_figure({"minority": grey, "majority": colour})
     assert sum(len(axes.images) for axes in figure.axes) == 3 + 12
+
+
+def test_a_roc_begins_at_one_accused_non_member_and_hides_no_zero():
+    curve = [(1 / 400, 0.0), (1 / 40, 0.2), (1.0, 1.0)]
+    figure = roc_figure(
+        "Cluster 0", {"loss": curve, "lira": [(1 / 400, 0.1), (1, 1)]}, 400
+    )
+    (axes,) = figure.axes
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert axes.get_xlim() == pytest.approx((1 / 400, 1))
+    assert np.isnan(np.asarray(axes.lines[1].get_ydata(), dtype=float)[0])
+    assert "a coin toss | loss | lira" in words(figure)
+    assert svg(figure) == svg(figure)
+    assert "unknown" in words(roc_figure("Cluster 1", {"loss": []}, 0))

@@ -21,7 +21,15 @@ from covey.config import Config
 from covey.data import Examples, Population
 from covey.engine import Engine, Recipe, TrainingJob
 from covey.params import layers_of, subtract
-from covey.redteam import Laboratory, RedTeam, Reference, federated, oracle, shadow
+from covey.redteam import (
+    Laboratory,
+    RedTeam,
+    Reference,
+    Retrial,
+    federated,
+    oracle,
+    shadow,
+)
 from covey.rng import Streams
 from covey.strategies import (
     Steps,
@@ -46,7 +54,7 @@ from covey.strategies import (
 )
 from covey.types import Params
 
-__all__ = ["composed", "num_clusters", "oracles"]
+__all__ = ["composed", "num_clusters", "oracles", "retrial"]
 
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
@@ -199,6 +207,13 @@ def _shadow_round(
         return merge((params,), updates).clusters[0]
 
     return play_round
+
+
+def retrial(
+    config: Config, engine: Engine, init: Callable[[Streams], Params]
+) -> Retrial:
+    """Return how an auditor plays this run's recipe again."""
+    return Retrial(init, _shadow_round(config, engine), _recipe(config), config.rounds)
 
 
 def _recipe(config: Config) -> Recipe:

@@ -65,7 +65,8 @@ def _own_clients(
     if name == "python":
         raise DataError(
             "The data of this run were passed by a Python program, and only such a "
-            "program can pass them again: call covey.resume(folder, model, clients)."
+            "program can pass them again: call covey.resume(folder, model, clients), or "
+            "covey.audit(folder, model=..., clients=...)."
         )
     if name == "npz":
         return read_clients(data_folder(config.data.dir))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from covey.assembly.methods import composed, num_clusters, oracles
+from covey.assembly.methods import composed, num_clusters, oracles, retrial
 from covey.assembly.populations import data_hash, population_and_notes
 from covey.config import Config
 from covey.data import Examples, Population
 from covey.engine import Engine, ParallelEngine, ReferenceEngine, VmapEngine
 from covey.errors import ConfigError, DataError
 from covey.models import build_model, check_model, initial_params
-from covey.redteam import Reference
+from covey.redteam import Reference, Retrial
 from covey.rng import Streams
 from covey.strategies import Strategy
 from covey.types import ClientName, Params
@@ -45,6 +45,7 @@ class Assembled:
     strategy: Strategy
     num_clusters: int
     reference: Reference
+    retrial: Retrial
     notes: tuple[str, ...]
     data_hash: str
 
@@ -60,7 +61,6 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
     population, notes = population_and_notes(config, given.clients, streams)
     module, init = _model(config, given, population)
     engine = _engine(config, module)
-    reference = Reference(population.non_members)
     return Assembled(
         config=config,
         streams=streams,
@@ -68,7 +68,8 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         engine=engine,
         strategy=composed(config, population, engine, init),
         num_clusters=num_clusters(config, population),
-        reference=reference,
+        reference=Reference(population.non_members),
+        retrial=retrial(config, engine, init),
         notes=(*notes, *oracles(config)),
         data_hash=data_hash(population),
     )
@@ -88,7 +89,8 @@ def _model(
     if given.model is None and config.model.name == "python":
         raise ConfigError(
             "The model of this run was passed by a Python program, and only such a "
-            "program can pass it again: call covey.resume(folder, model, clients)."
+            "program can pass it again: call covey.resume(folder, model, clients), or "
+            "covey.audit(folder, model=..., clients=...)."
         )
 
     def build(streams: Streams) -> nn.Module:

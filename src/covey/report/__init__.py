@@ -1,5 +1,6 @@
 """The only reader of a run: one JSON object, one page, one table over several runs."""
 
+from covey.report.auditing import audit_rows, write_audit
 from covey.report.comparison import comparison
 from covey.report.metrics_file import metrics_csv
 from covey.report.page import write_report
@@ -11,10 +12,12 @@ from covey.report.wording import spread
 __all__ = [
     "PROMISE",
     "Reported",
+    "audit_rows",
     "comparison",
     "means",
     "metrics_csv",
     "spread",
     "summary",
+    "write_audit",
     "write_report",
 ]

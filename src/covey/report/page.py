@@ -25,9 +25,9 @@ from covey.report.seeds import means
 from covey.report.settings import labels, with_baselines
 from covey.report.summary import PROMISE
 from covey.report.view import MOST_CLUSTERS, run_view
-from covey.report.wording import estimate, number, spread
+from covey.report.wording import estimate, interval, number, spread
 
-__all__ = ["write_report"]
+__all__ = ["rendered", "write", "write_report"]
 
 
 def write_report(reported: Sequence[Reported], out: Path) -> Path:
@@ -38,9 +38,9 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     if len(reported) == 1:
-        _write(out, _run_page(reported[0], out.parent))
+        write(out, _run_page(reported[0], out.parent))
     else:
-        _write(out, _comparison_page(reported))
+        write(out, _comparison_page(reported))
     return out
 
 
@@ -48,9 +48,9 @@ def _run_page(run: Reported, folder: Path) -> bytes:
     pictures = {name: png(figure) for name, figure in _figures(run).items()}
     (folder / "figures").mkdir(exist_ok=True)
     for name, picture in pictures.items():
-        _write(folder / "figures" / f"{name}.png", picture)
-    _write(folder / "metrics.csv", metrics_csv(run.history).encode())
-    return _rendered("run.html", pictures, run_view(run) | {"most": MOST_CLUSTERS})
+        write(folder / "figures" / f"{name}.png", picture)
+    write(folder / "metrics.csv", metrics_csv(run.history).encode())
+    return rendered("run.html", pictures, run_view(run) | {"most": MOST_CLUSTERS})
 
 
 def _comparison_page(runs: Sequence[Reported]) -> bytes:
@@ -69,7 +69,7 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
             n for h in histories if h.started for n in h.started.notes
         ),
     }
-    return _rendered("comparison.html", {"accuracy": picture}, told)
+    return rendered("comparison.html", {"accuracy": picture}, told)
 
 
 def _figures(run: Reported) -> dict[str, Figure]:
@@ -85,9 +85,10 @@ def _figures(run: Reported) -> dict[str, Figure]:
     return figures
 
 
-def _rendered(
+def rendered(
     template: str, pictures: Mapping[str, bytes], told: Mapping[str, Any]
 ) -> bytes:
+    """Return a template's page with its pictures in it, by name, as PNG."""
     environment = Environment(
         loader=PackageLoader("covey.report"),
         autoescape=True,
@@ -95,7 +96,12 @@ def _rendered(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"number": number, "estimate": estimate, "spread": spread}
+    environment.globals |= {
+        "number": number,
+        "estimate": estimate,
+        "spread": spread,
+        "interval": interval,
+    }
     encoded = {name: b64encode(each).decode() for name, each in pictures.items()}
     page = environment.get_template(template).render(
         pictures=encoded, promise=PROMISE, **told
@@ -103,7 +109,7 @@ def _rendered(
     return page.encode()
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """Replace a file at once, so that nobody ever reads half a page."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_bytes(content)

@@ -1,6 +1,7 @@
 """Figures and facts in words: a number that is not known is never 0 and never blank."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from covey.events import (
     ClusterAbandoned,
@@ -11,7 +12,7 @@ from covey.events import (
 )
 from covey.history import History
 
-__all__ = ["estimate", "happenings", "number", "spread"]
+__all__ = ["estimate", "happenings", "interval", "number", "spread"]
 
 GROUPS_SHOW = 2.0
 """Gap from which on a split is more than k-means finds in one cloud."""
@@ -33,6 +34,13 @@ def estimate(
     if standard_error is None:
         return f"{value:.3f} (standard error unknown)"
     return f"{value:.3f} ± {standard_error:.3f}"
+
+
+def interval(estimate: Mapping[str, Any]) -> str:
+    """Return an estimate with its interval; "unknown" where there is none."""
+    if estimate["value"] is None:
+        return "unknown"
+    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
 def spread(row: Mapping[str, float | str | None] | None) -> str:

@@ -22,7 +22,7 @@ from covey.simulation.measurement import (
 from covey.simulation.states import load_state, save_state
 from covey.strategies import Cohort, ServerState, figure_lives
 
-__all__ = ["Observer", "play", "read_events"]
+__all__ = ["Observer", "check_same", "play", "read_events"]
 
 TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
@@ -46,7 +46,7 @@ def play(
     """
     with _opened(folder) as ledger:
         recorded = read_events(ledger)
-        _check_same(run, history_of(recorded), folder)
+        check_same(run, history_of(recorded), folder)
         ledger.enrol({c.handle: c.name for c in run.population.clients})
         state = _restored(run, folder, ledger)
         rounds, last = run.config.rounds, ledger.last_round()
@@ -139,7 +139,7 @@ def _opened(folder: RunFolder) -> Ledger:
     return Ledger.create(folder.ledger_path, now)
 
 
-def _check_same(run: Assembled, history: History, folder: RunFolder) -> None:
+def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
     """Refuse to carry on somebody else's run."""
     began = history.started
     if began is None:

@@ -1,5 +1,6 @@
 """What a run looks like: pure functions from its story to pictures."""
 
+from covey.report.figures.attacks import roc_figure
 from covey.report.figures.outcome import (
     fairness_figure,
     samples_figure,
@@ -8,7 +9,7 @@ from covey.report.figures.outcome import (
 from covey.report.figures.overlay import overlaid_accuracy
 from covey.report.figures.risk import risk_figure
 from covey.report.figures.rounds import accuracy_figure, clusters_figure
-from covey.report.figures.style import png
+from covey.report.figures.style import png, svg
 
 __all__ = [
     "accuracy_figure",
@@ -17,6 +18,8 @@ __all__ = [
     "overlaid_accuracy",
     "png",
     "risk_figure",
+    "roc_figure",
     "samples_figure",
+    "svg",
     "violations_figure",
 ]

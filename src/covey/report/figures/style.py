@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from io import BytesIO
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ __all__ = [
     "png",
     "quiet",
     "say",
+    "svg",
     "whole_rounds",
 ]
 
@@ -125,4 +127,12 @@ def png(figure: Figure) -> bytes:
     """Return a figure as PNG bytes, sharp on dense screens, equal for equal figures."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=180, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """Return a figure as SVG bytes, equal for equal figures."""
+    buffer = BytesIO()
+    with rc_context({"svg.hashsalt": "covey"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()

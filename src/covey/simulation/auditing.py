@@ -1,0 +1,167 @@
+"""Auditing a finished run: every cluster model, against its real members."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from covey.assembly import Assembled
+from covey.assembly.imported import imported
+from covey.checkpoints import newest_checkpoint
+from covey.data import Examples
+from covey.engine import ScoringJob
+from covey.errors import ConfigError, RunError
+from covey.history import History, history_of
+from covey.ledger import Ledger
+from covey.redteam import (
+    ATTACKS,
+    FEDMIA,
+    Attack,
+    Attribution,
+    Auditor,
+    ClusterExamined,
+    Target,
+    attribution,
+    examined,
+    source_of,
+)
+from covey.simulation.folder import RunFolder
+from covey.simulation.loop import check_same, read_events
+from covey.simulation.states import load_state
+from covey.types import Params
+
+__all__ = ["DEFAULT_ATTACKS", "SOURCE", "Audit", "AuditRequest", "audit_run"]
+
+DEFAULT_ATTACKS = ("loss", "shokri", "lira", "rmia")
+SOURCE = "source"
+"""Source inference: not who was trained on, but by which cluster."""
+
+
+def nobody(_: int, __: int) -> None:
+    """Watch nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What to audit with.
+
+    Attributes:
+        attacks: names of `ATTACKS`, "fedmia", "source", or a user's own as
+            `package.module:function`.
+        references: federations played again per cluster.
+        observe: called with the cluster and the number of its references played so far.
+    """
+
+    attacks: tuple[str, ...] = DEFAULT_ATTACKS
+    references: int = 4
+    observe: Callable[[int, int], None] = nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the attacks achieved on a run.
+
+    Attributes:
+        groups: the names of the groups, by index.
+        source: how often the cluster that knows a member best is its own; None if
+            nobody asked, or there is only one cluster in use.
+    """
+
+    references: int
+    groups: tuple[str, ...]
+    clusters: tuple[ClusterExamined, ...]
+    source: Attribution | None
+
+
+def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit:
+    """Attack every final cluster model of a run; all randomness is the run's seed's.
+
+    Raises:
+        ConfigError: an attack is unknown, or there are too few references.
+        RunError: the run is not finished, or its settings or data are others now.
+    """
+    attacks = _attacks(request)
+    with Ledger.read(folder.ledger_path) as ledger:
+        history = history_of(read_events(ledger))
+    check_same(run, history, folder)
+    targets = _targets(run, history, _final_models(folder, history))
+    auditor = Auditor(
+        attacks=attacks,
+        from_updates=FEDMIA in request.attacks,
+        references=request.references,
+        retrial=run.retrial,
+        observe=request.observe,
+    )
+    streams = run.streams.at("audit of a finished run")
+    return Audit(
+        references=request.references,
+        groups=tuple(group.name for group in run.population.groups),
+        clusters=tuple(
+            examined(run.engine, each, run.reference, auditor, streams.at(each.cluster))
+            for each in targets
+        ),
+        source=_source(run, targets) if SOURCE in request.attacks else None,
+    )
+
+
+def _attacks(request: AuditRequest) -> Mapping[str, Attack]:
+    if request.references < 2:
+        raise ConfigError(
+            f"An audit needs at least 2 references, so that every record has one that "
+            f"learnt it and one that did not; found {request.references}."
+        )
+    names = [each for each in request.attacks if each not in (FEDMIA, SOURCE)]
+    return {name: _attack(name) for name in names}
+
+
+def _attack(name: str) -> Attack:
+    if ":" in name:
+        return cast("Attack", imported("--attack", name))
+    if name not in ATTACKS:
+        known = ", ".join([*ATTACKS, FEDMIA, SOURCE])
+        raise ConfigError(
+            f"--attack must be one of {known}, or package.module:function, found "
+            f"{name!r}."
+        )
+    return ATTACKS[name]
+
+
+def _final_models(folder: RunFolder, history: History) -> tuple[Params, ...]:
+    newest = newest_checkpoint(folder.checkpoints)
+    if history.finished is None or newest is None:
+        raise RunError(
+            f"An audit needs a finished run, and {folder.path} is not. Carry it on with "
+            f"`covey resume {folder.path}`."
+        )
+    return load_state(newest)[0].clusters
+
+
+def _targets(
+    run: Assembled, history: History, models: Sequence[Params]
+) -> list[Target]:
+    """Return each cluster model with the clients that use it and trained it."""
+
+    def of(j: int, params: Params) -> Target:
+        clients = tuple(
+            client
+            for client in run.population.clients
+            if history.assignment[client.handle] == j
+            and j in history.trained.get(client.handle, ())
+        )
+        return Target(j, params, clients, run.config.rounds)
+
+    return [of(j, params) for j, params in enumerate(models)]
+
+
+def _source(run: Assembled, targets: Sequence[Target]) -> Attribution | None:
+    """Let every model in use claim the members of all of them."""
+    used = [each for each in targets if each.members]
+    if len(used) < 2:
+        return None
+    owned = [Examples.joined([c.train for c in each.members]) for each in used]
+    everything = Examples.joined(owned)
+    jobs = [ScoringJob(each.params, everything) for each in used]
+    losses = [scored.losses.double().numpy() for scored in run.engine.score(jobs)]
+    truth = np.repeat(np.arange(len(used)), [len(examples) for examples in owned])
+    return attribution(source_of(np.stack(losses)), truth)

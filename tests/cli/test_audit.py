@@ -1,0 +1,156 @@
+"""`covey audit` on the embedded digits, and from Python."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import covey as package
+
+QUICK = ["--references", "2", "--attack", "loss", "--attack", "lira"]
+RATES = {"balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"}
+MINE = """
+from covey.redteam.signals import of_label
+
+def confident(signals):
+    return of_label(signals.target, signals.labels)
+"""
+
+
+@pytest.fixture(scope="module")
+def audited(ran, ask):
+    folder, _ = ran
+    return folder, ask("audit", folder, *QUICK, "--attack", "source")
+
+
+def test_it_writes_what_it_prints(audited):
+    folder, printed = audited
+    written = json.loads((folder / "audit" / "audit.json").read_text())
+    assert {k: printed[k] for k in written} == written
+    assert printed["references"] == 2
+    assert "A server holds neither" in printed["view"]
+    page = (folder / "audit" / "audit.html").read_text()
+    assert "Cluster 0" in page
+    assert "http" not in page.partition("<body>")[2]
+
+
+def test_every_figure_has_an_interval_or_a_reason(audited):
+    _, printed = audited
+    for cluster in printed["clusters"]:
+        assert cluster["members"] == cluster["non_members"]
+        for name in ("loss", "lira"):
+            figures = cluster["attacks"][name]
+            parts = [figures["overall"]]
+            for kind in ("by_group", "by_class", "by_difficulty"):
+                parts += figures[kind].values()
+            for part in parts:
+                assert set(part) >= RATES
+                for rate in RATES:
+                    one = part[rate]
+                    if one["value"] is None:
+                        assert one["reason"]
+                    else:
+                        assert one["low"] <= one["value"] <= one["high"]
+        assert any("needs at least 1,000" in reason for reason in cluster["unknown"])
+
+
+def test_roc_figures_lie_beside_it(audited):
+    folder, printed = audited
+    for cluster in printed["clusters"]:
+        if cluster["attacks"]:
+            stem = folder / "audit" / f"roc-cluster-{cluster['cluster']}"
+            assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+            assert b"<svg" in stem.with_suffix(".svg").read_bytes()
+
+
+def test_it_says_the_same_again_and_from_python(audited):
+    folder, printed = audited
+    again = package.audit(folder, ["loss", "lira", "source"], references=2)
+    assert again["clusters"] == printed["clusters"]
+    assert again["source"] == printed["source"]
+
+
+def test_a_person_gets_a_table_and_progress_goes_to_standard_error(ran, covey):
+    folder, _ = ran
+    code, out, err = covey("audit", folder, "--references", "2", "--attack", "loss")
+    assert code == 0
+    assert "balanced accuracy" in out
+    assert "unknown" in out
+    assert "needs at least 1,000 non-members" in out
+    assert "reference 2 of 2 played" in err
+    assert "reference 2 of 2" not in out
+
+
+def test_an_attack_of_ones_own(ran, covey, tmp_path):
+    folder, _ = ran
+    (tmp_path / "mine.py").write_text(MINE)
+    words = ["--references", "2", "--attack", "loss", "--attack", "mine:confident"]
+    code, out, err = covey("audit", folder, *words, "--json")
+    assert code == 0, err
+    for cluster in json.loads(out)["clusters"]:
+        attacks = cluster["attacks"]
+        assert attacks["mine:confident"]["roc"] == attacks["loss"]["roc"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--attack", "nonsense"], "must be one of loss, shokri"),
+        (["--attack", "nowhere:f"], "importing it failed"),
+        (["--references", "1"], "at least 2 references"),
+    ],
+)
+def test_bad_input_is_one_sentence(ran, covey, words, said):
+    folder, _ = ran
+    code, out, err = covey("audit", folder, *words)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+
+
+def test_a_folder_without_a_run_is_refused(covey, tmp_path):
+    assert covey("audit", tmp_path)[0] == 2
+
+
+def test_a_mismatch_is_refused_with_the_blind_baseline(covey, small):
+    config = ["--set", "audit.non_members=untransformed", "--set", "rounds=1"]
+    rotated = ["--set", "population.minority=[60, 80]", "--set", "method.name=fedavg"]
+    share = ["--set", "population.majority=[60, 80]", "--set", "population.clients=12"]
+    more = ["--set", "population.audit_examples=300"]
+    code, _, err = covey(
+        "run", *small, *config, *rotated, *share, *more, "--out", "run"
+    )
+    assert code == 0, err
+    code, out, err = covey("audit", "run", "--json", "--references", "2")
+    assert code == 0, err
+    (cluster,) = json.loads(out)["clusters"]
+    assert cluster["attacks"] == {}
+    assert "refused: a classifier that never sees the model" in cluster["reason"]
+
+
+def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
+    draw = np.random.default_rng(0)
+    clients = [
+        (
+            torch.from_numpy(draw.normal(size=(40, 4)).astype(np.float32)),
+            torch.arange(40) % 2,
+        )
+        for _ in range(3)
+    ]
+
+    def model() -> torch.nn.Module:
+        return torch.nn.Linear(4, 2)
+
+    config = package.Config.of({"rounds": 2, "method": {"name": "fedavg"}})
+    package.run(model, clients, config, out=tmp_path / "mine")
+    code, _, err = covey("audit", tmp_path / "mine")
+    assert code == 2
+    assert "covey.audit(folder, model=..., clients=...)" in " ".join(err.split())
+    found = package.audit(
+        tmp_path / "mine", ["loss", "rmia", "fedmia"], 2, model, clients
+    )
+    (cluster,) = found["clusters"]
+    assert set(cluster["attacks"]) == {"loss", "rmia", "fedmia"}
+    assert cluster["members"] == cluster["non_members"] == 24
+    assert cluster["background"] == 72
+    assert list(cluster["attacks"]["loss"]["by_group"]) == ["everybody"]
