@@ -44,7 +44,7 @@ def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
     answer = json.loads(text)
     told = {"name": run.name, "audit": answer, "rows": audit_rows(answer)}
     write(folder / "audit.html", rendered("audit.html", pictures, told))
-    write(folder / "audit.json", json.dumps(answer, indent=1, allow_nan=False).encode())
+    write(folder / "audit.json", text.encode())
     return answer
 
 
