@@ -63,7 +63,7 @@ def roc_figure(title: str, curves: Mapping[str, Curve], members: int) -> Figure:
     axes.set_ylim(min(start, 1 / max(1, members)) * 0.9, 1.15)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(_percent))
-    legend(figure, keys, 5)
+    legend(figure, keys, 4)
     return figure
 
 
