@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.clustering import (
+    NOWHERE,
     Ballot,
     Selection,
     advantage,
@@ -24,6 +26,7 @@ from covey.clustering import (
     select_by_threshold,
     select_weighted,
 )
+from covey.rng import Streams
 
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,
@@ -32,6 +35,7 @@ SELECTIONS: dict[str, Selection] = {
     "threshold": select_by_threshold,
 }
 UNKNOWN = math.nan
+STREAMS = Streams(0)
 
 
 every_selection = pytest.mark.parametrize(
@@ -48,6 +52,17 @@ KNOWN_RISKS = parts(24, 64, of=64)
 ERRORS = parts(0, 4, of=64)
 LOSSES = parts(0, 32, of=8)
 RANDOM = st.randoms(use_true_random=False)
+
+
+def newcomers(clients: int, clusters: int) -> dict[str, Any]:
+    """Clients who never chose, in a federation without prices."""
+    return {
+        "current": torch.full((clients,), NOWHERE),
+        "settling": torch.zeros(clients, dtype=torch.bool),
+        "elsewhere": torch.zeros(clusters, dtype=torch.int64),
+        "prices": torch.zeros(clusters),
+        "streams": STREAMS,
+    }
 
 
 @st.composite
@@ -73,6 +88,7 @@ def ballots(
         risk_weights=row(parts(0, 8, of=8), clients),
         risk_thresholds=row(parts(30, 60, of=64), clients),
         offered=torch.tensor([j in offered for j in range(clusters)]),
+        **newcomers(clients, clusters),
     )
 
 
@@ -92,6 +108,7 @@ def ballot_of(
         risk_weights=torch.full((clients,), weight),
         risk_thresholds=torch.full((clients,), threshold),
         offered=torch.ones(clusters, dtype=torch.bool),
+        **newcomers(clients, clusters),
     )
 
 
@@ -318,5 +335,6 @@ def test_an_empty_cohort_chooses_nothing(select: Selection):
         losses=torch.empty(0, 2),
         risk_weights=torch.empty(0),
         risk_thresholds=torch.empty(0),
+        **newcomers(0, 2),
     )
     assert select(ballot).shape == (0,)

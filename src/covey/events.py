@@ -25,6 +25,7 @@ __all__ = [
     "GroupsSought",
     "ModelsMerged",
     "ModelsPooled",
+    "PricesSet",
     "RiskMeasured",
     "RiskUnknown",
     "RoundMeasured",
@@ -139,6 +140,21 @@ class ClustersCollapsed(Event):
     """Every client sits in this one cluster: there is nothing personalised left."""
 
     cluster: int
+
+
+@dataclass(frozen=True, slots=True)
+class PricesSet(Event):
+    """The server published the next round's subsidy of every cluster.
+
+    Attributes:
+        prices: per cluster, from now on; in the units of the priced cost, 0 or more.
+        wished: share of the clients that wanted each cluster at the prices before.
+        target_share: the share below which a price rises.
+    """
+
+    prices: tuple[float, ...]
+    wished: tuple[float, ...]
+    target_share: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,15 @@ from covey.assembly.imported import imported
 from covey.clustering import (
     Selection,
     advantage,
+    rebalanced,
     select_by_loss,
     select_by_threshold,
+    select_priced,
     select_weighted,
+    stay_settled,
 )
 from covey.config import Config
+from covey.config.sections import MethodConfig
 from covey.data import Examples, Population
 from covey.engine import Engine, Recipe, TrainingJob
 from covey.params import layers_of, subtract
@@ -32,13 +36,16 @@ from covey.redteam import (
 )
 from covey.rng import Streams
 from covey.strategies import (
+    Choosing,
     Steps,
     Strategy,
     WarmStart,
+    as_measured,
     different_models,
     evaluate_with,
     fedavg,
     fixed_share,
+    free_of_charge,
     from_groups,
     head_first,
     ifca,
@@ -46,8 +53,10 @@ from covey.strategies import (
     local_training,
     one_model,
     pooled,
+    priced_towards,
     red_teamed,
     share_by_risk,
+    smoothed,
     train_with,
     uniform,
     warm_started,
@@ -100,9 +109,9 @@ def _personalised(
     starts = different_models if method.initialisation == "random" else one_model
     start = starts(init, method.num_clusters)
     if method.name == "ifca":
-        strategy = ifca(start, steps)
+        strategy = ifca(start, steps, _choosing(config, select_by_loss))
     else:
-        strategy = ifca_mir(start, steps, _selection(config))
+        strategy = ifca_mir(start, steps, _choosing(config, _selection(config)))
     if method.initialisation == "groups":
         return from_groups(strategy, steps, _kept_rounds(config))
     if method.initialisation == "warm" and method.num_clusters > 1:
@@ -136,17 +145,39 @@ def _kept_rounds(config: Config) -> int:
     return max(1, min(4, config.rounds // 4))
 
 
+def _choosing(config: Config, select: Selection) -> Choosing:
+    """Return a selection with what stands around it: looks, prices, and who stays."""
+    method = config.method
+    priced = method.name == "ifca-mir" and method.selection == "priced"
+    return Choosing(
+        select=_steady(method, select),
+        look=smoothed(method.smoothing) if method.smoothing else as_measured,
+        market=priced_towards(method.target_share) if priced else free_of_charge,
+        hysteresis=method.hysteresis,
+    )
+
+
 def _selection(config: Config) -> Selection:
-    name = config.method.selection
-    if name == "loss":
-        return select_by_loss
-    if name == "threshold":
-        return select_by_threshold
-    if name == "weighted":
-        if config.method.risk_scale == "advantage":
-            return partial(select_weighted, scale=advantage)
-        return select_weighted
-    return cast("Selection", imported("method.selection", name))
+    method = config.method
+    scaled = method.risk_scale == "advantage"
+    known: dict[str, Selection] = {
+        "loss": select_by_loss,
+        "weighted": partial(select_weighted, scale=advantage)
+        if scaled
+        else select_weighted,
+        "threshold": select_by_threshold,
+        "priced": partial(select_priced, target_share=method.target_share),
+        "rebalanced": rebalanced(
+            _steady(method, select_by_threshold), method.target_share
+        ),
+    }
+    if method.selection in known:
+        return known[method.selection]
+    return cast("Selection", imported("method.selection", method.selection))
+
+
+def _steady(method: MethodConfig, select: Selection) -> Selection:
+    return stay_settled(select) if method.hysteresis else select
 
 
 def _merge(config: Config) -> Merge:

@@ -1,6 +1,15 @@
 """Which cluster a client joins: its own choice each round, and a first guess."""
 
+from covey.clustering.floors import (
+    acceptance_cost,
+    ascended,
+    rebalanced,
+    select_priced,
+    shares,
+    wishes,
+)
 from covey.clustering.selection import (
+    NOWHERE,
     Ballot,
     Selection,
     advantage,
@@ -9,15 +18,24 @@ from covey.clustering.selection import (
     select_weighted,
 )
 from covey.clustering.split import Split, gap_split, update_directions
+from covey.clustering.steady import stay_settled
 
 __all__ = [
+    "NOWHERE",
     "Ballot",
     "Selection",
     "Split",
+    "acceptance_cost",
     "advantage",
+    "ascended",
     "gap_split",
+    "rebalanced",
     "select_by_loss",
     "select_by_threshold",
+    "select_priced",
     "select_weighted",
+    "shares",
+    "stay_settled",
     "update_directions",
+    "wishes",
 ]

@@ -11,14 +11,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from covey.rng import Streams
+
 __all__ = [
+    "NOWHERE",
     "Ballot",
     "Selection",
     "advantage",
+    "finite",
     "select_by_loss",
     "select_by_threshold",
     "select_weighted",
 ]
+
+NOWHERE = -1
+"""The current cluster of a client that never chose one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +39,11 @@ class Ballot:
         risk_weights: beta in [0, 1] of each client.
         risk_thresholds: tau of each client, the highest risk it accepts.
         offered: clusters that may be chosen; one that nobody trains is not offered.
+        current: the cluster that each client chose last, or `NOWHERE`.
+        settling: clients that moved too recently to move again (`stay_settled`).
+        elsewhere: per cluster, the clients outside this cohort that chose it last.
+        prices: the subsidy of each cluster, in the units of the priced cost; 0 or more.
+        streams: the round's named randomness, for selections that draw.
     """
 
     losses: Float[Tensor, "clients clusters"]
@@ -40,6 +52,11 @@ class Ballot:
     risk_weights: Float[Tensor, " clients"]
     risk_thresholds: Float[Tensor, " clients"]
     offered: Bool[Tensor, " clusters"]
+    current: Int[Tensor, " clients"]
+    settling: Bool[Tensor, " clients"]
+    elsewhere: Int[Tensor, " clusters"]
+    prices: Float[Tensor, " clusters"]
+    streams: Streams
 
 
 Selection = Callable[[Ballot], Int[Tensor, " clients"]]
@@ -80,7 +97,7 @@ def select_weighted(
         return select_by_loss(ballot)
     risks = _told_apart(ballot).clamp(0.5, 1)
     beta = ballot.risk_weights[:, None]
-    cost = (1 - beta) * _finite(ballot.losses) + beta * scale(risks)
+    cost = (1 - beta) * finite(ballot.losses) + beta * scale(risks)
     best = torch.where(ballot.offered, cost, torch.inf).amin(dim=1, keepdim=True)
     return _lowest(ballot.losses, ballot.offered & (cost == best))
 
@@ -122,9 +139,9 @@ def _told_apart(ballot: Ballot) -> Float[Tensor, " clusters"]:
 def _lowest(
     cost: Float[Tensor, "clients clusters"], admitted: Bool[Tensor, "... clusters"]
 ) -> Int[Tensor, " clients"]:
-    return torch.where(admitted, _finite(cost), torch.inf).argmin(dim=1)
+    return torch.where(admitted, finite(cost), torch.inf).argmin(dim=1)
 
 
-def _finite(losses: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def finite(losses: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return the losses, those of a diverged model (NaN, infinite) as the very worst."""
     return losses.nan_to_num(nan=torch.finfo(losses.dtype).max)

@@ -9,8 +9,6 @@ __all__ = ["LATER_KEYS", "LATER_VALUES", "refuse_later"]
 
 LATER_KEYS = {
     "population.dirichlet_alpha": "partitions other than iid",
-    "method.hysteresis": "hysteresis",
-    "method.target_share": "priced selection",
     "merge.max_update_norm": "norm-bounded merges",
     "merge.min_anonymity": "anonymity sets",
     "merge.deniability_threshold": "anonymity sets",
@@ -32,7 +30,7 @@ LATER_VALUES = {
     "data.name": ("femnist", "celeba", "linear-mixture"),
     "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
-    "method.selection": ("priced", "rebalanced", "menu"),
+    "method.selection": ("menu",),
     "redteam.source": ("client",),
     "merge.name": ("anonymity-sets", "trimmed-mean", "median", "krum", "norm-bounded"),
     "secrets.source": ("os",),

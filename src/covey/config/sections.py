@@ -106,13 +106,18 @@ class MethodConfig(Section):
     name: Literal["fedavg", "ifca", "ifca-mir", "local"] = "ifca-mir"
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
-    selection: Literal["loss", "weighted", "threshold"] | Dotted = "weighted"
+    selection: (
+        Literal["loss", "weighted", "threshold", "priced", "rebalanced"] | Dotted
+    ) = "weighted"
     select_on: Literal["train", "holdout"] = "train"
     select_examples: Count = 0
     risk_scale: Literal["accuracy", "advantage"] = "accuracy"
     risk_weight: Literal["from-threshold"] | Share = "from-threshold"
     pooling: Literal["risk"] | Share = 0.0
     pooling_order: Literal["head-first", "uniform"] = "head-first"
+    hysteresis: Count = 0
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    target_share: Share = 0.0
 
 
 class RedteamConfig(Section):

@@ -96,6 +96,7 @@ def _disagreements(config: Config) -> list[str]:
             "method.pooling = 'risk' follows the measured risk, found "
             "redteam.source = 'none'. Choose a source, or a fixed share of pooling."
         )
+    problems += _share_problems(method)
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "
@@ -108,6 +109,23 @@ def _disagreements(config: Config) -> list[str]:
             "redteam.source = 'none'."
         )
     return problems
+
+
+def _share_problems(method: MethodConfig) -> list[str]:
+    """Return why the clusters cannot have the share that they are to keep."""
+    share, most = method.target_share, 1 / method.num_clusters
+    if share > most:
+        return [
+            f"method.target_share is what each of method.num_clusters = "
+            f"{method.num_clusters} clusters keeps, so at most {most:.3g}, found "
+            f"{share:g}. Lower it."
+        ]
+    if method.selection in ("priced", "rebalanced") and share == 0:
+        return [
+            f"method.selection = {method.selection!r} keeps method.target_share of the "
+            f"clients in every cluster, found 0. Set it, for example to {most / 2:.3g}."
+        ]
+    return []
 
 
 def _sentence(error: ValidationError) -> str:

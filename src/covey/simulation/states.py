@@ -1,13 +1,15 @@
 """A server's state as a checkpoint, and back."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from covey.checkpoints import load_checkpoint, save_checkpoint
 from covey.events import RiskMeasured
 from covey.params import prefixed, unprefixed
 from covey.redteam import ShadowFederation
-from covey.strategies import ServerState
+from covey.strategies import Memory, ServerState
 
 __all__ = ["load_state", "save_state"]
 
@@ -30,6 +32,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
             for each in shadows
         ],
         "pooling": list(state.pooling),
+        "memory": asdict(state.memory),
         "ledger_head": ledger_head,
     }
     save_checkpoint(folder, state.round_index - 1, tensors, rest)
@@ -54,5 +57,14 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         figures=tuple(None if f is None else RiskMeasured(**f) for f in figures),
         shadows=tuple(tuple(kept) for kept in shadows),
         pooling=tuple(checkpoint.state["pooling"]),
+        memory=_memory(checkpoint.state["memory"]),
     )
     return state, checkpoint.state["ledger_head"]
+
+
+def _memory(kept: Mapping[str, Any]) -> Memory:
+    return Memory(
+        moved=kept["moved"],
+        losses={handle: tuple(row) for handle, row in kept["losses"].items()},
+        prices=tuple(kept["prices"]),
+    )

@@ -2,10 +2,20 @@
 
 from covey.strategies.base import (
     Cohort,
+    Memory,
     Played,
     ServerState,
     Strategy,
     fresh_state,
+)
+from covey.strategies.choices import (
+    Choosing,
+    Look,
+    Market,
+    as_measured,
+    free_of_charge,
+    priced_towards,
+    smoothed,
 )
 from covey.strategies.fedavg import fedavg, local_training
 from covey.strategies.ifca import ifca, ifca_mir
@@ -28,20 +38,26 @@ from covey.strategies.starts import (
 from covey.strategies.steps import Evaluate, Steps, Train, evaluate_with, train_with
 
 __all__ = [
+    "Choosing",
     "Cohort",
     "Control",
     "Evaluate",
+    "Look",
+    "Market",
+    "Memory",
     "Played",
     "ServerState",
     "Steps",
     "Strategy",
     "Train",
     "WarmStart",
+    "as_measured",
     "different_models",
     "evaluate_with",
     "fedavg",
     "figure_lives",
     "fixed_share",
+    "free_of_charge",
     "fresh_state",
     "from_groups",
     "head_first",
@@ -50,8 +66,10 @@ __all__ = [
     "local_training",
     "one_model",
     "pooled",
+    "priced_towards",
     "red_teamed",
     "share_by_risk",
+    "smoothed",
     "train_with",
     "uniform",
     "warm_started",

@@ -5,7 +5,7 @@ ledger should remember. They read no clock, open no file and own no randomness.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from covey.data.examples import Client
@@ -14,10 +14,27 @@ from covey.redteam import ShadowFederation
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["Cohort", "Played", "ServerState", "Strategy", "fresh_state"]
+__all__ = ["Cohort", "Memory", "Played", "ServerState", "Strategy", "fresh_state"]
 
 Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What choices leave behind for later choices.
+
+    Attributes:
+        moved: the round of each client's latest move from one cluster to another.
+        losses: each client's smoothed losses per cluster, in nats.
+        prices: the subsidy per cluster; empty before the first round with prices.
+    """
+
+    moved: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
+    losses: Mapping[Handle, tuple[float, ...]] = field(
+        default_factory=dict[Handle, tuple[float, ...]]
+    )
+    prices: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +48,7 @@ class ServerState:
         figures: per cluster, the valid risk figure, if there is one.
         shadows: per cluster, the shadow federations, if the red team keeps any.
         pooling: per cluster, the share by which its model was last pooled.
+        memory: what earlier choices leave behind for later ones.
     """
 
     round_index: int
@@ -39,6 +57,7 @@ class ServerState:
     figures: tuple[RiskMeasured | None, ...]
     shadows: tuple[tuple[ShadowFederation, ...], ...]
     pooling: tuple[float, ...]
+    memory: Memory = Memory()
 
     def offered(self) -> tuple[bool, ...]:
         """Say which clusters may be chosen: those that are somebody's latest choice.

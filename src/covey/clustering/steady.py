@@ -1,0 +1,36 @@
+"""Selections that do not flap: whoever has just moved stays for a while."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from covey.clustering.selection import NOWHERE, Ballot, Selection
+
+__all__ = ["seated", "stay_settled"]
+
+
+def stay_settled(select: Selection) -> Selection:
+    """Keep the clients that moved recently where they are (hysteresis).
+
+    j_i(t) = j_i(t-1)  if i moved in one of the last n rounds, and its cluster is offered
+           = select    otherwise
+
+    A move changes the sizes of two clusters and hence both risks, which the next
+    measurement shows. With n of at least `redteam.every` no client moves again before
+    the red team has looked at the membership that its last move made, so that the
+    figures it chooses by are those of the federation it would move in. That is why no
+    risk is predicted for a prospective membership: the next measurement is that
+    prediction, and two clusters are too few points to fit a law through.
+    """
+
+    def steady(ballot: Ballot) -> Int[Tensor, " clients"]:
+        stays = ballot.settling & seated(ballot)
+        return torch.where(stays, ballot.current, torch.as_tensor(select(ballot)))
+
+    return steady
+
+
+def seated(ballot: Ballot) -> Bool[Tensor, " clients"]:
+    """Say whose current cluster is on offer, so that it may stay."""
+    somewhere = ballot.current != NOWHERE
+    return somewhere & ballot.offered[ballot.current.clamp(min=0)]

@@ -1,0 +1,214 @@
+"""What clients see before they choose, and what their choices leave behind."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.clustering import (
+    NOWHERE,
+    Ballot,
+    Selection,
+    ascended,
+    shares,
+    wishes,
+)
+from covey.errors import ConfigError
+from covey.events import Event, PricesSet
+from covey.rng import Streams
+from covey.strategies.base import Cohort, Played, ServerState
+from covey.strategies.steps import Evaluate
+from covey.types import Handle
+
+__all__ = [
+    "Choice",
+    "Choosing",
+    "Look",
+    "Market",
+    "as_measured",
+    "choose",
+    "free_of_charge",
+    "priced_towards",
+    "smoothed",
+]
+
+Losses = Float[Tensor, "clients clusters"]
+Look = Callable[[ServerState, Cohort, Losses], tuple[ServerState, Losses]]
+"""What becomes of measured losses before they are compared, and what is remembered."""
+Market = Callable[[ServerState, Ballot], Played]
+"""What the server does with a round's wishes: the next state, and the facts."""
+
+
+def as_measured(
+    state: ServerState, _: Cohort, losses: Losses
+) -> tuple[ServerState, Losses]:
+    """Compare the losses of this round alone."""
+    return state, losses
+
+
+def smoothed(smoothing: float) -> Look:
+    """Compare losses that each client smooths over the rounds it takes part in.
+
+    s_t[i, j] = smoothing * s_{t-1}[i, j] + (1 - smoothing) * loss_t[i, j]
+
+    The first losses are taken as they are, which leaves no bias towards a start at 0;
+    so are those after a diverged model's, which would never fade.
+    """
+
+    def look(
+        state: ServerState, cohort: Cohort, losses: Losses
+    ) -> tuple[ServerState, Losses]:
+        past = state.memory.losses
+        now = {c.handle: row for c, row in zip(cohort, losses.tolist(), strict=True)}
+        seen = {
+            handle: tuple(
+                smoothing * s + (1 - smoothing) * loss
+                for s, loss in zip(past.get(handle, row), row, strict=True)
+            )
+            for handle, row in now.items()
+        }
+        finite = {h: row for h, row in seen.items() if all(map(math.isfinite, row))}
+        others = {h: row for h, row in past.items() if h not in seen}
+        memory = replace(state.memory, losses={**others, **finite})
+        compared = torch.tensor(list(seen.values())).reshape(losses.shape)
+        return replace(state, memory=memory), compared
+
+    return look
+
+
+def free_of_charge(state: ServerState, _: Ballot) -> Played:
+    """Set no prices."""
+    return Played(state, ())
+
+
+def priced_towards(target_share: float) -> Market:
+    """Return the market that adapts a subsidy per cluster after every round.
+
+    price_j <- max(0, price_j + step (target_share - share_j)), see `ascended`; a cluster
+    that is not offered has no price.
+    """
+
+    def market(state: ServerState, ballot: Ballot) -> Played:
+        if not len(ballot.losses):
+            return Played(state, ())
+        wished = shares(ballot, wishes(ballot)).tolist()
+        rising = ascended(ballot.prices.tolist(), wished, target_share)
+        prices = tuple(
+            price if is_offered else 0.0
+            for price, is_offered in zip(rising, state.offered(), strict=True)
+        )
+        after = replace(state, memory=replace(state.memory, prices=prices))
+        return Played(after, (PricesSet(prices, tuple(wished), target_share),))
+
+    return market
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """How clients come to choose.
+
+    Attributes:
+        select: what clients do with their ballot.
+        look: what they compare, given this round's losses.
+        market: what the server makes of their wishes.
+        hysteresis: rounds for which a client that moved counts as settling.
+    """
+
+    select: Selection
+    look: Look = as_measured
+    market: Market = free_of_charge
+    hysteresis: int = 0
+
+
+class Choice(NamedTuple):
+    """What the clients chose, before anybody acts on it.
+
+    Attributes:
+        state: with the memory of this choice, and everybody still where it was.
+    """
+
+    state: ServerState
+    clusters: dict[Handle, int]
+    events: tuple[Event, ...]
+
+
+def choose(
+    how: Choosing, evaluate: Evaluate
+) -> Callable[[ServerState, Cohort, Streams], Choice]:
+    """Return line 12 of Algorithm 1, with what clients see and what they leave behind."""
+
+    def chosen(state: ServerState, cohort: Cohort, streams: Streams) -> Choice:
+        measured = evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
+        seen, losses = how.look(state, cohort, measured)
+        ballot = _ballot(seen, cohort, losses, streams, how.hysteresis)
+        picked = torch.as_tensor(how.select(ballot))  # line 12
+        _check(picked, seen, cohort)
+        clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
+        after, events = how.market(_moved(seen, clusters), ballot)
+        return Choice(after, clusters, events)
+
+    return chosen
+
+
+def _ballot(
+    state: ServerState,
+    cohort: Cohort,
+    losses: Losses,
+    streams: Streams,
+    hysteresis: int,
+) -> Ballot:
+    risks = [math.nan if f is None else f.risk for f in state.figures]
+    errors = [math.nan if f is None else f.standard_error for f in state.figures]
+    preferences = [client.preference for client in cohort]
+    here = [client.handle for client in cohort]
+    absent = Counter(j for h, j in state.assignment.items() if h not in set(here))
+    num_clusters = len(state.clusters)
+    return Ballot(
+        losses=losses,
+        risks=torch.tensor(risks, dtype=torch.float32),
+        risk_errors=torch.tensor(errors, dtype=torch.float32),
+        risk_weights=torch.tensor([p.risk_weight for p in preferences]),
+        risk_thresholds=torch.tensor([p.risk_threshold for p in preferences]),
+        offered=torch.tensor(state.offered()),
+        current=torch.tensor(
+            [state.assignment.get(h, NOWHERE) for h in here], dtype=torch.int64
+        ),
+        settling=torch.tensor(
+            [_settling(state, h, hysteresis) for h in here], dtype=torch.bool
+        ),
+        elsewhere=torch.tensor([absent[j] for j in range(num_clusters)]),
+        prices=torch.tensor(state.memory.prices or (0.0,) * num_clusters),
+        streams=streams,
+    )
+
+
+def _settling(state: ServerState, handle: Handle, hysteresis: int) -> bool:
+    """Say whether a client moved in one of the last rounds."""
+    moved = state.memory.moved.get(handle)
+    return moved is not None and state.round_index - moved <= hysteresis
+
+
+def _moved(state: ServerState, clusters: dict[Handle, int]) -> ServerState:
+    """Remember this round as the latest move of those who chose another cluster."""
+    before = state.assignment
+    movers = [h for h, j in clusters.items() if before.get(h, j) != j]
+    moved = {**state.memory.moved, **dict.fromkeys(movers, state.round_index)}
+    return replace(state, memory=replace(state.memory, moved=moved))
+
+
+def _check(chosen: Tensor, state: ServerState, cohort: Cohort) -> None:
+    """Refuse what a user's own selection may return by mistake."""
+    offered = [j for j, is_offered in enumerate(state.offered()) if is_offered]
+    values = set(chosen.flatten().tolist())
+    if chosen.shape != (len(cohort),) or not values <= set(offered):
+        raise ConfigError(
+            f"A selection must return one offered cluster index per client: "
+            f"{len(cohort)} integers out of {offered}. Found shape "
+            f"{tuple(chosen.shape)} with values {sorted(values)}. "
+            f"Choose among `ballot.offered` only."
+        )
