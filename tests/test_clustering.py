@@ -112,7 +112,7 @@ def ballot_of(
     )
 
 
-def brute_force(ballot: Ballot, cost: Callable[[int, int, list[float]], float | None]):
+def brute_force(ballot: Ballot, cost: Callable[[int, int, list[float]], Any]):
     """Return each client's argmin of `cost(i, j, risks told apart)`; None: not admitted."""
     known = [
         j
@@ -146,10 +146,10 @@ def test_ifca_takes_the_lowest_loss(ballot: Ballot):
 
 @given(ballots())
 def test_the_weighted_choice_is_the_argmin_of_the_formula(ballot: Ballot):
-    def cost(i: int, j: int, risks: list[float]) -> float:
-        beta = float(ballot.risk_weights[i])
+    def cost(i: int, j: int, risks: list[float]) -> tuple[float, float]:
+        beta, loss = float(ballot.risk_weights[i]), float(ballot.losses[i, j])
         risk = min(max(risks[j], 0.5), 1.0)
-        return (1 - beta) * float(ballot.losses[i, j]) + beta * risk
+        return (1 - beta) * loss + beta * risk, loss  # equal costs: by the loss
 
     assert select_weighted(ballot).tolist() == brute_force(ballot, cost)
 

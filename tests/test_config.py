@@ -56,6 +56,9 @@ risk_scale = "accuracy"
 risk_weight = "from-threshold"
 pooling = 0.0
 pooling_order = "head-first"
+hysteresis = 0
+smoothing = 0.0
+target_share = 0.0
 [redteam]
 source = "federated"
 every = 5
@@ -361,3 +364,21 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes):
 def test_a_folder_is_no_file(tmp_path: Path):
     with pytest.raises(ConfigError, match="is not a readable TOML file"):
         load_config(tmp_path)
+
+
+@pytest.mark.parametrize("selection", ["priced", "rebalanced"])
+def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
+    method = {"selection": selection, "num_clusters": 4, "target_share": 0.3}
+    message = refusal({"method": method})
+    assert_one_clear_sentence(message, "method.target_share", "0.25", "0.3")
+    assert Config.of({"method": method | {"target_share": 0.25}})
+    message = refusal({"method": {"selection": selection}})
+    assert_one_clear_sentence(message, selection, "found 0", "0.25")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("hysteresis", -1), ("smoothing", 1.0), ("target_share", 1.5)]
+)
+def test_impossible_habits_are_refused(key: str, value: float):
+    message = refusal({"method": {key: value}})
+    assert_one_clear_sentence(message, f"method.{key}", str(value))

@@ -10,6 +10,7 @@ from covey.events import (
     GroupsSought,
     ModelsMerged,
     ModelsPooled,
+    PricesSet,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
@@ -194,3 +195,17 @@ def test_pooling_reaches_a_cluster_with_everybody_who_trained_until_then():
     )
     assert pooled_clusters(history, 2) == [{"B"}, set()]
     assert history.pooling == (0.0, 0.0)
+
+
+def test_moves_and_prices_are_remembered_with_their_rounds():
+    price = PricesSet((0.25, 0.0), (0.1, 0.9), 0.2)
+    history = history_of(
+        [
+            (0, [started(), chosen(A=1, B=0)]),
+            (1, [price, chosen(A=0)]),
+            (2, [chosen(A=0, B=1)]),
+            (3, [chosen(A=1)]),
+        ]
+    )
+    assert history.moves == {"A": (1, 3), "B": (2,)}
+    assert history.prices == ((1, price),)

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import metrics
-from covey.metrics import GAPS, Judged, fairness, one_vs_rest_gaps
+from covey.metrics import (
+    GAPS,
+    ByModel,
+    Judged,
+    bootstrapped,
+    fairness,
+    one_vs_rest_gaps,
+)
 
 
 def judged(seed: int, size: int, groups: int = 2, classes: int = 3) -> Judged:
@@ -33,7 +40,7 @@ def test_gaps_equal_fairlearns_on_one_class_against_the_rest(
     seed: int, groups: int, classes: int
 ):
     answers = judged(seed, 200, groups, classes)
-    found = one_vs_rest_gaps(answers)
+    found = one_vs_rest_gaps(answers, fewest=1)
     for c in range(classes):
         is_class = (answers.labels == c).astype(int)
         says = (answers.predictions == c).astype(int)
@@ -65,11 +72,11 @@ def by_hand() -> Judged:
 
 def test_gaps_by_hand():
     expected = [[1 / 4, 1 / 4], [1 / 2, 0], [1 / 2, 1 / 2]]
-    np.testing.assert_allclose(one_vs_rest_gaps(by_hand()), expected)
+    np.testing.assert_allclose(one_vs_rest_gaps(by_hand(), fewest=1), expected)
 
 
 def test_mean_and_maximum_over_the_classes_by_hand():
-    facts = fairness(by_hand(), np.random.default_rng(0))
+    facts = fairness(by_hand(), np.random.default_rng(0), fewest=1)
     assert tuple(fact.gap for fact in facts) == GAPS
     assert [fact.mean for fact in facts] == [1 / 4, 1 / 4, 1 / 2]
     assert [fact.maximum for fact in facts] == [1 / 4, 1 / 2, 1 / 2]
@@ -82,22 +89,22 @@ def test_a_class_that_a_group_lacks_gives_nan_and_not_zero():
         groups=np.array([0, 0, 1, 1]),
         num_classes=2,
     )
-    parity, opportunity, odds = one_vs_rest_gaps(answers)
+    parity, opportunity, odds = one_vs_rest_gaps(answers, fewest=1)
     assert not np.isnan(parity).any()
     assert np.isnan(opportunity).tolist() == [False, True]  # group 1 has no class 1
     assert np.isnan(odds).tolist() == [True, True]  # nor any "rest" of class 0
-    known, unknown, _ = fairness(answers, np.random.default_rng(0))
+    known, unknown, _ = fairness(answers, np.random.default_rng(0), fewest=1)
     assert None not in (known.mean, known.maximum, known.p_value)
     assert (unknown.mean, unknown.maximum, unknown.p_value) == (None, None, None)
 
 
 def test_one_group_has_no_gaps():
     answers = judged(0, 20, groups=1)
-    assert fairness(answers, np.random.default_rng(0)) == ()
+    assert fairness(answers, np.random.default_rng(0), fewest=1) == ()
 
 
 def p_values(answers: Judged, seed: int) -> list[float]:
-    facts = fairness(answers, np.random.default_rng(seed))
+    facts = fairness(answers, np.random.default_rng(seed), fewest=1)
     return [math.nan if fact.p_value is None else fact.p_value for fact in facts]
 
 
@@ -151,3 +158,67 @@ def test_a_planted_gap_has_a_small_p_value(seed: int):
     planted = Judged(answers.labels, predictions, answers.groups, 3)
     _, opportunity, odds = p_values(planted, seed)
     assert opportunity == odds == 1 / 201  # no shuffle out of 200 does as much
+
+
+def test_a_class_with_too_few_examples_in_some_group_gives_nan():
+    parity, opportunity, odds = one_vs_rest_gaps(by_hand(), fewest=3)
+    assert not np.isnan(parity).any()  # four answers of each group
+    assert np.isnan(opportunity).all()  # two examples of each class
+    assert np.isnan(odds).all()
+
+
+def by_model(clients: list[list[int]], seed: int = 0) -> ByModel:
+    draw = np.random.default_rng(seed)
+    confusions = draw.integers(1, 30, size=(2, len(clients[0]), 3, 3))
+    return ByModel(confusions, np.array(clients))
+
+
+def as_answers(confusions: np.ndarray) -> Judged:
+    """The answers that these counts [group, true, predicted] are the counts of."""
+    cells = [
+        (group, true, said)
+        for (group, true, said), count in np.ndenumerate(confusions)
+        for _ in range(count)
+    ]
+    groups, labels, predictions = np.array(cells).T
+    return Judged(labels, predictions, groups, confusions.shape[1])
+
+
+def test_where_each_group_uses_one_model_the_interval_is_the_gap_itself():
+    use = by_model([[5, 0], [0, 9]])
+    answers = as_answers(use.confusions[[0, 1], [0, 1]])
+    drawn = bootstrapped(use, np.random.default_rng(0), fewest=1)
+    expected = one_vs_rest_gaps(answers, fewest=1).mean(axis=1)
+    np.testing.assert_allclose(drawn, np.repeat(expected[:, None], 1000, axis=1))
+
+
+def test_the_bootstrap_spreads_as_binomial_shares_do():
+    # Of 20 clients of group 0 half use a model that always says 1, half one that always
+    # says 0; group 1 always 0. Parity of both classes: the share of the first model,
+    # whose deviation is sqrt(.25 / 20) = .112.
+    always = np.zeros((2, 2, 2, 2), dtype=np.int64)
+    always[0, 0, :, 1] = 50
+    always[0, 1, :, 0] = 50
+    always[1, 1, :, 0] = 50
+    use = ByModel(always, np.array([[10, 10], [0, 7]]))
+    parity = bootstrapped(use, np.random.default_rng(0))[0]
+    assert parity.mean() == pytest.approx(0.5, abs=0.015)
+    assert parity.std() == pytest.approx((0.25 / 20) ** 0.5, rel=0.1)
+
+
+def test_an_interval_holds_the_gap_of_the_clients_there_are():
+    use = by_model([[6, 6], [8, 4]])
+    weighted = np.einsum("gj,gjtp->gtp", use.clients, use.confusions)
+    answers = as_answers(weighted)
+    answers = Judged(answers.labels, answers.predictions, answers.groups, 3, use)
+    for fact in fairness(answers, np.random.default_rng(0)):
+        assert fact.low is not None
+        assert fact.high is not None
+        assert fact.mean is not None
+        assert fact.low <= fact.mean <= fact.high
+
+
+def test_without_enough_examples_there_is_no_interval():
+    use = by_model([[5, 1], [1, 9]])
+    drawn = bootstrapped(use, np.random.default_rng(0), fewest=1000)
+    assert np.isnan(drawn).all()

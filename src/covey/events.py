@@ -232,12 +232,15 @@ class FairnessMeasured(Event):
         mean: over the classes, what the papers print.
         maximum: over the classes; biased upwards by chance.
         p_value: share of relabelled groups whose mean gap is at least as large.
+        low: with `high` the 95% interval of the mean gap, resampling the clients.
     """
 
     gap: str
     mean: float | None
     maximum: float | None
     p_value: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from covey.events import (
     FairnessMeasured,
     GroupsSought,
     ModelsPooled,
+    PricesSet,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
@@ -63,6 +64,8 @@ class History:
         trained: per client, the clusters whose model it ever trained.
         reached: per cluster, the clients whose examples came to it by pooling.
         pooling: per cluster, the share of its model that it last had in common.
+        moves: per client that moved, the rounds in which it chose another cluster.
+        prices: the subsidies set after each round, if the method sets any.
     """
 
     started: RunStarted | None = None
@@ -78,6 +81,10 @@ class History:
     figures: Mapping[int, RiskMeasured] = field(default_factory=dict[int, RiskMeasured])
     measured: tuple[RiskMeasured, ...] = ()
     notable: tuple[tuple[int, Event], ...] = ()
+    moves: Mapping[Handle, tuple[int, ...]] = field(
+        default_factory=dict[Handle, tuple[int, ...]]
+    )
+    prices: tuple[tuple[int, PricesSet], ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
     exposures: tuple[ClientExposed, ...] = ()
     fairness: tuple[FairnessMeasured, ...] = ()
@@ -110,7 +117,7 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
     moved, participants = 0, 0
     for event in events:
         if isinstance(event, ClientsAssigned):
-            moved = _moves(history, event)
+            moved = len(_movers(history, event))
             participants = len(event.clusters)
         history = _with(history, round_index, event)
     history = _without_expired(history, round_index)
@@ -171,9 +178,11 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
         case RunStarted():
             return replace(history, started=event)
         case ClientsAssigned():
-            return _assigned(history, event)
+            return _assigned(_with_moves(history, round_index, event), event)
         case ModelsPooled():
             return _pooled(history, event)
+        case PricesSet():
+            return replace(history, prices=(*history.prices, (round_index, event)))
         case RiskMeasured():
             return _measured(history, event)
         case ClusterAudited():
@@ -233,12 +242,19 @@ def _noted(history: History, round_index: int, event: Event) -> History:
     return replace(history, notable=(*history.notable, (round_index, event)))
 
 
-def _moves(history: History, event: ClientsAssigned) -> int:
-    return sum(
-        1
+def _movers(history: History, event: ClientsAssigned) -> list[Handle]:
+    return [
+        handle
         for handle, j in event.clusters.items()
         if history.assignment.get(handle, j) != j
-    )
+    ]
+
+
+def _with_moves(history: History, round_index: int, event: ClientsAssigned) -> History:
+    moves = dict(history.moves)
+    for handle in _movers(history, event):
+        moves[handle] = (*moves.get(handle, ()), round_index)
+    return replace(history, moves=moves)
 
 
 def _figure(figure: RiskMeasured | None) -> tuple[float, float] | None:

@@ -108,6 +108,31 @@ def test_sparse_and_thinned_checkpoints_resume_to_the_same_end(
     assert resume(every_second.folder).ledger_head == every_second.ledger_head
 
 
+def test_what_choices_left_behind_is_in_the_checkpoint(play):
+    """Prices, smoothed losses and who has just moved decide the rounds to come."""
+    whole = play(
+        rounds=8,
+        method={
+            "selection": "priced",
+            "target_share": 0.4,
+            "initialisation": "groups",
+            "hysteresis": 2,
+            "smoothing": 0.5,
+        },
+        population={"clients": 10, "thresholds": [0.5, 0.6]},
+        train={"participation": 0.8},
+    )
+    prices = [fact.prices for _, fact in whole.history.prices]
+    assert any(price > 0 for price in prices[3])
+    with sqlite3.connect(whole.folder / "ledger.sqlite") as database:
+        database.execute("DELETE FROM events WHERE round >= 6")
+        database.execute("DELETE FROM clock WHERE round >= 6")
+    database.close()
+    for checkpoint in sorted((whole.folder / "checkpoints").iterdir())[6:]:
+        checkpoint.unlink()
+    assert resume(whole.folder).ledger_head == whole.ledger_head
+
+
 def test_changed_settings_do_not_pass_for_the_same_run(play):
     finished = play()
     config = finished.folder / "config.toml"

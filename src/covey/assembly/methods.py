@@ -18,10 +18,8 @@ from covey.clustering import (
     select_by_threshold,
     select_priced,
     select_weighted,
-    stay_settled,
 )
 from covey.config import Config
-from covey.config.sections import MethodConfig
 from covey.data import Examples, Population
 from covey.engine import Engine, Recipe, TrainingJob
 from covey.params import layers_of, subtract
@@ -150,7 +148,7 @@ def _choosing(config: Config, select: Selection) -> Choosing:
     method = config.method
     priced = method.name == "ifca-mir" and method.selection == "priced"
     return Choosing(
-        select=_steady(method, select),
+        select=select,
         look=smoothed(method.smoothing) if method.smoothing else as_measured,
         market=priced_towards(method.target_share) if priced else free_of_charge,
         hysteresis=method.hysteresis,
@@ -167,17 +165,11 @@ def _selection(config: Config) -> Selection:
         else select_weighted,
         "threshold": select_by_threshold,
         "priced": partial(select_priced, target_share=method.target_share),
-        "rebalanced": rebalanced(
-            _steady(method, select_by_threshold), method.target_share
-        ),
+        "rebalanced": rebalanced(select_by_threshold, method.target_share),
     }
     if method.selection in known:
         return known[method.selection]
     return cast("Selection", imported("method.selection", method.selection))
-
-
-def _steady(method: MethodConfig, select: Selection) -> Selection:
-    return stay_settled(select) if method.hysteresis else select
 
 
 def _merge(config: Config) -> Merge:

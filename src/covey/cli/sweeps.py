@@ -89,8 +89,10 @@ def _meaning(settings: Config) -> Mapping[str, Any]:
     if method["name"] in ("fedavg", "local"):
         whole["method"] = {"name": method["name"]}
     elif method["name"] == "ifca":
-        for key in ("selection", "risk_scale", "risk_weight"):
+        for key in ("selection", "risk_scale", "risk_weight", "target_share"):
             method.pop(key)
+    elif method["selection"] not in ("priced", "rebalanced"):
+        method.pop("target_share")
     return whole
 
 

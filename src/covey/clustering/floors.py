@@ -83,7 +83,7 @@ def select_priced(ballot: Ballot, target_share: float) -> Int[Tensor, " clients"
         Proportional Fairness and Stability, 1998 (dual ascent on congestion prices).
         Bertsekas, The Auction Algorithm, 1988 (assignment by prices).
     """
-    wish = stay_settled(wishes)(ballot)
+    wish = stay_settled(ballot, wishes(ballot))
     home = torch.where(seated(ballot), ballot.current, wish)
     places = _places(ballot, home, floor_of(ballot, target_share))
     slots = places.shape[1]
@@ -137,7 +137,7 @@ def rebalanced(select: Selection, target_share: float) -> Selection:
     """
 
     def balance(ballot: Ballot) -> Int[Tensor, " clients"]:
-        chosen = select(ballot).clone()
+        chosen = stay_settled(ballot, select(ballot)).clone()
         floor = floor_of(ballot, target_share)
         free = ~(ballot.settling & seated(ballot)).numpy()
         draw = ballot.streams.at("rebalancing").generator()

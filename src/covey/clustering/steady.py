@@ -1,19 +1,21 @@
-"""Selections that do not flap: whoever has just moved stays for a while."""
+"""Choices that do not flap: whoever has just moved stays for a while."""
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from covey.clustering.selection import NOWHERE, Ballot, Selection
+from covey.clustering.selection import NOWHERE, Ballot
 
 __all__ = ["seated", "stay_settled"]
 
 
-def stay_settled(select: Selection) -> Selection:
+def stay_settled(
+    ballot: Ballot, chosen: Int[Tensor, " clients"]
+) -> Int[Tensor, " clients"]:
     """Keep the clients that moved recently where they are (hysteresis).
 
-    j_i(t) = j_i(t-1)  if i moved in one of the last n rounds, and its cluster is offered
-           = select    otherwise
+    j_i(t) = j_i(t-1)   if i moved in one of the last n rounds, and its cluster is offered
+           = chosen_i   otherwise
 
     A move changes the sizes of two clusters and hence both risks, which the next
     measurement shows. With n of at least `redteam.every` no client moves again before
@@ -22,12 +24,8 @@ def stay_settled(select: Selection) -> Selection:
     risk is predicted for a prospective membership: the next measurement is that
     prediction, and two clusters are too few points to fit a law through.
     """
-
-    def steady(ballot: Ballot) -> Int[Tensor, " clients"]:
-        stays = ballot.settling & seated(ballot)
-        return torch.where(stays, ballot.current, torch.as_tensor(select(ballot)))
-
-    return steady
+    stays = ballot.settling & seated(ballot)
+    return torch.where(stays, ballot.current, chosen)
 
 
 def seated(ballot: Ballot) -> Bool[Tensor, " clients"]:

@@ -14,7 +14,9 @@ from covey.report.figures import (
     clusters_figure,
     fairness_figure,
     overlaid_accuracy,
+    pareto_figure,
     png,
+    prices_figure,
     risk_figure,
     samples_figure,
     violations_figure,
@@ -59,17 +61,21 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
     repeated = len(set(named)) < len(every)
     lines = named if repeated else [run.name for run in every]
     histories = [run.history for run in every]
-    picture = png(overlaid_accuracy(list(zip(lines, histories, strict=True))))
+    settings = means(runs)
+    pictures = {
+        "accuracy": png(overlaid_accuracy(list(zip(lines, histories, strict=True)))),
+        "pareto": png(pareto_figure(settings)),
+    }
     groups = dict.fromkeys(g for h in histories for g in group_sizes(h))
     told = {
         "rows": comparison(runs),
-        "means": means(runs) if repeated else [],
+        "means": settings if repeated else [],
         "groups": list(groups),
         "notes": dict.fromkeys(
             n for h in histories if h.started for n in h.started.notes
         ),
     }
-    return rendered("comparison.html", {"accuracy": picture}, told)
+    return rendered("comparison.html", pictures, told)
 
 
 def _figures(run: Reported) -> dict[str, Figure]:
@@ -80,6 +86,8 @@ def _figures(run: Reported) -> dict[str, Figure]:
         "violations": violations_figure(run.history),
         "fairness": fairness_figure(run.history),
     }
+    if run.history.prices:
+        figures["prices"] = prices_figure(run.history)
     if run.samples:
         figures["samples"] = samples_figure(run.samples)
     return figures

@@ -24,7 +24,12 @@ OF_THE_METHOD = ("method.", "redteam.")
 UNUSED = {
     "fedavg": ("method.",),
     "local": ("method.",),
-    "ifca": ("method.selection", "method.risk_scale", "method.risk_weight"),
+    "ifca": (
+        "method.selection",
+        "method.risk_scale",
+        "method.risk_weight",
+        "method.target_share",
+    ),
 }
 """Settings that a method does not look at."""
 NAMED = ("method.name", "method.selection")
@@ -55,8 +60,7 @@ def twin(run: Reported) -> tuple[tuple[str, Any], ...]:
 def labels(runs: Sequence[Reported]) -> list[str]:
     """Return per run its method and what sets it apart; seeds of a setting agree."""
     matters = [
-        _without(settings_of(run), "seed", *INERT, *UNUSED.get(method_of(run), ()))
-        for run in runs
+        _without(settings_of(run), "seed", *INERT, *_unused(run)) for run in runs
     ]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({m[key] for m in matters if key in m}) > 1]
@@ -89,6 +93,14 @@ def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
                 )
             )
     return every
+
+
+def _unused(run: Reported) -> tuple[str, ...]:
+    keeps = selection_of(run) in ("priced", "rebalanced", "")
+    return (
+        *UNUSED.get(method_of(run), ()),
+        *(() if keeps else ("method.target_share",)),
+    )
 
 
 def _as_fedavg(config_toml: str) -> str:

@@ -9,7 +9,17 @@ import numpy as np
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
 
-__all__ = ["PROMISE", "client_groups", "fairness_gaps", "summary", "violations"]
+__all__ = [
+    "PROMISE",
+    "client_groups",
+    "fairness_gaps",
+    "moves",
+    "summary",
+    "violations",
+]
+
+SETTLED_AFTER = 5
+"""The round after which a move is no longer part of finding one's place."""
 
 NO_PRIVACY = "no noise was added anywhere: this run has no differential privacy"
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
@@ -37,6 +47,8 @@ def summary(history: History) -> dict[str, Any]:
         "clusters": [_cluster(history, audit) for audit in history.audits],
         "violations": violations(history),
         "exposure": _exposure(history.exposures),
+        **moves(history),
+        "prices": list(history.prices[-1][1].prices) if history.prices else None,
         "fairness": fairness_gaps(history),
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "guarantee": None,
@@ -76,8 +88,32 @@ def violations(history: History) -> dict[str, Any]:
     }
 
 
+def moves(history: History) -> dict[str, int]:
+    """Count the moves between clusters after round 5, and what stays of them.
+
+    `moves_after_round_5` in all, the last choice included; `moved_clients` made them,
+    the most restless of them `most_moves_of_one_client`. `moved_and_exposed` are clients
+    that moved at any time away from a model riskier than the one that they ended in.
+    """
+    late = [sum(t > SETTLED_AFTER for t in rounds) for rounds in history.moves.values()]
+    exposed = [
+        each.handle
+        for each in history.exposures
+        if each.handle in history.moves
+        and each.risk is not None
+        and each.exposure is not None
+        and each.exposure > each.risk
+    ]
+    return {
+        "moves_after_round_5": sum(late),
+        "moved_clients": sum(count > 0 for count in late),
+        "most_moves_of_one_client": max(late, default=0),
+        "moved_and_exposed": len(exposed),
+    }
+
+
 def fairness_gaps(history: History) -> dict[str, Any] | None:
-    """Return each gap between groups: mean and maximum over classes, and its p-value."""
+    """Return each gap between groups: its mean, with p-value and interval, and maximum."""
     if not history.fairness:
         return None
     return {
@@ -85,6 +121,8 @@ def fairness_gaps(history: History) -> dict[str, Any] | None:
             "mean": each.mean,
             "maximum": each.maximum,
             "p_value": each.p_value,
+            "low": each.low,
+            "high": each.high,
         }
         for each in history.fairness
     }

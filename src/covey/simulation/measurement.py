@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy import ndarray
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, confusion_matrix
 
 from covey.data import Client, Examples, Population
 from covey.engine import Engine, ScoringJob
 from covey.events import RoundMeasured
-from covey.metrics import Judged
+from covey.metrics import ByModel, Judged
 from covey.types import Handle, Params
 
 __all__ = [
@@ -116,6 +116,7 @@ def judged(
         np.concatenate(predictions),
         np.concatenate(groups),
         population.num_classes,
+        _by_model(answers, assignment, population),
     )
 
 
@@ -132,6 +133,23 @@ def agreement(
 
 def _pair(client: Client, assignment: Mapping[Handle, int]) -> tuple[int, int]:
     return client.group or 0, assignment.get(client.handle, 0)
+
+
+def _by_model(
+    answers: Mapping[tuple[int, int], ndarray],
+    assignment: Mapping[Handle, int],
+    population: Population,
+) -> ByModel:
+    users = Counter(_pair(client, assignment) for client in population.clients)
+    groups, models = (sorted(set(each)) for each in zip(*users, strict=True))
+    classes = range(population.num_classes)
+    clients = np.array([[users[group, j] for j in models] for group in groups])
+    confusions = np.zeros((*clients.shape, len(classes), len(classes)), dtype=np.int64)
+    for (group, j), predictions in answers.items():
+        confusions[groups.index(group), models.index(j)] = confusion_matrix(
+            population.test[group].labels.numpy(), predictions, labels=classes
+        )
+    return ByModel(confusions, clients)
 
 
 def _answers(

@@ -16,6 +16,7 @@ from covey.clustering import (
     Selection,
     ascended,
     shares,
+    stay_settled,
     wishes,
 )
 from covey.errors import ConfigError
@@ -116,7 +117,7 @@ class Choosing:
         select: what clients do with their ballot.
         look: what they compare, given this round's losses.
         market: what the server makes of their wishes.
-        hysteresis: rounds for which a client that moved counts as settling.
+        hysteresis: rounds for which a client that moved stays.
     """
 
     select: Selection
@@ -148,6 +149,7 @@ def choose(
         ballot = _ballot(seen, cohort, losses, streams, how.hysteresis)
         picked = torch.as_tensor(how.select(ballot))  # line 12
         _check(picked, seen, cohort)
+        picked = stay_settled(ballot, picked)
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
         after, events = how.market(_moved(seen, clusters), ballot)
         return Choice(after, clusters, events)

@@ -7,8 +7,13 @@ from covey.report.figures.outcome import (
     violations_figure,
 )
 from covey.report.figures.overlay import overlaid_accuracy
+from covey.report.figures.pareto import pareto_figure
 from covey.report.figures.risk import risk_figure
-from covey.report.figures.rounds import accuracy_figure, clusters_figure
+from covey.report.figures.rounds import (
+    accuracy_figure,
+    clusters_figure,
+    prices_figure,
+)
 from covey.report.figures.style import png, svg
 
 __all__ = [
@@ -16,7 +21,9 @@ __all__ = [
     "clusters_figure",
     "fairness_figure",
     "overlaid_accuracy",
+    "pareto_figure",
     "png",
+    "prices_figure",
     "risk_figure",
     "roc_figure",
     "samples_figure",

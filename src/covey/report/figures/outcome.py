@@ -73,7 +73,8 @@ def fairness_figure(history: History) -> Figure:
 
     Read off it how differently the groups are treated, and whether chance does as much:
     p is the share of shuffled groups whose mean gap is at least as large. The maximum
-    over many classes is well above 0 even without any disparity.
+    over many classes is well above 0 even without any disparity. The thick bar is the
+    95% interval of the mean over resampled clients.
     """
     gaps = [gap for gap in history.fairness if gap.mean is not None]
     figure, axes = canvas(1.4 + 0.45 * max(2, len(gaps)))
@@ -192,6 +193,8 @@ def _gap(axes: Axes, place: int, gap: FairnessMeasured) -> None:
     mean = gap.mean or 0.0
     most = mean if gap.maximum is None else gap.maximum
     axes.plot([mean, most], [place, place], color=GROUPS[1], alpha=0.4)
+    if gap.low is not None and gap.high is not None:
+        axes.plot([gap.low, gap.high], [place, place], color=GROUPS[1], linewidth=4)
     axes.plot(most, place, "o", color=GROUPS[1], markerfacecolor="white")
     axes.plot(mean, place, "o", color=GROUPS[1])
     if gap.p_value is not None:

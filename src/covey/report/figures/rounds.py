@@ -21,7 +21,7 @@ from covey.report.figures.style import (
 )
 from covey.report.reading import OVERALL, accuracy_lines, finish_line
 
-__all__ = ["accuracy_figure", "clusters_figure"]
+__all__ = ["accuracy_figure", "clusters_figure", "prices_figure"]
 
 MOST_CLUSTERS = len(CLUSTERS)
 WIDTHS = {OVERALL: 2.4}
@@ -66,6 +66,55 @@ def clusters_figure(history: History) -> Figure:
         say(sizes, "no round has been played yet")
     whole_rounds(moves, finish_line(history))
     return figure
+
+
+def prices_figure(history: History) -> Figure:
+    """Draw each cluster's subsidy, and the share of clients that want it, per round.
+
+    Read off it what it takes to keep a cluster: its price rises while fewer clients
+    want it than it should keep (dashed), and falls to 0 where enough want it anyway.
+    Bold is the share that it has, pale the share that wants it.
+    """
+    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
+    prices, shares = figure.subplots(2, 1, sharex=True)
+    quiet(prices, "Subsidy of each cluster", "cost units", "")
+    quiet(shares, "Share of the clients", "in it; pale: wanting it", "round")
+    handles: list[Artist] = []
+    if history.prices:
+        handles = _prices(prices, shares, history)
+    else:
+        say(prices, "no prices have been set")
+    whole_rounds(shares, finish_line(history))
+    prices.set_ylim(bottom=0)
+    shares.set_ylim(0, 1)
+    legend(figure, handles, 5)
+    return figure
+
+
+def _prices(prices: Axes, shares: Axes, history: History) -> list[Artist]:
+    t = [round_index for round_index, _ in history.prices]
+    handles: list[Artist] = []
+    for j in range(len(history.prices[0][1].prices)):
+        colour = cycled(CLUSTERS, j)
+        (line,) = prices.plot(
+            t, [fact.prices[j] for _, fact in history.prices], color=colour,
+            marker=".", label=f"cluster {j}",
+        )  # fmt: skip
+        wished = [fact.wished[j] for _, fact in history.prices]
+        shares.plot(t, wished, color=colour, alpha=0.35, marker=".")
+        sizes = [(row.round_index, row.clients) for row in history.rounds]
+        shares.plot(
+            [at for at, _ in sizes],
+            [clients[j] / max(1, sum(clients)) for _, clients in sizes],
+            color=colour,
+            linewidth=2,
+        )
+        handles.append(line)
+    target = history.prices[0][1].target_share
+    handles.append(
+        shares.axhline(target, color=INK, linestyle="--", label=f"target {target:g}")
+    )
+    return handles
 
 
 def _accuracies(axes: Axes, history: History, prefix: str, dash: str) -> list[Artist]:
