@@ -1,12 +1,15 @@
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
-from covey.history import History
+from covey.events import ClientExposed, ClientsAssigned, Event
+from covey.history import History, history_of
 from covey.report import Reported, comparison, means, spread
 from covey.report.settings import labels
+from covey.report.summary import moves
 
 
 def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):
@@ -97,3 +100,43 @@ def test_a_baseline_becomes_a_run_once(
     assert [row["method"] for row in comparison(both)] == ["ifca-mir", "ifca", "fedavg"]
     with_fedavg = [both[0], two_seeds[4]]
     assert len(comparison(with_fedavg)) == 2
+
+
+def test_a_target_share_sets_apart_only_what_looks_at_it(two_seeds: list[Reported]):
+    def labelled(selection: str, share: float) -> Reported:
+        toml = (
+            f"[method]\nname = 'ifca-mir'\nselection = '{selection}'\n"
+            f"target_share = {share}\n"
+        )
+        return replace(two_seeds[0], config_toml=toml)
+
+    runs = [labelled(*each) for each in product(["threshold", "priced"], [0.1, 0.2])]
+    assert labels(runs) == [
+        "ifca-mir threshold",
+        "ifca-mir threshold",
+        "ifca-mir priced method.target_share=0.1",
+        "ifca-mir priced method.target_share=0.2",
+    ]
+
+
+def test_moves_are_counted_from_round_six_on():
+    def chosen(**clusters: int) -> list[Event]:
+        return [ClientsAssigned(clusters, "clients")]
+
+    history = history_of(
+        [
+            (4, chosen(h0=0, h1=0, h2=1)),
+            (5, chosen(h0=1)),
+            (6, chosen(h0=0, h1=1)),
+            (7, chosen(h0=1)),
+            (8, [ClientExposed("h2", 1, 0.9, 0.6, 0.01, 0.8)]),
+            (8, [ClientExposed("h0", 1, 0.9, 0.6, 0.01, 0.8)]),
+            (8, [ClientExposed("h1", 1, 0.9, 0.6, 0.01, 0.6)]),
+        ]
+    )
+    assert moves(history) == {
+        "moves_after_round_5": 3,
+        "moved_clients": 2,
+        "most_moves_of_one_client": 2,
+        "moved_and_exposed": 1,  # h0: h1 left nothing riskier, and h2 never moved
+    }

@@ -1,23 +1,30 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from covey.history import History
+from covey.events import PricesSet
+from covey.history import History, after
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,
     fairness_figure,
     overlaid_accuracy,
+    pareto_figure,
     png,
+    prices_figure,
     risk_figure,
     roc_figure,
     samples_figure,
     svg,
     violations_figure,
 )
+from covey.report.figures.pareto import front
 
 
 def words(figure: Figure) -> str:
@@ -34,6 +41,7 @@ def test_every_kind_of_run_has_every_figure(any_history: History):
         clusters_figure,
         violations_figure,
         fairness_figure,
+        prices_figure,
     ):
         assert draw(any_history).axes
 
@@ -118,3 +126,61 @@ def test_a_roc_begins_at_one_accused_non_member_and_hides_no_zero():
     assert "a coin toss | loss | lira" in words(figure)
     assert svg(figure) == svg(figure)
     assert "unknown" in words(roc_figure("Cluster 1", {"loss": []}, 0))
+
+
+def setting(name: str, violations: float | None, accuracy: float) -> dict[str, Any]:
+    def spread(mean: float | None) -> dict[str, float | None]:
+        return {"mean": mean, "deviation": None if mean is None else 0.01}
+
+    return {
+        "setting": name,
+        "accuracy": spread(accuracy),
+        "minority_accuracy": spread(1 - accuracy),
+        "violations": spread(violations),
+    }
+
+
+def test_the_front_by_hand():
+    # (2, .5) has as many violations as (2, .6); (4, .6) as much accuracy, and more
+    points = [(4.0, 0.6), (2.0, 0.6), (2.0, 0.5), (9.0, 0.9), (1.0, 0.1), (2.0, 0.6)]
+    assert sorted(front(points)) == [1, 3, 4, 5]
+    assert front([]) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))
+def test_the_front_is_what_nothing_dominates(pairs: list[tuple[int, int]]):
+    points = [(float(violations), float(accuracy)) for violations, accuracy in pairs]
+    expected = [
+        i
+        for i, (v, a) in enumerate(points)
+        if not any(w <= v and b >= a and (w, b) != (v, a) for w, b in points)
+    ]
+    assert sorted(front(points)) == expected
+
+
+def test_settings_on_the_front_are_filled_in_each_panel():
+    rows = [
+        setting("fedavg", 5.0, 0.6),
+        setting("ifca", 9.0, 0.5),
+        setting("lost", None, 0.9),
+    ]
+    figure = pareto_figure(rows)
+    assert "fedavg | ifca | lost" in words(figure)
+    faces = [
+        [bar.lines[0].get_markerfacecolor() for bar in axes.containers]  # pyright: ignore
+        for axes in figure.axes
+    ]
+    assert [[face != "white" for face in panel] for panel in faces] == [
+        [True, False],
+        [True, True],  # the second serves the minority better
+    ]
+    assert "unknown" in words(pareto_figure(rows[2:]))
+    assert png(pareto_figure([])).startswith(b"\x89PNG")
+
+
+def test_prices_are_drawn_beside_the_shares(histories: dict[str, History]):
+    fact = PricesSet((0.25, 0.0), (0.1, 0.9), 0.2)
+    figure = prices_figure(after(histories["two clusters"], 2, [fact]))
+    assert "cluster 0 | cluster 1 | target 0.2" in words(figure)
+    assert figure.axes[0].lines[0].get_ydata() == [0.25]
+    assert "no prices" in words(prices_figure(histories["two clusters"]))

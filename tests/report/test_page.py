@@ -180,6 +180,7 @@ def test_several_runs_are_compared_and_no_more(
         "Notes",
         "Runs",
         "Over the seeds",
+        "Accuracy against violations",
         "Accuracy",
     ]
     assert html.count('<tr class="baseline">\n<td>fedavg') == 2

@@ -17,17 +17,18 @@ SEEDS = range(3)
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, real_data):
-    def of(example: str, method: str) -> list[Result]:
+    def of(example: str, method: str, *more: str) -> list[Result]:
         results = []
         for seed in SEEDS:
             pairs = [f"method.name={method}", f"seed={seed}", f"data.dir={real_data}"]
+            pairs += more
             config = load_config(EXAMPLES / f"{example}.toml", pairs)
             results.append(
                 run(config=config, out=tmp_path_factory.mktemp("runs") / "r")
             )
         return results
 
-    made: dict[tuple[str, str], list[Result]] = {}
+    made: dict[tuple[str, ...], list[Result]] = {}
     return lambda *key: made.setdefault(key, made.get(key) or of(*key))
 
 
@@ -69,3 +70,13 @@ def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
     assert violations(chosen) <= violations(ifca) / 3
     assert accuracy(chosen) >= accuracy(ifca) - 0.02
     assert accuracy(chosen, "minority") >= accuracy(ifca, "minority") - 0.12
+
+
+def test_a_price_keeps_the_small_cluster_with_fewer_violations_than_ifca(played):
+    priced = ["method.selection=priced", "method.target_share=0.2"]
+    kept = played("cifar-small", "ifca-mir", *priced)
+    for result, ifca in zip(kept, played("cifar-small", "ifca"), strict=True):
+        last = [min(row.clients) for row in result.history.rounds[-5:]]
+        assert np.mean(last) == pytest.approx(8, abs=1)  # 0.2 of 40
+        assert violations([result]) < violations([ifca])
+        assert result.summary["moves_after_round_5"] <= 80  # nobody flaps

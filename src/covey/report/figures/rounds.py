@@ -112,7 +112,14 @@ def _prices(prices: Axes, shares: Axes, history: History) -> list[Artist]:
         handles.append(line)
     target = history.prices[0][1].target_share
     handles.append(
-        shares.axhline(target, color=INK, linestyle="--", label=f"target {target:g}")
+        shares.axhline(
+            target,
+            color=INK,
+            linestyle="--",
+            linewidth=1,
+            zorder=1,
+            label=f"target {target:g}",
+        )
     )
     return handles
 
