@@ -64,6 +64,7 @@ source = "federated"
 every = 5
 shadows = 3
 pool = 0
+profile = "reported"
 [merge]
 name = "mean"
 weights = "equal"

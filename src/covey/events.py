@@ -165,8 +165,9 @@ class RiskMeasured(Event):
         risk: MIA accuracy (TPR + TNR) / 2, unclamped; None where it is withheld.
         standard_error: of `risk`.
         auc: probability that a member looks more like one than a non-member does.
-        calibrated: whether the figure may be acted on; a withheld one never is.
-        reason: what the figure rests on, or why it is withheld.
+        calibrated: whether the figure may be acted on; a withheld one never is, nor one
+            that was extrapolated from smaller federations.
+        reason: what the figure rests on, or why it is "withheld: " or "extrapolated: ".
     """
 
     cluster: int

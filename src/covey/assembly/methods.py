@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from covey.aggregation import ClientUpdate, Merge, mean_per_cluster
+from covey.aggregation import Merge, mean_per_cluster
 from covey.assembly.imported import imported
 from covey.clustering import (
     Selection,
@@ -20,16 +20,18 @@ from covey.clustering import (
     select_weighted,
 )
 from covey.config import Config
-from covey.data import Examples, Population
-from covey.engine import Engine, Recipe, TrainingJob
-from covey.params import layers_of, subtract
+from covey.data import Client, Examples, Population, Preference
+from covey.engine import Engine, Recipe
+from covey.params import layers_of
 from covey.redteam import (
     Laboratory,
     RedTeam,
     Reference,
     Retrial,
     federated,
+    inferred,
     oracle,
+    reported,
     shadow,
 )
 from covey.rng import Streams
@@ -61,7 +63,7 @@ from covey.strategies import (
 )
 from covey.types import Params
 
-__all__ = ["composed", "num_clusters", "oracles", "retrial"]
+__all__ = ["composed", "num_clusters", "oracles", "red_team", "retrial"]
 
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
@@ -87,13 +89,14 @@ def composed(
         strategy = local_training(init, steps, population.clients)
     else:
         warm = WarmStart(
-            shared_rounds=min(3, config.rounds // 4),
+            shared_rounds=_shared_rounds(config),
             kept_rounds=_kept_rounds(config),
             train=train(_longer(recipe, population)),
         )
         strategy = _personalised(config, init, steps, warm)
         strategy = _pooled(config, strategy, population, init)
-    attack = _red_team(config, population, engine, init)
+    start = strategy.init(Streams(config.seed)).clusters
+    attack = red_team(config, population, engine, start)
     if attack is None:
         return strategy
     by_handle = {client.handle: client for client in population.clients}
@@ -112,7 +115,7 @@ def _personalised(
         strategy = ifca_mir(start, steps, _choosing(config, _selection(config)))
     if method.initialisation == "groups":
         return from_groups(strategy, steps, _kept_rounds(config))
-    if method.initialisation == "warm" and method.num_clusters > 1:
+    if _starts_warm(config):
         return warm_started(strategy, steps, warm)
     return strategy
 
@@ -178,12 +181,16 @@ def _merge(config: Config) -> Merge:
     return cast("Merge", imported("merge.name", config.merge.name))
 
 
-def _red_team(
+def red_team(
     config: Config,
     population: Population,
     engine: Engine,
-    init: Callable[[Streams], Params],
+    start: tuple[Params, ...],
 ) -> RedTeam | None:
+    """Return the attack that the settings name; None where nobody looks.
+
+    `start` are the models that the run begins with.
+    """
     source = config.redteam.source
     if source == "none":
         return None
@@ -195,39 +202,35 @@ def _red_team(
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
         shadows=config.redteam.shadows,
-        init=init,
+        start=start,
         play_round=_shadow_round(config, engine),
         streams=Streams(config.seed).at("shadow"),
+        everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
+        shared_rounds=_shared_rounds(config) if _starts_warm(config) else 0,
     )
-    return shadow(engine, laboratory)
+    guess = config.redteam.profile == "inferred"
+    profiler = inferred(engine, laboratory) if guess else reported()
+    return shadow(engine, laboratory, profiler)
 
 
 def _shadow_round(
     config: Config, engine: Engine
 ) -> Callable[[Params, tuple[Examples, ...], Streams], Params]:
-    """Return one round of this run's own recipe, for data that the server holds."""
-    recipe, merge = _recipe(config), _merge(config)
+    """Return one round of this run's own steps, for data that the server holds."""
+    train = train_with(engine, _recipe(config), config.merge.weights)
+    merge = _merge(config)
 
     def play_round(
         params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
         coins = streams.at("cohort").generator().random(len(sets))
-        present = [
-            index
-            for index, coin in enumerate(coins)
+        cohort = tuple(
+            _pseudo_client(index, examples)
+            for index, (coin, examples) in enumerate(zip(coins, sets, strict=True))
             if coin < config.train.participation
-        ]
-        jobs = [
-            TrainingJob(params, sets[i], streams.at("local training", i), recipe)
-            for i in present
-        ]
-        updates = (
-            ClientUpdate(f"shadow-{i}", 0, subtract(local, params), float(len(sets[i])))
-            if config.merge.weights == "examples"
-            else ClientUpdate(f"shadow-{i}", 0, subtract(local, params), 1.0)
-            for i, local in zip(present, engine.train(jobs), strict=True)
         )
-        return merge((params,), updates).clusters[0]
+        only = {client.handle: 0 for client in cohort}
+        return merge((params,), train((params,), cohort, only, streams)).clusters[0]
 
     return play_round
 
@@ -237,6 +240,25 @@ def retrial(
 ) -> Retrial:
     """Return how an auditor plays this run's recipe again."""
     return Retrial(init, _shadow_round(config, engine), _recipe(config), config.rounds)
+
+
+def _pseudo_client(index: int, examples: Examples) -> Client:
+    name, nothing = f"shadow-{index}", examples.first(0)
+    return Client(name, name, None, examples, nothing, Preference(0.0, 1.0))
+
+
+def _shared_rounds(config: Config) -> int:
+    """Return for how long a warm start trains one model together."""
+    return min(3, config.rounds // 4)
+
+
+def _starts_warm(config: Config) -> bool:
+    method = config.method
+    return (
+        method.name in ("ifca", "ifca-mir")
+        and method.initialisation == "warm"
+        and method.num_clusters > 1
+    )
 
 
 def _recipe(config: Config) -> Recipe:

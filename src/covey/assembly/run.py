@@ -35,6 +35,7 @@ class Assembled:
     """Everything that a run is made of.
 
     Attributes:
+        init: draws a fresh model.
         notes: what a reader of the results must know: oracles in use, missing files.
     """
 
@@ -42,6 +43,7 @@ class Assembled:
     streams: Streams
     population: Population
     engine: Engine
+    init: Callable[[Streams], Params]
     strategy: Strategy
     num_clusters: int
     reference: Reference
@@ -66,6 +68,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         streams=streams,
         population=population,
         engine=engine,
+        init=init,
         strategy=composed(config, population, engine, init),
         num_clusters=num_clusters(config, population),
         reference=Reference(population.non_members),

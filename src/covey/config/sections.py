@@ -127,6 +127,7 @@ class RedteamConfig(Section):
     every: Positive = 5
     shadows: Positive = 3
     pool: Count = 0
+    profile: Literal["reported", "inferred"] = "reported"
 
 
 class MergeConfig(Section):

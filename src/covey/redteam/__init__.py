@@ -1,14 +1,22 @@
 """Membership inference against the cluster models, on purpose and with doubt."""
 
-from covey.redteam.assessment import Assessment, RedTeam, ShadowFederation, Target
+from covey.redteam.assessment import (
+    EXTRAPOLATED,
+    Assessment,
+    Profile,
+    RedTeam,
+    ShadowFederation,
+    Target,
+)
 from covey.redteam.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
 from covey.redteam.audit import FEDMIA, Auditor, ClusterExamined, examined
 from covey.redteam.blind import blind_baseline
 from covey.redteam.federation import Laboratory
-from covey.redteam.figures import Figure, stratified
+from covey.redteam.figures import FEWEST, Figure, stratified
 from covey.redteam.intervals import Estimate, Verdict, verdict
 from covey.redteam.named import ATTACKS, Attack
 from covey.redteam.ownership import Attribution, attribution, source_of
+from covey.redteam.profiles import Profiler, inferred, reported
 from covey.redteam.references import Retrial
 from covey.redteam.shadow import shadow
 from covey.redteam.signals import Signals
@@ -19,7 +27,9 @@ from covey.redteam.updates import fedmia
 
 __all__ = [
     "ATTACKS",
+    "EXTRAPOLATED",
     "FEDMIA",
+    "FEWEST",
     "QUARTERS",
     "Assessment",
     "Attack",
@@ -31,6 +41,8 @@ __all__ = [
     "Figure",
     "Laboratory",
     "Membership",
+    "Profile",
+    "Profiler",
     "Rates",
     "RedTeam",
     "Reference",
@@ -48,8 +60,10 @@ __all__ = [
     "examined",
     "federated",
     "fedmia",
+    "inferred",
     "oracle",
     "rates_at",
+    "reported",
     "shadow",
     "source_of",
     "stratified",

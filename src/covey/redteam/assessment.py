@@ -1,7 +1,7 @@
 """What a red team looks at, and what it states: the same for every source of risk."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from covey.data.examples import Client
 from covey.events import RiskMeasured
@@ -10,14 +10,19 @@ from covey.rng import Streams
 from covey.types import Params
 
 __all__ = [
+    "EXTRAPOLATED",
     "Assessment",
     "Profile",
     "RedTeam",
     "ShadowFederation",
     "Target",
+    "extrapolated",
     "stated",
     "withheld",
 ]
+
+EXTRAPOLATED = "extrapolated"
+"""How the reason of an extrapolated figure begins, so that they can be counted."""
 
 Profile = tuple[tuple[int, int], ...]
 """The (group, number of examples) of each client of a cluster, sorted."""
@@ -68,31 +73,33 @@ RedTeam = Callable[[Target, Streams], Assessment]
 
 def stated(target: Target, source: str, figure: Figure, reason: str) -> RiskMeasured:
     """State a figure that may be acted on."""
-    return RiskMeasured(
-        cluster=target.cluster,
-        round_index=target.round_index,
-        source=source,
-        risk=figure.risk,
-        standard_error=figure.standard_error,
-        auc=figure.auc,
-        members=figure.members,
-        non_members=figure.non_members,
-        calibrated=True,
-        reason=reason,
-    )
+    return replace(_measured(target, source, figure, reason), calibrated=True)
+
+
+def extrapolated(
+    target: Target, source: str, figure: Figure, reason: str
+) -> RiskMeasured:
+    """State a figure that nobody may act on: it was measured on smaller federations."""
+    return _measured(target, source, figure, f"{EXTRAPOLATED}: {reason}")
 
 
 def withheld(target: Target, source: str, reason: str) -> RiskMeasured:
     """State that there is no figure, and why: unknown means unprotected."""
+    return _measured(target, source, None, f"withheld: {reason}")
+
+
+def _measured(
+    target: Target, source: str, figure: Figure | None, reason: str
+) -> RiskMeasured:
     return RiskMeasured(
         cluster=target.cluster,
         round_index=target.round_index,
         source=source,
-        risk=None,
-        standard_error=None,
-        auc=None,
-        members=0,
-        non_members=0,
+        risk=figure and figure.risk,
+        standard_error=figure and figure.standard_error,
+        auc=figure and figure.auc,
+        members=figure.members if figure else 0,
+        non_members=figure.non_members if figure else 0,
         calibrated=False,
-        reason=f"withheld: {reason}",
+        reason=reason,
     )

@@ -6,171 +6,132 @@ of the cluster's own, drawn from the server's pool, play the same rounds with th
 merge. It is kept, and plays on, as long as the cluster keeps its clients.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
-import torch
-
-from covey.data.examples import Examples
-from covey.engine.protocol import Engine, Scored, ScoringJob
+from covey.engine.protocol import Engine
+from covey.events import RiskMeasured
 from covey.redteam.assessment import (
     Assessment,
     Profile,
     RedTeam,
     ShadowFederation,
     Target,
+    extrapolated,
     stated,
     withheld,
 )
-from covey.redteam.attacks import Rates, auc, best_threshold, rates_at, scores_of
 from covey.redteam.federation import (
     Laboratory,
     advanced,
+    dealt,
+    examples_in,
     kept,
-    profile_of,
-    pseudo_clients,
+    planned,
 )
-from covey.redteam.figures import FEWEST, Figure
+from covey.redteam.figures import FEWEST
+from covey.redteam.prediction import power_law, predicted
+from covey.redteam.profiles import Profiler, reported
+from covey.redteam.trials import (
+    Trial,
+    adjusted,
+    behaviour,
+    left_out,
+    mismatch,
+    tried,
+)
 from covey.rng import Streams
 
 __all__ = ["shadow"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Trial:
-    """One shadow's scores on its own members and non-members, and its accuracies."""
-
-    inside: np.ndarray
-    outside: np.ndarray
-    train_accuracy: float
-    test_accuracy: float
-    target_test_accuracy: float
-
-
-def shadow(engine: Engine, laboratory: Laboratory) -> RedTeam:
+def shadow(
+    engine: Engine, laboratory: Laboratory, profiler: Profiler | None = None
+) -> RedTeam:
     """Attack shadow federations of the cluster's size and kind (Algorithm 2, TrainMIA).
 
-    The threshold that judges a shadow is fitted on the other shadows. The figure is
-    withheld when the shadows' train or test accuracy is further than 3 points (or 2 SE)
-    from the cluster's, as reported by its clients and seen on the pool.
+    The threshold that judges a shadow is fitted on the others; the gap between train and
+    test accuracy is the target's own, as its clients report it. The figure is withheld
+    when the shadows do not behave like the cluster's model. Where the pool is too small
+    for its size, the figure is extrapolated from smaller shadows, and never calibrated.
     """
+    profiler = profiler or reported()
 
     def assess(target: Target, _: Streams) -> Assessment:
-        profile = profile_of(target)
-        reason = _too_small(profile, laboratory)
-        if reason:
-            return Assessment(withheld(target, "shadow", reason))
-        shadows = tuple(
-            advanced(each, target.round_index, laboratory)
-            for each in kept(target, profile, laboratory)
-        )
-        trials = [_trial(engine, each, target, laboratory) for each in shadows]
-        mismatch = _mismatch(engine, target, trials)
-        if mismatch:
-            return Assessment(withheld(target, "shadow", mismatch), shadows)
-        figure = _leave_one_out(trials)
-        reason = f"{len(trials)} shadow federations of {len(profile)} pseudo-clients"
-        return Assessment(stated(target, "shadow", figure, reason), shadows)
+        if not target.members:
+            return Assessment(
+                withheld(target, NAME, "no client has chosen this cluster")
+            )
+        profile = profiler.profile_of(target)
+        plan = planned(profile, laboratory)
+        if not plan:
+            return Assessment(withheld(target, NAME, _too_small(profile, laboratory)))
+        pairs = [
+            _attacked(engine, each, target, laboratory)
+            for each in kept(target, plan, laboratory)
+        ]
+        trials = [trial for _, trial in pairs]
+        if examples_in(plan[0]) == examples_in(profile):
+            figure = _matched(engine, target, trials, profiler.note)
+        else:
+            figure = _smaller(target, trials, examples_in(profile), laboratory)
+        return Assessment(figure, tuple(federation for federation, _ in pairs))
 
     return assess
 
 
-def _too_small(profile: Profile, laboratory: Laboratory) -> str:
-    members, pool = sum(size for _, size in profile), len(laboratory.pool)
-    if not members:
-        return "no client has chosen this cluster"
-    if pool >= members + FEWEST:
-        return ""
-    return (
-        f"shadows as large as the cluster need {members} examples and at least {FEWEST} "
-        f"more, and the server's pool holds {pool}"
-    )
+NAME = "shadow"
 
 
-def _trial(
+def _attacked(
     engine: Engine,
     federation: ShadowFederation,
     target: Target,
     laboratory: Laboratory,
-) -> _Trial:
-    members, others = map(_joined, pseudo_clients(federation, laboratory))
-    inside, outside, seen = engine.score(
-        [
-            ScoringJob(federation.params, members),
-            ScoringJob(federation.params, others),
-            ScoringJob(target.params, others),
-        ]
+) -> tuple[ShadowFederation, Trial]:
+    """Bring a shadow up to the target's round, and attack it."""
+    hands = dealt(federation, laboratory)
+    grown = advanced(federation, hands, target.round_index, laboratory)
+    return grown, tried(engine, grown, target, hands)
+
+
+def _matched(
+    engine: Engine, target: Target, trials: Sequence[Trial], note: str
+) -> RiskMeasured:
+    own, figures = behaviour(engine, target, trials), left_out(trials)
+    members = sum(len(client.train) for client in target.members)
+    if wrong := mismatch(own, trials, members):
+        return withheld(target, NAME, wrong)
+    if not figures:
+        reason = f"no group has {FEWEST} members and {FEWEST} non-members in the pool"
+        return withheld(target, NAME, reason)
+    clients = len(target.members)
+    rests_on = f"{len(trials)} shadow federations of {clients} pseudo-clients; {note}"
+    figure = predicted(adjusted(figures, trials, own))
+    return stated(target, NAME, figure, rests_on)
+
+
+def _smaller(
+    target: Target, trials: Sequence[Trial], members: int, laboratory: Laboratory
+) -> RiskMeasured:
+    """Draw the line through the sizes that the pool allows."""
+    each = laboratory.shadows
+    sizes = [left_out(trials[i : i + each]) for i in range(0, len(trials), each)]
+    if not all(sizes):
+        reason = f"the pool's {len(laboratory.pool)} examples allow no three sizes"
+        return withheld(target, NAME, reason)
+    figure = power_law(sizes, members)
+    largest = max(group[0].members for group in sizes)
+    rests_on = (
+        f"{len(trials)} shadow federations of up to {largest} examples, and the cluster "
+        f"has {members}"
     )
-    return _Trial(
-        inside=scores_of(inside.losses.double().numpy()),
-        outside=scores_of(outside.losses.double().numpy()),
-        train_accuracy=_accuracy(inside, members),
-        test_accuracy=_accuracy(outside, others),
-        target_test_accuracy=_accuracy(seen, others),
+    return extrapolated(target, NAME, figure, rests_on)
+
+
+def _too_small(profile: Profile, laboratory: Laboratory) -> str:
+    members, pool = examples_in(profile), len(laboratory.pool)
+    return (
+        f"shadows as large as the cluster need {members} examples and at least {FEWEST} "
+        f"more, smaller ones three sizes in half of the pool, and the server's pool holds "
+        f"{pool}"
     )
-
-
-def _joined(sets: tuple[Examples, ...]) -> Examples:
-    return Examples(
-        torch.cat([each.inputs for each in sets]),
-        torch.cat([each.labels for each in sets]),
-    )
-
-
-def _accuracy(scored: Scored, examples: Examples) -> float:
-    return float((scored.predictions == examples.labels).double().mean())
-
-
-def _mismatch(engine: Engine, target: Target, trials: list[_Trial]) -> str:
-    """Say how the shadows fail to behave like the cluster's model; "" if they do."""
-    reported = _joined(tuple(client.train for client in target.members))
-    (scored,) = engine.score([ScoringJob(target.params, reported)])
-    pairs = {
-        "train": (
-            np.mean([trial.train_accuracy for trial in trials]),
-            _accuracy(scored, reported),
-            len(reported),
-        ),
-        "test": (
-            np.mean([trial.test_accuracy for trial in trials]),
-            np.mean([trial.target_test_accuracy for trial in trials]),
-            min(len(trial.outside) for trial in trials),
-        ),
-    }
-    for side, (theirs, own, count) in pairs.items():
-        allowed = max(0.03, 2 * np.sqrt(2 * own * (1 - own) / count))
-        if abs(theirs - own) > allowed:
-            return (
-                f"the shadows' {side} accuracy is {theirs:.3f} and the cluster model's "
-                f"{own:.3f}, further apart than {allowed:.3f}"
-            )
-    return ""
-
-
-def _leave_one_out(trials: list[_Trial]) -> Figure:
-    """Judge each shadow by a threshold that was fitted on the others.
-
-    SE = sd over shadows * sqrt(1 + 1/n): the target is one more draw. With one shadow
-    its own threshold judges it, and the sampling error is all that is known.
-    """
-    rates = [_judged(trials, index) for index in range(len(trials))]
-    risks = [each.accuracy for each in rates]
-    sampling = float(np.mean([each.standard_error for each in rates]))
-    n = len(trials)
-    spread = float(np.std(risks, ddof=1) * np.sqrt(1 + 1 / n)) if n > 1 else 0.0
-    return Figure(
-        risk=float(np.mean(risks)),
-        standard_error=max(spread, sampling),
-        auc=float(np.mean([auc(t.inside, t.outside) for t in trials])),
-        members=rates[0].members,
-        non_members=rates[0].non_members,
-    )
-
-
-def _judged(trials: list[_Trial], index: int) -> Rates:
-    others = [t for i, t in enumerate(trials) if i != index] or trials
-    threshold = best_threshold(
-        np.concatenate([t.inside for t in others]),
-        np.concatenate([t.outside for t in others]),
-    )
-    return rates_at(threshold, trials[index].inside, trials[index].outside)

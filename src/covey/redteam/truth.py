@@ -100,7 +100,8 @@ def audited(
         same = trained == chosen  # nobody came or left: one attack answers both
         exposed = figure if same else true_risk(engine, params, trained, reference, at)
         traced = true_risk(engine, params, membership.pooled[j], reference, at)
-        blind = blind_risk(trained, reference, at)
+        judged = tuple(dict.fromkeys((*chosen, *trained)))
+        blind = blind_risk(judged, reference, at)
         refused = blind is not None and beats_chance(blind)
         shown = None if refused else figure
         return ClusterAudited(

@@ -27,7 +27,7 @@ from covey.strategies.pooling import (
     share_by_risk,
     uniform,
 )
-from covey.strategies.redteam import figure_lives, red_teamed
+from covey.strategies.redteam import figure_lives, red_teamed, targets
 from covey.strategies.starts import (
     WarmStart,
     different_models,
@@ -70,6 +70,7 @@ __all__ = [
     "red_teamed",
     "share_by_risk",
     "smoothed",
+    "targets",
     "train_with",
     "uniform",
     "warm_started",

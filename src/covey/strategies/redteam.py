@@ -10,7 +10,7 @@ from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState, Strategy
 from covey.types import Handle
 
-__all__ = ["figure_lives", "red_teamed"]
+__all__ = ["figure_lives", "red_teamed", "targets"]
 
 
 def figure_lives(every: int) -> int:
@@ -43,7 +43,7 @@ def red_teamed(
     def measure(state: ServerState, streams: Streams) -> Played:
         found = [
             attack(target, streams.at("red team", target.cluster))
-            for target in _targets(state, clients)
+            for target in targets(state, clients)
         ]
         facts = tuple(each.figure for each in found)
         return Played(_refreshed(state, found), facts)
@@ -61,9 +61,8 @@ def red_teamed(
     return strategy._replace(play_round=play_round, conclude=conclude)
 
 
-def _targets(
-    state: ServerState, clients: Mapping[Handle, Client]
-) -> tuple[Target, ...]:
+def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:
+    """Return every cluster model as an attack sees it."""
     return tuple(
         Target(
             cluster=j,

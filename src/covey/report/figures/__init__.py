@@ -1,6 +1,7 @@
 """What a run looks like: pure functions from its story to pictures."""
 
 from covey.report.figures.attacks import roc_figure
+from covey.report.figures.calibration import calibration_figure
 from covey.report.figures.outcome import (
     fairness_figure,
     samples_figure,
@@ -18,6 +19,7 @@ from covey.report.figures.style import png, svg
 
 __all__ = [
     "accuracy_figure",
+    "calibration_figure",
     "clusters_figure",
     "fairness_figure",
     "overlaid_accuracy",

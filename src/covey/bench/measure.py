@@ -1,0 +1,151 @@
+"""The one loop of the bench: play a federation, and hold two red teams to the truth."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from covey.assembly import Assembled, assemble, composed, red_team
+from covey.bench.meter import Clock, Cost, Metered
+from covey.bench.sets import BenchSet
+from covey.config import Config
+from covey.events import RiskMeasured
+from covey.redteam import FEWEST, RedTeam, Target, true_risk
+from covey.strategies import ServerState, Strategy, targets
+
+__all__ = ["SOURCES", "Measured", "Row", "measured"]
+
+SOURCES = ("shadow", "federated")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cluster model at one round: the truth, and what each source said of it.
+
+    Attributes:
+        size: examples that the cluster's clients train on.
+        matchable: whether the server's pool holds enough to match that.
+        truth: risk of the same attack on the real members and matched non-members.
+        truth_error: its standard error.
+        told: per source, its figure.
+    """
+
+    set_name: str
+    cluster: int
+    size: int
+    matchable: bool
+    round_index: int
+    truth: float
+    truth_error: float
+    told: Mapping[str, RiskMeasured]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One federation's rows, and what its clients and each source cost.
+
+    Attributes:
+        costs: of "clients" and of each source.
+        looks, rounds: how often the sources looked in how many rounds.
+    """
+
+    rows: tuple[Row, ...]
+    costs: Mapping[str, Cost]
+    looks: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stand:
+    """A run, and who looks at it, each with an engine that counts."""
+
+    name: str
+    run: Assembled
+    strategy: Strategy
+    meters: Mapping[str, Metered]
+    attacks: Mapping[str, RedTeam]
+
+
+def measured(bench: BenchSet, clock: Clock, observe: Callable[[Row], None]) -> Measured:
+    """Play one federation, and look at every cluster before the rounds `bench.looks`.
+
+    Both sources see the same states, and nobody acts on what they say.
+    """
+    stand = _stand(bench, clock)
+    run, clients = stand.run, stand.meters["clients"]
+    state, rows = stand.strategy.init(run.streams), list[Row]()
+    for t in range(max(bench.looks)):
+        cohort, streams = run.population.clients, run.streams.at("round", t)
+        with clients:
+            state = stand.strategy.play_round(state, cohort, streams).state
+        if state.round_index in bench.looks:
+            state, found = _looked(stand, state)
+            rows += found
+            for row in found:
+                observe(row)
+    return Measured(
+        rows=tuple(rows),
+        costs={name: meter.cost for name, meter in stand.meters.items()},
+        looks=len(bench.looks),
+        rounds=max(bench.looks),
+    )
+
+
+def _stand(bench: BenchSet, clock: Clock) -> _Stand:
+    """Set up the run with a pool, as shadows need one, and both sources beside it."""
+    run = assemble(_with_source(bench, "shadow"))
+    meters = {name: Metered(run.engine, clock) for name in ("clients", *SOURCES)}
+
+    blind = _with_source(bench, "none")
+    strategy = composed(blind, run.population, meters["clients"], run.init)
+    start = strategy.init(run.streams).clusters
+
+    def attack(source: str) -> RedTeam | None:
+        config = _with_source(bench, source)
+        return red_team(config, run.population, meters[source], start)
+
+    attacks = {name: attack(name) for name in SOURCES}
+    known = {name: each for name, each in attacks.items() if each is not None}
+    return _Stand(bench.name, run, strategy, meters, known)
+
+
+def _with_source(bench: BenchSet, source: str) -> Config:
+    redteam = {**bench.settings.get("redteam", {}), "source": source}
+    return Config.of({**bench.settings, "redteam": redteam})
+
+
+def _looked(stand: _Stand, state: ServerState) -> tuple[ServerState, list[Row]]:
+    by_handle = {client.handle: client for client in stand.run.population.clients}
+    shadows, rows = list(state.shadows), list[Row]()
+    for target in targets(state, by_handle):
+        told = dict[str, RiskMeasured]()
+        for source, attack in stand.attacks.items():
+            streams = stand.run.streams.at("round", target.round_index, "red team")
+            with stand.meters[source]:
+                assessment = attack(target, streams.at(target.cluster))
+            told[source] = assessment.figure
+            if source == "shadow":
+                shadows[target.cluster] = assessment.shadows
+        rows += _row(stand, target, told)
+    return replace(state, shadows=tuple(shadows)), rows
+
+
+def _row(stand: _Stand, target: Target, told: Mapping[str, RiskMeasured]) -> list[Row]:
+    """Return the row, if there is a truth."""
+    run, at = stand.run, ("round", target.round_index, "audit", target.cluster)
+    truth = true_risk(
+        run.engine, target.params, target.members, run.reference, run.streams.at(*at)
+    )
+    if truth is None:
+        return []
+    size = sum(len(client.train) for client in target.members)
+    return [
+        Row(
+            set_name=stand.name,
+            cluster=target.cluster,
+            size=size,
+            matchable=size + FEWEST <= len(run.population.pool),
+            round_index=target.round_index,
+            truth=truth.risk,
+            truth_error=truth.standard_error,
+            told=told,
+        )
+    ]

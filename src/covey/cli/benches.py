@@ -1,0 +1,203 @@
+"""`covey bench`: is what covey measures true?"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from covey.bench import (
+    FULL,
+    QUICK,
+    SOURCES,
+    BenchSet,
+    Check,
+    Measured,
+    Row,
+    checks,
+    costs_of,
+    error_of,
+    found,
+    knowledge,
+    measured,
+    put,
+)
+from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
+from covey.cli.progress import console
+from covey.errors import ConfigError
+from covey.events import RiskMeasured
+from covey.report.figures import calibration_figure, png
+
+__all__ = ["bench", "redteam"]
+
+KEPT = "Folder for the figure and the rows; sets that lie there are not measured again."
+OutOption = Annotated[Path | None, typer.Option("--out", help=KEPT)]
+
+bench = typer.Typer(
+    help="Hold what covey measures to a truth that only a simulation knows.",
+    no_args_is_help=True,
+)
+app.add_typer(bench, name="bench")
+
+
+@bench.callback()
+def _named() -> None:
+    """Keep `bench` a group, with however few commands."""
+
+
+@bench.command()
+def redteam(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Digits only, in under a minute.")
+    ] = False,
+    only: Annotated[
+        str, typer.Option("--only", metavar="NAME", help="One set; default: all.")
+    ] = "",
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare each source of risk with the true risk, cluster by cluster.
+
+    Exit code 1 if a figure of the summary misses its limit.
+    """
+    sets = _chosen(QUICK if quick else FULL, only)
+    known = [_measured(each, out) for each in sets]
+    rows = [row for each in known for row in each.rows]
+    judged = checks(known, whole=not (quick or only))
+    if out is not None:
+        (out / "redteam.png").write_bytes(png(calibration_figure(rows)))
+    answer = {
+        "rows": [asdict(row) for row in rows],
+        "sources": {source: asdict(knowledge(rows, source)) for source in SOURCES},
+        "cost": asdict(costs_of(known)),
+        "checks": [asdict(check) for check in judged],
+    }
+    stated(answer, _text(rows, answer, judged), as_json=as_json)
+    if not all(check.ok for check in judged):
+        raise typer.Exit(FAILED_CHECK)
+
+
+def _chosen(sets: Sequence[BenchSet], name: str) -> list[BenchSet]:
+    chosen = [each for each in sets if not name or each.name == name]
+    if not chosen:
+        names = ", ".join(repr(each.name) for each in sets)
+        raise ConfigError(f"--only takes one of {names}, found {name!r}. Choose one.")
+    return chosen
+
+
+def _measured(each: BenchSet, out: Path | None) -> Measured:
+    """Measure one set, unless it lies in the folder."""
+    if out is not None and (kept := found(out, each)) is not None:
+        return kept
+    fresh = measured(each, time.monotonic, _observe)
+    if out is not None:
+        put(out, each, fresh)
+    return fresh
+
+
+def _observe(row: Row) -> None:
+    told = ", ".join(f"{source} {_figure(row.told[source])}" for source in SOURCES)
+    console.print(
+        f"{row.set_name}, cluster {row.cluster} before round {row.round_index}: truth "
+        f"{row.truth:.3f}±{row.truth_error:.3f}, {told}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _text(rows: Sequence[Row], answer: dict[str, Any], judged: Sequence[Check]) -> str:
+    """Return every row, the summary and the checks as tables."""
+    return "\n".join((_row_table(rows), _summary(answer), _check_table(judged)))
+
+
+def _row_table(rows: Sequence[Row]) -> str:
+    """Return a line per model; `*`: further off than max(0.03, 2 SE)."""
+    columns = (
+        "set",
+        "cluster",
+        "size",
+        "round",
+        "truth",
+        *SOURCES,
+        "withheld, and why",
+    )
+    return _table(
+        columns,
+        [
+            (
+                row.set_name,
+                str(row.cluster),
+                str(row.size),
+                str(row.round_index),
+                f"{row.truth:.3f}±{row.truth_error:.3f}",
+                *(f"{_figure(row.told[name])}{_mark(row, name)}" for name in SOURCES),
+                "; ".join(
+                    row.told[s].reason for s in SOURCES if not row.told[s].calibrated
+                ),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _figure(told: RiskMeasured) -> str:
+    if told.risk is None:
+        return "-"
+    figure = f"{told.risk:.3f}±{told.standard_error:.3f}"
+    return figure if told.calibrated else f"({figure})"
+
+
+def _mark(row: Row, source: str) -> str:
+    error = error_of(row, source)
+    if error is None or not row.told[source].calibrated:
+        return ""
+    return " *" if abs(error[0]) > max(0.03, 2 * error[1]) else ""
+
+
+def _summary(answer: dict[str, Any]) -> str:
+    sources = answer["sources"]
+    names = list(next(iter(sources.values())))
+    lines = [
+        (name.replace("_", " "), *(_short(sources[s][name]) for s in SOURCES))
+        for name in names
+    ]
+    costs = [
+        (name.replace("_", " "), _short(value), "")
+        for name, value in answer["cost"].items()
+    ]
+    return _table(("", *SOURCES), [*lines, *costs])
+
+
+def _check_table(judged: Sequence[Check]) -> str:
+    return _table(
+        ("check", "value", "limit", ""),
+        [
+            (
+                check.name.replace("_", " "),
+                _short(check.value),
+                check.limit,
+                "ok" if check.ok else "MISSED",
+            )
+            for check in judged
+        ],
+    )
+
+
+def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    table = Table(*columns, box=None, pad_edge=False)
+    for line in lines:
+        table.add_row(*line)
+    text = StringIO()
+    Console(file=text, width=240).print(table)
+    return text.getvalue()
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
