@@ -30,9 +30,11 @@ from covey.redteam import (
     Reference,
     ShadowFederation,
     Target,
+    inferred,
     shadow,
     true_risk,
 )
+from covey.redteam.federation import planned
 from covey.rng import Streams
 from covey.types import Params
 
@@ -102,7 +104,7 @@ def world(digits: Examples, make_client: Callable[..., Client]) -> World:
         pool=images(600, 1000),
         shifts=SHIFTS,
         shadows=3,
-        init=init,
+        start=(init(Streams(0).at("model")),),
         play_round=play,
         streams=Streams(0).at("shadow"),
     )
@@ -136,7 +138,7 @@ def test_the_figure_is_near_the_truth(
     assert abs(figure.risk - truth.risk) < 0.1
     assert figure.standard_error is not None
     assert 0.01 < figure.standard_error < 0.1
-    assert (figure.members, figure.non_members) == (90, 90)
+    assert (figure.members, figure.non_members) == (90, 310)  # all that the pool has
     assert figure.source == "shadow"
     assert "3 shadow federations of 6 pseudo-clients" in figure.reason
 
@@ -249,7 +251,7 @@ def test_members_and_non_members_of_a_shadow_share_no_image(world: World):
     target = Target(0, init(Streams(0)), many(world), 1)
     shadow(Spy(architecture()), diary.laboratory)(target, ROUND_STREAMS)
     members, others, others_again = scored[:3]
-    assert len(set(members)) == len(set(others)) == 60
+    assert (len(set(members)), len(set(others))) == (60, 140)
     assert not set(members) & set(others)
     assert others == others_again
     trained_on = [int(x) for each in diary.sets[0] for x in each.inputs[:, 0, 0, 0]]
@@ -266,17 +268,92 @@ def test_pseudo_clients_images_are_shifted_as_their_groups_are(world: World):
     assert not any(tuple(image.flatten().tolist()) in pool for image in images)
 
 
-def test_a_figure_is_withheld_when_the_pool_is_too_small(world: World, trained: Target):
-    # 90 members and 10 more are needed.
-    small = replace(world.laboratory, pool=world.laboratory.pool.first(99))
-    assessment = shadow(world.engine, small)(trained, ROUND_STREAMS)
+def pooled(world: World, size: int) -> Laboratory:
+    return replace(world.laboratory, pool=world.laboratory.pool.first(size))
+
+
+def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(
+    world: World, trained: Target
+):
+    # Half of 80 holds two clients of 15, and a line needs three sizes.
+    assessment = shadow(world.engine, pooled(world, 80))(trained, ROUND_STREAMS)
     assert assessment.figure.risk is None
     assert not assessment.figure.calibrated
     assert "need 90 examples and at least 10 more" in assessment.figure.reason
-    assert "holds 99" in assessment.figure.reason
+    assert "holds 80" in assessment.figure.reason
     assert assessment.shadows == ()
-    enough = replace(world.laboratory, pool=world.laboratory.pool.first(100))
-    assert shadow(world.engine, enough)(trained, ROUND_STREAMS).shadows
+
+
+def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
+    world: World, trained: Target
+):
+    # 90 members and 10 more are needed; half of 99 holds 3 clients of 15, then 2, then 1.
+    assessment = shadow(world.engine, pooled(world, 99))(trained, ROUND_STREAMS)
+    figure = assessment.figure
+    assert figure.reason.startswith("extrapolated: 9 shadow federations of up to 45")
+    assert not figure.calibrated
+    sizes = [len(each.profile) for each in assessment.shadows]
+    assert sizes == [3, 3, 3, 2, 2, 2, 1, 1, 1]
+    truth = true_risk(
+        world.engine, trained.params, world.members, world.reference, ROUND_STREAMS
+    )
+    assert truth is not None
+    assert figure.risk is not None
+    assert figure.standard_error is not None
+    off = np.hypot(figure.standard_error, truth.standard_error)
+    assert abs(figure.risk - truth.risk) < 3 * off  # one time in 370 by chance
+    profile = tuple((0, size) for size in SIZES)
+    assert planned(profile, pooled(world, 100)) == (profile,) * 3
+
+
+def test_extrapolating_shadows_are_kept_too(world: World):
+    small = pooled(
+        world, 40
+    )  # half of it: 6 of 20 clients with 3 images, then 3, then 2
+    diary = Diary(world.laboratory)
+    diary.laboratory = replace(diary.laboratory, pool=small.pool)
+    first = looked(world, diary)
+    assert [len(each.profile) for each in first.shadows] == [6, 6, 3, 3, 2, 2]
+    shadows = kept(world, diary, many(world), 4, first)
+    assert [each.place for each in shadows] == [each.place for each in first.shadows]
+
+
+def test_everybody_trains_along_in_the_shared_rounds(world: World):
+    diary = Diary(world.laboratory)
+    diary.laboratory = replace(
+        diary.laboratory, shared_rounds=2, everybody=((0, 3),) * 30 + ((1, 4),) * 2
+    )
+    target = Target(0, init(Streams(0)), many(world), 3)
+    hands = shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS)
+    # Two shadows; beside the cluster's 20 clients the 12 others, twice.
+    shared, alone = (3,) * 30 + (4,) * 2, (3,) * 20
+    assert diary.played == [shared, shared, alone] * 2
+    assert hands.shadows[0].profile == ((0, 3),) * 20
+
+
+def test_the_groups_can_be_told_from_the_model(
+    world: World, digits: Examples, make_client: Callable[..., Client]
+):
+    # A model of upright digits, and one of digits turned by 25 to 50 degrees.
+    laboratory = replace(world.laboratory, pool=digits.take(torch.arange(1000, 1400)))
+    profiler = inferred(world.engine, laboratory)
+    generator = np.random.default_rng(0)
+    for group, shift in enumerate(SHIFTS):
+        amounts = shift.draw(600, generator)
+        images = shift.apply(digits.inputs[:600], amounts)
+        turned = Examples(images, digits.labels[:600])
+        recipe = Recipe(local_epochs=8, batch_size=10, learning_rate=0.1)
+        job = TrainingJob(init(Streams(0)), turned, Streams(0), recipe)
+        (params,) = world.engine.train([job])
+        member = make_client("a", turned, group=None)
+        target = Target(0, params, (member,), 1)
+        assert profiler.profile_of(target) == ((group, 600),)
+        figure = shadow(world.engine, laboratory, profiler)(target, Streams(0)).figure
+        assert "holds 400" in figure.reason
+
+
+def test_a_figure_says_how_the_groups_are_known(world: World, assessed: Assessment):
+    assert "as the clients report" in assessed.figure.reason
 
 
 def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
@@ -301,4 +378,4 @@ def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: 
     assert figure.calibrated, figure.reason
     assert figure.standard_error is not None
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2
-    assert 0 < figure.standard_error < 0.038
+    assert 0 < figure.standard_error < 0.038 * np.sqrt(2)  # of one more draw

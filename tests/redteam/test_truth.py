@@ -205,3 +205,18 @@ def test_an_audit_is_deterministic_and_clusters_are_independent(
     assert audited(engine, [params] * 2, both, reference, STREAMS) == first
     alone = audited(engine, [params], one_cluster(one), reference, STREAMS)
     assert alone == first[:1]
+
+
+def test_the_blind_baseline_covers_a_client_that_only_chose(
+    memorised: tuple[Engine, Params, Examples], make_client: MakeClient
+):
+    # The one that trained matches the non-members; the one that joined with its last
+    # choice does not, and its records are judged too.
+    engine, params, noisy = memorised
+    trained = make_client("a", part(noisy, 0, 40), group=0)
+    newcomer = make_client("b", turned(part(noisy, 100, 400), 40.0), group=0)
+    reference = Reference((part(noisy, 400, 900),))
+    membership = Membership(chosen=((trained, newcomer),), trained=((trained,),))
+    (audit,) = audited(engine, [params], membership, reference, STREAMS)
+    assert audit.true_risk is None
+    assert audit.reason.startswith("refused: ")

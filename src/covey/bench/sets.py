@@ -95,8 +95,8 @@ EACH = (2, 3, 4, 5, 6, 7, 8)
 """The rounds before which the models are looked at; the last one ends the bench."""
 
 QUICK = (
-    BenchSet("digits", DIGITS, (10, 20, 30)),
-    BenchSet("digits, 12 clients", DIGITS_TWELVE, (4, 8, 12)),
+    BenchSet("digits", DIGITS, (5,)),
+    BenchSet("digits, 12 clients", DIGITS_TWELVE, (4, 8)),
 )
 FULL = (
     BenchSet("digits", DIGITS, (5, 10, 15, 20, 25, 30)),

@@ -53,7 +53,9 @@ class Costs:
         shadow_images, client_images: gradients of single images.
         shadow_seconds: seconds of the shadow source per second that training as many
             images takes clients: 1 is nothing but training.
-        federated_share: of a run's seconds, with a look each 5 rounds.
+        federated_share: of a run's seconds.
+
+    Both as in a run that looks each 5 rounds; training does not depend on that.
     """
 
     shadow_images: int
@@ -108,11 +110,10 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def _spearman(rows: Sequence[Row], source: str) -> float | None:
-    if len(rows) < 3:
+    truths = [row.truth for row in rows]
+    told = [row.told[source].risk for row in rows]
+    if min(len(set(truths)), len(set(told))) < 2:
         return None
-    truths, told = zip(
-        *((row.truth, row.told[source].risk) for row in rows), strict=True
-    )
     return float(spearmanr(truths, told)[0])  # pyright: ignore[reportArgumentType]
 
 
@@ -124,14 +125,22 @@ def costs_of(measured: Sequence[Measured]) -> Costs:
 
     clients, shadows = total("clients"), total("shadow")
     alone = clients.training * shadows.images / max(1, clients.images)
-    federated = sum(
-        each.costs["federated"].seconds * each.rounds / (USUAL_EVERY * each.looks)
-        for each in measured
-    )
+    looking = {
+        part: sum(
+            (each.costs[part].seconds - each.costs[part].training)
+            * each.rounds
+            / (USUAL_EVERY * each.looks)
+            for each in measured
+        )
+        for part in SOURCES
+    }
+    federated = looking["federated"]
     return Costs(
         shadow_images=shadows.images,
         client_images=clients.images,
-        shadow_seconds=shadows.seconds / alone if shadows.images else None,
+        shadow_seconds=(
+            (shadows.training + looking["shadow"]) / alone if shadows.images else None
+        ),
         federated_share=federated / (federated + clients.seconds),
     )
 

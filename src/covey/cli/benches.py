@@ -197,7 +197,7 @@ def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def _short(value: float | None) -> str:
+def _short(value: float | int | None) -> str:
     if value is None:
         return "unknown"
     return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"

@@ -11,6 +11,7 @@ from covey.redteam.assessment import (
 from covey.redteam.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
 from covey.redteam.audit import FEDMIA, Auditor, ClusterExamined, examined
 from covey.redteam.blind import blind_baseline
+from covey.redteam.controls import negative_control, positive_control
 from covey.redteam.federation import Laboratory
 from covey.redteam.figures import FEWEST, Figure, stratified
 from covey.redteam.intervals import Estimate, Verdict, verdict
@@ -61,7 +62,9 @@ __all__ = [
     "federated",
     "fedmia",
     "inferred",
+    "negative_control",
     "oracle",
+    "positive_control",
     "rates_at",
     "reported",
     "shadow",

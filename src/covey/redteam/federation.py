@@ -151,13 +151,18 @@ def dealt(federation: ShadowFederation, laboratory: Laboratory) -> Dealt:
     generator = _streams(federation, laboratory).at("pool").generator()
     pool = torch.from_numpy(generator.permutation(len(laboratory.pool)))
     inside, rest = _cut(pool, profile)
-    count = min(len(rest), max(ENOUGH, examples_in(profile)))
+    own, aside = examples_in(profile), _others(profile, laboratory)
+    room = max(
+        own, len(rest) - examples_in(aside)
+    )  # bystanders before more non-members
+    count = min(len(rest), room, max(ENOUGH, own))
     by_group: dict[int, float] = {}
     for group, size in profile:
         by_group[group] = by_group.get(group, 0.0) + size
     shares = apportion(count, list(by_group.values()))
     outside, rest = _cut(rest, tuple(zip(by_group, shares, strict=True)))
-    aside, _ = _cut(rest, _others(profile, laboratory, len(rest)))
+    share = min(1.0, len(rest) / max(1, examples_in(aside)))
+    bystanders, _ = _cut(rest, _thinned(aside, int(share * len(aside))))
 
     def shift(group: int, block: Tensor) -> Examples:
         return shifted(laboratory, group, block, generator)
@@ -165,18 +170,16 @@ def dealt(federation: ShadowFederation, laboratory: Laboratory) -> Dealt:
     return Dealt(
         members=tuple(shift(*each) for each in inside),
         others={group: shift(group, block) for group, block in outside},
-        bystanders=tuple(shift(*each) for each in aside),
+        bystanders=tuple(shift(*each) for each in bystanders),
     )
 
 
-def _others(profile: Profile, laboratory: Laboratory, room: int) -> Profile:
-    """Return the rest of the population, thinned to the room there is."""
+def _others(profile: Profile, laboratory: Laboratory) -> Profile:
+    """Return the rest of the population, where there were rounds with all of it."""
     if not laboratory.shared_rounds:
         return ()
     rest = Counter(laboratory.everybody) - Counter(profile)
-    others = tuple(sorted(rest.elements()))
-    share = min(1.0, room / max(1, examples_in(others)))
-    return _thinned(others, int(share * len(others)))
+    return tuple(sorted(rest.elements()))
 
 
 def _cut(pool: Tensor, profile: Profile) -> tuple[list[tuple[int, Tensor]], Tensor]:
