@@ -88,6 +88,16 @@ def test_the_sources_do_not_disturb_the_run(looked: tuple[Measured, list[Row]]):
     assert len(figures) == len(built_later)
 
 
+def test_a_figure_says_that_the_groups_were_inferred():
+    settings = {**SMALL.settings, "redteam": {"profile": "inferred", "pool": 300}}
+    guessed = BenchSet("guessed", settings, (2,))
+    reasons = [
+        row.told["shadow"].reason
+        for row in measured(guessed, lambda: 0.0, lambda _: None).rows
+    ]
+    assert any("groups inferred from the model's loss" in reason for reason in reasons)
+
+
 def test_what_lies_on_the_shelf_is_what_was_put_there(
     looked: tuple[Measured, list[Row]], tmp_path: Path
 ):

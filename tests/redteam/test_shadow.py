@@ -97,7 +97,9 @@ def world(digits: Examples, make_client: Callable[..., Client]) -> World:
     )
     engine = ReferenceEngine(architecture())
 
-    def play(params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
+    def play(
+        _: int, params: Params, sets: tuple[Examples, ...], streams: Streams
+    ) -> Params:
         return here.play_round(params, sets, streams)
 
     laboratory = Laboratory(
@@ -169,7 +171,9 @@ class Diary:
         self.sets: list[tuple[Examples, ...]] = []
         self.laboratory = replace(laboratory, play_round=self.note, shadows=2)
 
-    def note(self, params: Params, sets: tuple[Examples, ...], _: Streams) -> Params:
+    def note(
+        self, _: int, params: Params, sets: tuple[Examples, ...], __: Streams
+    ) -> Params:
         self.played.append(tuple(len(each) for each in sets))
         self.sets.append(sets)
         return params

@@ -28,7 +28,9 @@ from covey.events import (
     RiskMeasured,
     RiskUnknown,
 )
-from covey.redteam import RedTeam
+from covey.history import history_of
+from covey.redteam import Assessment, Figure, RedTeam, Target
+from covey.redteam.assessment import extrapolated
 from covey.rng import Streams
 from covey.strategies import (
     Steps,
@@ -278,6 +280,25 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
         alive[index] = sum(figure is not None for figure in state.figures)
     assert [alive[index] for index in (3, 4, 5, 6)] == [2, 2, 2, 2]
     assert [alive[index] for index in (7, 8)] == [0, 0]
+
+
+def test_nobody_acts_on_an_extrapolated_figure(
+    steps: Steps, point: Point, models: Models
+):
+    def attack(target: Target, _: Streams) -> Assessment:
+        figure = Figure(0.9, 0.01, 0.9, 10, 10)
+        return Assessment(extrapolated(target, "shadow", figure, "from less"))
+
+    cohort = (point("a", 1, 1), point("b", 1, 0))
+    strategy = watched_by(attack, steps, models, cohort, every=1)
+    state, story = played_rounds(strategy, cohort, 3)
+    told = [event for event in story[-1] if isinstance(event, RiskMeasured)]
+    assert [event.risk for event in told] == [0.9, 0.9]
+    assert state.figures == (None, None)
+    assert RiskUnknown((0, 1)) in story[-1]
+    history = history_of([*enumerate(story)])
+    assert not history.figures
+    assert history.measured[-1].reason == "extrapolated: from less"
 
 
 def choosing(values: Tensor) -> Selection:

@@ -203,7 +203,7 @@ def red_team(
         shifts=tuple(group.shift for group in population.groups),
         shadows=config.redteam.shadows,
         start=start,
-        play_round=_shadow_round(config, engine),
+        play_round=_shadow_round(config, population, engine),
         streams=Streams(config.seed).at("shadow"),
         everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
         shared_rounds=_shared_rounds(config) if _starts_warm(config) else 0,
@@ -214,19 +214,21 @@ def red_team(
 
 
 def _shadow_round(
-    config: Config, engine: Engine
-) -> Callable[[Params, tuple[Examples, ...], Streams], Params]:
-    """Return one round of this run's own steps, for data that the server holds."""
-    train = train_with(engine, _recipe(config), config.merge.weights)
-    merge = _merge(config)
+    config: Config, population: Population, engine: Engine
+) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
+    """Return a round of this run's own steps, for data that the server holds."""
+    usual, merge = _recipe(config), _merge(config)
+    split_round = _shared_rounds(config) if _starts_warm(config) else -1
 
     def play_round(
-        params: Params, sets: tuple[Examples, ...], streams: Streams
+        index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
+        recipe = _longer(usual, population) if index == split_round else usual
+        train = train_with(engine, recipe, config.merge.weights)
         coins = streams.at("cohort").generator().random(len(sets))
         cohort = tuple(
-            _pseudo_client(index, examples)
-            for index, (coin, examples) in enumerate(zip(coins, sets, strict=True))
+            _pseudo_client(place, examples)
+            for place, (coin, examples) in enumerate(zip(coins, sets, strict=True))
             if coin < config.train.participation
         )
         only = {client.handle: 0 for client in cohort}

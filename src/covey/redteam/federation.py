@@ -41,7 +41,8 @@ class Laboratory:
         shadows: federations per cluster.
         start: per cluster, the model that the run began with: the server drew it, and
             how fast a model learns by heart hangs on that draw too.
-        play_round: one round of the federation's recipe over these data sets.
+        play_round: the round of this index, by the run's own recipe, over these data
+            sets.
         streams: independent of the clients' streams.
         everybody: the profile of the whole population.
         shared_rounds: how many rounds everybody played together at first (warm start).
@@ -51,7 +52,7 @@ class Laboratory:
     shifts: tuple[Shift, ...]
     shadows: int
     start: tuple[Params, ...]
-    play_round: Callable[[Params, tuple[Examples, ...], Streams], Params]
+    play_round: Callable[[int, Params, tuple[Examples, ...], Streams], Params]
     streams: Streams
     everybody: Profile = ()
     shared_rounds: int = 0
@@ -137,7 +138,8 @@ def advanced(
     for round_index in range(federation.rounds, rounds):
         shared = round_index < laboratory.shared_rounds
         present = hands.members + (hands.bystanders if shared else ())
-        params = laboratory.play_round(params, present, at.at("round", round_index))
+        streams = at.at("round", round_index)
+        params = laboratory.play_round(round_index, params, present, streams)
     return replace(federation, rounds=rounds, params=params)
 
 

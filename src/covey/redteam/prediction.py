@@ -2,7 +2,8 @@
 
 References:
     Smyth, Linear Models and Empirical Bayes Methods, 2004 (moderated variances).
-    arXiv 2402.06674: log(TPR - FPR) is linear in the log of the number of examples.
+    arXiv 2402.06674: the log of the advantage is linear in the log of the number of
+    examples.
 """
 
 from collections.abc import Sequence

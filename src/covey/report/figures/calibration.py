@@ -83,8 +83,11 @@ def _is_hollow(row: Row, source: str) -> bool:
 
 
 def _range(rows: Sequence[Row]) -> tuple[float, float]:
-    """Return what both axes show: 0.5 always, and every point."""
-    figures = [row.told[source].risk for row in rows for source in SOURCES]
-    known = [0.47, 0.6, *(row.truth for row in rows)]
-    known += [figure for figure in figures if figure is not None]
-    return min(known) - 0.02, max(known) + 0.02
+    """Return what both axes show: 0.5 always, and every point with its bar."""
+    told = [row.told[source] for row in rows for source in SOURCES]
+    ends = [(each.risk, each.standard_error) for each in told]
+    ends += [(row.truth, row.truth_error) for row in rows]
+    known = [(risk, error or 0.0) for risk, error in ends if risk is not None]
+    low = min([0.48, *(risk - error for risk, error in known)])
+    high = max([0.6, *(risk + error for risk, error in known)])
+    return low - 0.01, high + 0.01
