@@ -9,7 +9,7 @@ from covey.types import Params
 __all__ = ["Clock", "Cost", "Metered"]
 
 Clock = Callable[[], float]
-"""Seconds since some moment."""
+"""Seconds since some moment; of processor time, where others share the machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _measured(each: BenchSet, out: Path | None) -> Measured:
     """Measure one set, unless it lies in the folder."""
     if out is not None and (kept := found(out, each)) is not None:
         return kept
-    fresh = measured(each, time.monotonic, _observe)
+    fresh = measured(each, time.process_time, _observe)
     if out is not None:
         put(out, each, fresh)
     return fresh

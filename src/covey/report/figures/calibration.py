@@ -31,7 +31,7 @@ def calibration_figure(rows: Sequence[Row]) -> Figure:
     On the diagonal an estimate is right, in the grey band it is within 0.03. Bars are
     one standard error either way, of both. Hollow: extrapolated, nobody may act on it.
     """
-    figure = Figure(figsize=(9.0, 5.0), layout="constrained")
+    figure = Figure(figsize=(9.0, 5.5), layout="constrained")
     panels = figure.subplots(1, len(SOURCES), sharex=True, sharey=True)
     low, high = _range(rows)
     names = list(dict.fromkeys(row.set_name for row in rows))
