@@ -22,8 +22,9 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell README.md docs src tests examples
 
+# two processes, and no more threads in each than it asks for itself
 test: setup
-	$(BIN)/pytest -m "not slow" --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow" --cov --cov-report=term
 
 slow: setup
 	$(BIN)/pytest -m slow

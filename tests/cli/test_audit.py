@@ -73,8 +73,8 @@ def test_it_says_the_same_again_and_from_python(audited):
 
 def test_a_person_gets_a_table_and_an_attack_of_ones_own(ran, covey, tmp_path):
     folder, _ = ran
-    (tmp_path / "mine.py").write_text(MINE)
-    words = ["--references", "2", "--attack", "loss", "--attack", "mine:confident"]
+    (tmp_path / "own_attack.py").write_text(MINE)
+    words = ["--references", "2", "--attack", "loss", "--attack", "own_attack:confident"]
     code, out, err = covey("audit", folder, *words)
     assert code == 0, err
     assert "balanced accuracy" in out
@@ -84,7 +84,7 @@ def test_a_person_gets_a_table_and_an_attack_of_ones_own(ran, covey, tmp_path):
     written = json.loads((folder / "audit" / "audit.json").read_text())
     for cluster in written["clusters"]:
         attacks = cluster["attacks"]
-        assert attacks["mine:confident"]["roc"] == attacks["loss"]["roc"]
+        assert attacks["own_attack:confident"]["roc"] == attacks["loss"]["roc"]
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ def test_is_refused(covey, tmp_path, words, said):
 
 
 def test_a_model_that_does_not_fit_the_classes(covey, tmp_path):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "three_classes.py").write_text(
         "from torch import nn\n"
         "def small(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
     )
-    code, _, err = covey("run", "--set", "model.name=mine:small")
+    code, _, err = covey("run", "--set", "model.name=three_classes:small")
     assert code == 2
     assert "Give its last layer 10 outputs" in err.replace("\n", " ")
 

@@ -47,7 +47,9 @@ def init(streams: Streams) -> Params:
     return initial_params(tiny_mlp(streams))
 
 
-def play_round(params: Params, sets: tuple[Examples, ...], streams: Streams) -> Params:
+def play_round(
+    _: int, params: Params, sets: tuple[Examples, ...], streams: Streams
+) -> Params:
     jobs = [
         TrainingJob(params, each, streams.at(i), RECIPE) for i, each in enumerate(sets)
     ]
@@ -94,7 +96,7 @@ def target(noisy: Examples, make_client: Callable[..., Client]) -> Target:
     params = init(STREAMS.at("target"))
     for each in range(2):
         sets = tuple(client.train for client in clients)
-        params = play_round(params, sets, STREAMS.at("target", each))
+        params = play_round(each, params, sets, STREAMS.at("target", each))
     return Target(0, params, clients, 1)
 
 

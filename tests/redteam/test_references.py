@@ -120,15 +120,15 @@ def test_a_reference_is_as_large_as_the_cluster_and_learns_its_half(
 
 def test_references_start_afresh_and_play_every_round(mixed: tuple[Client, ...]):
     found = candidates_of(mixed, NON_MEMBERS)
-    seen: list[tuple[float, int]] = []
+    seen: list[tuple[float, int, int]] = []
 
     def init(streams: Streams) -> Params:
         return {"w": torch.tensor(streams.generator().random())}
 
     def play_round(
-        params: Params, sets: tuple[Examples, ...], streams: Streams
+        index: int, params: Params, sets: tuple[Examples, ...], _: Streams
     ) -> Params:
-        seen.append((float(params["w"]), len(sets)))
+        seen.append((float(params["w"]), index, len(sets)))
         return {"w": params["w"] + 1}
 
     retrial = Retrial(init, play_round, Recipe(), rounds=3)
@@ -136,4 +136,5 @@ def test_references_start_afresh_and_play_every_round(mixed: tuple[Client, ...])
     starts = [seen[0][0], seen[3][0]]
     assert starts[0] != starts[1]
     assert [float(e["w"]) for e in ends] == pytest.approx([s + 3 for s in starts])
-    assert [count for _, count in seen] == [3] * 6
+    assert [index for _, index, _ in seen] == [0, 1, 2, 0, 1, 2]
+    assert [count for *_, count in seen] == [3] * 6

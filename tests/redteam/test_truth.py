@@ -216,7 +216,7 @@ def test_the_blind_baseline_covers_a_client_that_only_chose(
     trained = make_client("a", part(noisy, 0, 40), group=0)
     newcomer = make_client("b", turned(part(noisy, 100, 400), 40.0), group=0)
     reference = Reference((part(noisy, 400, 900),))
-    membership = Membership(chosen=((trained, newcomer),), trained=((trained,),))
+    membership = Membership(((trained, newcomer),), ((trained,),), ((),))
     (audit,) = audited(engine, [params], membership, reference, STREAMS)
     assert audit.true_risk is None
     assert audit.reason.startswith("refused: ")

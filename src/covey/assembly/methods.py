@@ -238,10 +238,14 @@ def _shadow_round(
 
 
 def retrial(
-    config: Config, engine: Engine, init: Callable[[Streams], Params]
+    config: Config,
+    population: Population,
+    engine: Engine,
+    init: Callable[[Streams], Params],
 ) -> Retrial:
     """Return how an auditor plays this run's recipe again."""
-    return Retrial(init, _shadow_round(config, engine), _recipe(config), config.rounds)
+    play_round = _shadow_round(config, population, engine)
+    return Retrial(init, play_round, _recipe(config), config.rounds)
 
 
 def _pseudo_client(index: int, examples: Examples) -> Client:

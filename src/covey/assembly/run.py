@@ -72,7 +72,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         strategy=composed(config, population, engine, init),
         num_clusters=num_clusters(config, population),
         reference=Reference(population.non_members),
-        retrial=retrial(config, engine, init),
+        retrial=retrial(config, population, engine, init),
         notes=(*notes, *oracles(config)),
         data_hash=data_hash(population),
     )

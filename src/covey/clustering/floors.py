@@ -173,13 +173,14 @@ def _places(
 ) -> Float[ndarray, "clusters slots"]:
     """Return the surcharge of each cluster's first, second, ... client of this cohort.
 
-    Rewarded up to the floor, free after it, and punished where a price buys no more.
+    Rewarded up to the floor, twice where somebody is already there, so that no cluster
+    is emptied to fill another; free after it; punished where a price buys no more.
     """
     slots = np.arange(len(home))
     owed = np.maximum(0, floor - ballot.elsewhere.numpy())
     here = np.bincount(home.numpy(), minlength=len(owed))
     has_price = ballot.prices.numpy() > 0
     limit = np.where(has_price, np.maximum(owed, here), len(home))
-    return AMPLE * (
-        (slots >= limit[:, None]).astype(float) - (slots < owed[:, None]).astype(float)
-    )
+    rewards = (slots < owed[:, None]).astype(float)
+    rewards += slots < np.minimum(owed, here)[:, None]
+    return AMPLE * ((slots >= limit[:, None]) - rewards)

@@ -29,13 +29,13 @@ class Retrial:
 
     Attributes:
         init: a fresh model.
-        play_round: one round of the federation over these data sets.
+        play_round: the round of this index, over these data sets.
         recipe: what one client does in a round.
         rounds: how many rounds the run played.
     """
 
     init: Callable[[Streams], Params]
-    play_round: Callable[[Params, tuple[Examples, ...], Streams], Params]
+    play_round: Callable[[int, Params, tuple[Examples, ...], Streams], Params]
     recipe: Recipe
     rounds: int
 
@@ -86,7 +86,8 @@ def references(
         sets = sets_of(candidates, column, at)
         params = retrial.init(at.at("initial model"))
         for round_index in range(retrial.rounds):
-            params = retrial.play_round(params, sets, at.at("round", round_index))
+            now = at.at("round", round_index)
+            params = retrial.play_round(round_index, params, sets, now)
         yield params
 
 
