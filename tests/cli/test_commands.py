@@ -74,7 +74,7 @@ def test_a_run_is_not_started_twice(ran, covey):
     assert "covey resume" in err
 
 
-def test_sweep_plays_each_setting_once_and_reuses_runs(answer, tmp_path):
+def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
     (tmp_path / "small.toml").write_text(
         "rounds = 2\n[model]\nname = 'mlp'\n[population]\nclients = 6\n"
     )
@@ -95,6 +95,10 @@ def test_sweep_plays_each_setting_once_and_reuses_runs(answer, tmp_path):
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/ledger*")}
     again = answer(*words)
     assert again["rows"] == first["rows"]
+    code, told, _ = covey(*words)
+    assert code == 0
+    for row in first["rows"]:
+        assert f"{row['accuracy']:.3f}" in told
     assert stamps == {p: p.stat().st_mtime_ns for p in tmp_path.glob("out/*/ledger*")}
 
 

@@ -10,6 +10,7 @@ import typer
 from covey.assembly import assemble
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.progress import console
+from covey.cli.tables import tabled
 from covey.report import audit_rows, write_audit
 from covey.simulation import DEFAULT_ATTACKS, AuditRequest, RunFolder, audit_run
 
@@ -64,12 +65,7 @@ def _text(told: Mapping[str, Any]) -> str:
         "TPR at 1% FPR",
         "at 0.1%",
     )
-    rows = [heads, *(tuple(row.values()) for row in audit_rows(told))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+    lines = [tabled(heads, (tuple(row.values()) for row in audit_rows(told)))]
     for each in told["clusters"]:
         reasons = [*filter(None, [each["reason"]]), *each["unknown"]]
         lines += [f"cluster {each['cluster']}: {reason}" for reason in reasons]
@@ -79,4 +75,4 @@ def _text(told: Mapping[str, Any]) -> str:
             f"members are claimed by their own cluster's model (always the largest "
             f"cluster: {found['prior_accuracy']:.3f})"
         )
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(lines)

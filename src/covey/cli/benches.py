@@ -3,13 +3,10 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from covey.bench import (
     FULL,
@@ -29,6 +26,7 @@ from covey.bench import (
 )
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console
+from covey.cli.tables import short, tabled
 from covey.errors import ConfigError
 from covey.events import RiskMeasured
 from covey.report.figures import calibration_figure, png
@@ -112,7 +110,7 @@ def _observe(row: Row) -> None:
 
 def _text(rows: Sequence[Row], answer: dict[str, Any], judged: Sequence[Check]) -> str:
     """Return every row, the summary and the checks as tables."""
-    return "\n".join((_row_table(rows), _summary(answer), _check_table(judged)))
+    return "\n\n".join((_row_table(rows), _summary(answer), _check_table(judged)))
 
 
 def _row_table(rows: Sequence[Row]) -> str:
@@ -126,7 +124,7 @@ def _row_table(rows: Sequence[Row]) -> str:
         *SOURCES,
         "withheld, and why",
     )
-    return _table(
+    return tabled(
         columns,
         [
             (
@@ -163,41 +161,26 @@ def _summary(answer: dict[str, Any]) -> str:
     sources = answer["sources"]
     names = list(next(iter(sources.values())))
     lines = [
-        (name.replace("_", " "), *(_short(sources[s][name]) for s in SOURCES))
+        (name.replace("_", " "), *(short(sources[s][name]) for s in SOURCES))
         for name in names
     ]
     costs = [
-        (name.replace("_", " "), _short(value), "")
+        (name.replace("_", " "), short(value), "")
         for name, value in answer["cost"].items()
     ]
-    return _table(("", *SOURCES), [*lines, *costs])
+    return tabled(("", *SOURCES), [*lines, *costs])
 
 
 def _check_table(judged: Sequence[Check]) -> str:
-    return _table(
+    return tabled(
         ("check", "value", "limit", ""),
         [
             (
                 check.name.replace("_", " "),
-                _short(check.value),
+                short(check.value),
                 check.limit,
                 "ok" if check.ok else "MISSED",
             )
             for check in judged
         ],
     )
-
-
-def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    table = Table(*columns, box=None, pad_edge=False)
-    for line in lines:
-        table.add_row(*line)
-    text = StringIO()
-    Console(file=text, width=240).print(table)
-    return text.getvalue()
-
-
-def _short(value: float | int | None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from covey.api import load
 from covey.assembly import assemble
@@ -15,6 +13,7 @@ from covey.cli.app import JsonOption, app, stated
 from covey.cli.pages import page_over, reported
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
+from covey.cli.tables import short, tabled
 from covey.config import Config
 from covey.errors import ConfigError
 from covey.report import comparison, means, spread
@@ -135,20 +134,11 @@ def _text(answer: Mapping[str, Any]) -> str:
         }
         for each in answer["means"]
     ]
-    return _table(rows) + "\n" + _table(settings)
+    return f"{_table(rows)}\n\n{_table(settings)}\n"
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(_short(row.get(key, "-")) for key in columns))
-    text = Console(width=240, record=True, quiet=True)
-    text.print(table)
-    return text.export_text()
-
-
-def _short(value: object) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return tabled(
+        columns, ([short(row.get(key, "-")) for key in columns] for row in rows)
+    )
