@@ -93,14 +93,7 @@ def _by_group(federation: ShadowFederation, hands: Dealt) -> Mapping[int, Exampl
     groups: dict[int, list[Examples]] = {}
     for (group, _), examples in zip(federation.profile, hands.members, strict=True):
         groups.setdefault(group, []).append(examples)
-    return {group: _joined(sets) for group, sets in groups.items()}
-
-
-def _joined(sets: Sequence[Examples]) -> Examples:
-    return Examples(
-        torch.cat([each.inputs for each in sets]),
-        torch.cat([each.labels for each in sets]),
-    )
+    return {group: Examples.joined(sets) for group, sets in groups.items()}
 
 
 def _scores(groups: Sequence[int], scored: Sequence[Scored]) -> Mapping[int, ndarray]:
