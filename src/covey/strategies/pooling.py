@@ -180,7 +180,7 @@ def _pulled(
     depth = {name: layer for layer, names in enumerate(layers) for name in names}
     shared = {
         name: torch.tensordot(
-            weights[:, depth[name]].to(value.dtype),
+            weights[:, depth[name]].to(value),
             torch.stack([model[name] for model in clusters]),
             dims=1,
         )
