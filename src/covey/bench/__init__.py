@@ -5,17 +5,20 @@ from covey.bench.meter import Clock, Cost, Metered
 from covey.bench.sets import FULL, QUICK, BenchSet
 from covey.bench.shelf import found, put
 from covey.bench.verdict import (
+    NEAR,
     Check,
     Costs,
     Knowledge,
     checks,
     costs_of,
     error_of,
+    is_right,
     knowledge,
 )
 
 __all__ = [
     "FULL",
+    "NEAR",
     "QUICK",
     "SOURCES",
     "BenchSet",
@@ -31,6 +34,7 @@ __all__ = [
     "costs_of",
     "error_of",
     "found",
+    "is_right",
     "knowledge",
     "measured",
     "put",

@@ -4,13 +4,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import spearmanr
 
 from covey.bench.measure import SOURCES, Measured, Row
 from covey.bench.meter import Cost
 from covey.redteam import EXTRAPOLATED
 
-__all__ = ["Check", "Costs", "Knowledge", "checks", "costs_of", "error_of", "knowledge"]
+__all__ = [
+    "NEAR",
+    "Check",
+    "Costs",
+    "Knowledge",
+    "checks",
+    "costs_of",
+    "error_of",
+    "is_right",
+    "knowledge",
+]
+
+NEAR = 0.03
+"""MIA accuracy within which a figure counts as right, however sure it is of itself."""
 
 USUAL_EVERY = 5
 """Rounds between two looks of a usual run; the bench looks more often."""
@@ -82,6 +96,11 @@ def error_of(row: Row, source: str) -> tuple[float, float] | None:
     return told.risk - row.truth, float(np.hypot(told.standard_error, row.truth_error))
 
 
+def is_right(error: ArrayLike, standard_error: ArrayLike) -> np.ndarray:
+    """Say which errors are at most max(0.03, 2 SE)."""
+    return np.abs(error) <= np.maximum(NEAR, 2 * np.asarray(standard_error))
+
+
 def knowledge(rows: Sequence[Row], source: str) -> Knowledge:
     """Compare all figures of one source with the truth."""
     given = [row for row in rows if row.told[source].calibrated]
@@ -89,17 +108,17 @@ def knowledge(rows: Sequence[Row], source: str) -> Knowledge:
     beyond = [r for r in rows if r.told[source].reason.startswith(EXTRAPOLATED)]
     pairs = np.array([error_of(row, source) for row in given], dtype=float)
     errors, errors_of_errors = pairs.reshape(-1, 2).T
-    size, allowed = np.abs(errors), np.maximum(0.03, 2 * errors_of_errors)
+    size = np.abs(errors)
     apart = [abs(e[0]) for row in beyond if (e := error_of(row, source))]
     return Knowledge(
         figures=len(given),
         mean_error=_mean(size),
-        within=_mean(size <= allowed),
+        within=_mean(is_right(errors, errors_of_errors)),
         largest_error=float(size.max()) if len(size) else None,
         most_standard_errors=float((size / errors_of_errors).max()) if given else None,
         bias=_mean(errors),
         rank_correlation=_spearman(given, source),
-        withheld=1 - sum(row in given for row in able) / max(1, len(able)),
+        withheld=1 - sum(r.told[source].calibrated for r in able) / max(1, len(able)),
         extrapolated=len(beyond),
         extrapolated_error=_mean(np.array(apart)),
     )

@@ -20,6 +20,7 @@ from covey.bench import (
     costs_of,
     error_of,
     found,
+    is_right,
     knowledge,
     measured,
     put,
@@ -154,7 +155,7 @@ def _mark(row: Row, source: str) -> str:
     error = error_of(row, source)
     if error is None or not row.told[source].calibrated:
         return ""
-    return " *" if abs(error[0]) > max(0.03, 2 * error[1]) else ""
+    return "" if is_right(*error) else " *"
 
 
 def _summary(answer: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covey.bench import SOURCES, Row
+from covey.bench import NEAR, SOURCES, Row
 from covey.report.figures.style import (
     GROUPS,
     INK,
@@ -20,9 +20,6 @@ from covey.report.figures.style import (
 )
 
 __all__ = ["calibration_figure"]
-
-NEAR = 0.03
-"""MIA accuracy within which an estimate counts as right."""
 
 
 def calibration_figure(rows: Sequence[Row]) -> Figure:
