@@ -37,6 +37,7 @@ from covey.redteam import (
 from covey.rng import Streams
 from covey.strategies import (
     Choosing,
+    Layers,
     Steps,
     Strategy,
     WarmStart,
@@ -94,8 +95,8 @@ def composed(
             train=train(_longer(recipe, population)),
         )
         strategy = _personalised(config, init, steps, warm)
-        strategy = _pooled(config, strategy, population, init)
     start = strategy.init(Streams(config.seed)).clusters
+    strategy = _pooled(config, strategy, population, layers_of(start[0]))
     attack = red_team(config, population, engine, start)
     if attack is None:
         return strategy
@@ -124,10 +125,11 @@ def _pooled(
     config: Config,
     strategy: Strategy,
     population: Population,
-    init: Callable[[Streams], Params],
+    layers: Layers,
 ) -> Strategy:
+    """Pool the models of a method that has several to share."""
     method = config.method
-    if method.pooling == 0:
+    if method.pooling == 0 or method.name in ("fedavg", "local"):
         return strategy
     clients = {client.handle: client for client in population.clients}
     return pooled(
@@ -136,7 +138,7 @@ def _pooled(
         if method.pooling == "risk"
         else fixed_share(method.pooling, method.num_clusters),
         order=head_first if method.pooling_order == "head-first" else uniform,
-        layers=layers_of(init(Streams(config.seed).at("layers"))),
+        layers=layers,
         clients=clients,
     )
 

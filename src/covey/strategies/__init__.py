@@ -21,6 +21,7 @@ from covey.strategies.fedavg import fedavg, local_training
 from covey.strategies.ifca import ifca, ifca_mir
 from covey.strategies.pooling import (
     Control,
+    Layers,
     fixed_share,
     head_first,
     pooled,
@@ -42,6 +43,7 @@ __all__ = [
     "Cohort",
     "Control",
     "Evaluate",
+    "Layers",
     "Look",
     "Market",
     "Memory",

@@ -38,6 +38,7 @@ from covey.types import Handle, Params
 
 __all__ = [
     "Control",
+    "Layers",
     "Order",
     "fixed_share",
     "head_first",
@@ -53,6 +54,7 @@ Order = Callable[[float, int], Float[ndarray, " layers"]]
 """What a share means for each of so many layers, input to output: lambda in [0, 1]."""
 
 Layers = Sequence[Sequence[str]]
+"""The names of a model's parameters layer by layer, from input to output."""
 
 START = STEP = 1 / 3
 TOO_MANY, FEW = 0.25, 0.1
@@ -129,15 +131,17 @@ def share_by_risk(clients: Mapping[Handle, Client]) -> Control:
                     lambda_j - STEP    if refused_j(risk_j + 2 SE_j) <= FEW
 
     within [0, 1], and as it was otherwise and between figures. The band between the two
-    keeps noise from moving a share up and down. A cluster starts at START: as long as
-    nobody knows a risk it counts as too high.
+    keeps noise from moving a share up and down. A risk that nobody knows, or no longer,
+    counts as too high: such a cluster has START at least.
     """
 
     def control(state: ServerState) -> tuple[float, ...]:
         if not state.assignment:
             return (START,) * len(state.clusters)
         return tuple(
-            min(1.0, max(0.0, share + STEP * _direction(state, j, clients)))
+            max(START, share)
+            if state.figures[j] is None
+            else min(1.0, max(0.0, share + STEP * _direction(state, j, clients)))
             for j, share in enumerate(state.pooling)
         )
 
