@@ -193,6 +193,19 @@ def test_traces_are_judged_apart_from_those_who_trained(
     assert abs(audit.exposed_risk - 0.5) < 0.12
 
 
+def test_traces_are_refused_where_only_their_sides_do_not_match(
+    memorised: tuple[Engine, Params, Examples], make_client: MakeClient
+):
+    engine, params, noisy = memorised
+    reached = make_client("a", turned(part(noisy, 0, 100), 40.0), group=0)
+    own = make_client("b", part(noisy, 100, 300), group=0)
+    membership = Membership(((own,),), ((own,),), ((reached,),))
+    reference = Reference((part(noisy, 300, 700),))
+    (audit,) = audited(engine, [params], membership, reference, STREAMS)
+    assert audit.true_risk is not None
+    assert audit.traced_risk is None
+
+
 def test_an_audit_is_deterministic_and_clusters_are_independent(
     memorised: tuple[Engine, Params, Examples], make_client: MakeClient
 ):

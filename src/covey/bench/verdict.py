@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.stats import spearmanr
 
 from covey.bench.measure import SOURCES, Measured, Row
@@ -96,9 +95,9 @@ def error_of(row: Row, source: str) -> tuple[float, float] | None:
     return told.risk - row.truth, float(np.hypot(told.standard_error, row.truth_error))
 
 
-def is_right(error: ArrayLike, standard_error: ArrayLike) -> np.ndarray:
-    """Say which errors are at most max(0.03, 2 SE)."""
-    return np.abs(error) <= np.maximum(NEAR, 2 * np.asarray(standard_error))
+def is_right(error: float, standard_error: float) -> bool:
+    """Say whether an error is at most max(0.03, 2 SE)."""
+    return bool(abs(error) <= max(NEAR, 2 * standard_error))
 
 
 def knowledge(rows: Sequence[Row], source: str) -> Knowledge:
@@ -113,7 +112,7 @@ def knowledge(rows: Sequence[Row], source: str) -> Knowledge:
     return Knowledge(
         figures=len(given),
         mean_error=_mean(size),
-        within=_mean(is_right(errors, errors_of_errors)),
+        within=_mean(np.array([is_right(*pair) for pair in pairs])),
         largest_error=float(size.max()) if len(size) else None,
         most_standard_errors=float((size / errors_of_errors).max()) if given else None,
         bias=_mean(errors),

@@ -99,11 +99,11 @@ def audited(
         figure = true_risk(engine, params, chosen, reference, at)
         same = trained == chosen  # nobody came or left: one attack answers both
         exposed = figure if same else true_risk(engine, params, trained, reference, at)
-        traced = true_risk(engine, params, membership.pooled[j], reference, at)
         judged = tuple(dict.fromkeys((*chosen, *trained)))
         blind = blind_risk(judged, reference, at)
         refused = blind is not None and beats_chance(blind)
         shown = None if refused else figure
+        traced = _traced(engine, params, membership.pooled[j], reference, at)
         return ClusterAudited(
             cluster=j,
             clients=len(chosen),
@@ -113,10 +113,28 @@ def audited(
             exposed_risk=None if refused or exposed is None else exposed.risk,
             blind_auc=blind and blind.auc,
             reason=_reason(figure, blind),
-            traced_risk=None if refused or traced is None else traced.risk,
+            traced_risk=None if refused else traced,
         )
 
     return tuple(audit(j, params) for j, params in enumerate(clusters))
+
+
+def _traced(
+    engine: Engine,
+    params: Params,
+    clients: Sequence[Client],
+    reference: Reference,
+    streams: Streams,
+) -> float | None:
+    """Attack clients that never trained the model; their sides must match by themselves.
+
+    Judged together with those who did train it, a mismatch of either would be diluted.
+    """
+    blind = blind_risk(clients, reference, streams)
+    if blind is not None and beats_chance(blind):
+        return None
+    figure = true_risk(engine, params, clients, reference, streams)
+    return figure and figure.risk
 
 
 def refusal(blind: Figure) -> str:

@@ -74,12 +74,12 @@ def _exposed(
 ) -> tuple[Event, ...]:
     """Return each client's risk at the end, and the highest that it was ever part of."""
     found, audits = measured
-    reached = dict(enumerate(pooled_clusters(history, run.num_clusters)))
+    reached = pooled_clusters(history, run.num_clusters)
 
     def exposed(handle: Handle) -> ClientExposed:
         j = final.assignment[handle]
         ever = [audits[t].exposed_risk for t in history.trained.get(handle, ())]
-        traces = [audits[t].traced_risk for t in reached if handle in reached[t]]
+        traces = [a.traced_risk for a in audits if handle in reached[a.cluster]]
         risks = (*ever, *traces, audits[j].true_risk)
         known = [risk for risk in risks if risk is not None]
         return ClientExposed(
