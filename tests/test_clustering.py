@@ -80,11 +80,17 @@ def ballots(
         return torch.tensor(values, dtype=torch.float32)
 
     offered = draw(st.sets(st.integers(0, clusters - 1), min_size=1))
-    errors = row(ERRORS, clusters)
+    rows = 1 if draw(st.booleans()) else clients  # sent to everybody, or each its own
+
+    def table(each: st.SearchStrategy[float]) -> Tensor:
+        values = row(each, rows * clusters).view(rows, clusters)
+        return values.expand(clients, clusters).clone()
+
+    errors = table(ERRORS)
     return Ballot(
         losses=row(loss, clients * clusters).view(clients, clusters),
-        risks=row(risk, clusters),
-        risk_errors=errors[:1].expand(clusters).clone() if same_error else errors,
+        risks=table(risk),
+        risk_errors=errors[:, :1].expand_as(errors).clone() if same_error else errors,
         risk_weights=row(parts(0, 8, of=8), clients),
         risk_thresholds=row(parts(30, 60, of=64), clients),
         offered=torch.tensor([j in offered for j in range(clusters)]),
@@ -103,8 +109,8 @@ def ballot_of(
     clients, clusters = len(losses), len(risks)
     return Ballot(
         losses=torch.tensor(losses),
-        risks=torch.tensor(risks),
-        risk_errors=torch.full((clusters,), errors),
+        risks=torch.tensor(risks).expand(clients, clusters),
+        risk_errors=torch.full((clients, clusters), errors),
         risk_weights=torch.full((clients,), weight),
         risk_thresholds=torch.full((clients,), threshold),
         offered=torch.ones(clusters, dtype=torch.bool),
@@ -114,28 +120,29 @@ def ballot_of(
 
 def brute_force(ballot: Ballot, cost: Callable[[int, int, list[float]], Any]):
     """Return each client's argmin of `cost(i, j, risks told apart)`; None: not admitted."""
-    known = [
-        j
-        for j, risk in enumerate(ballot.risks.tolist())
-        if ballot.offered[j] and not math.isnan(risk)
-    ]
-    risks, errors = ballot.risks.tolist(), ballot.risk_errors.tolist()
-    if known:
-        safest = min(known, key=lambda j: risks[j])
-        apart = [
-            risks[safest]
-            if abs(risks[j] - risks[safest]) < 2 * math.hypot(errors[j], errors[safest])
-            else risks[j]
-            for j in range(len(risks))
-        ]
-    else:
-        apart = risks
     chosen: list[int] = []
     for i in range(len(ballot.losses)):
-        costs = {j: cost(i, j, apart) for j in range(len(risks)) if ballot.offered[j]}
+        risks = _apart(ballot, i)
+        costs = {j: cost(i, j, risks) for j in range(len(risks)) if ballot.offered[j]}
         admitted = {j: value for j, value in costs.items() if value is not None}
         chosen.append(min(admitted, key=lambda j: admitted[j]))
     return chosen
+
+
+def _apart(ballot: Ballot, i: int) -> list[float]:
+    risks, errors = ballot.risks[i].tolist(), ballot.risk_errors[i].tolist()
+    known = [
+        j for j, risk in enumerate(risks) if ballot.offered[j] and not math.isnan(risk)
+    ]
+    if not known:
+        return risks
+    safest = min(known, key=lambda j: risks[j])
+    return [
+        risks[safest]
+        if abs(risks[j] - risks[safest]) < 2 * math.hypot(errors[j], errors[safest])
+        else risks[j]
+        for j in range(len(risks))
+    ]
 
 
 @given(ballots())
@@ -157,10 +164,10 @@ def test_the_weighted_choice_is_the_argmin_of_the_formula(ballot: Ballot):
 @given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)))
 def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(ballot: Ballot):
     offered = ballot.offered.tolist()
-    raw = ballot.risks.tolist()
-    known = [j for j, risk in enumerate(raw) if offered[j] and not math.isnan(risk)]
 
     def cost(i: int, j: int, risks: list[float]) -> float | None:
+        raw = ballot.risks[i].tolist()
+        known = [j for j, risk in enumerate(raw) if offered[j] and not math.isnan(risk)]
         accepted = [k for k in known if raw[k] <= float(ballot.risk_thresholds[i])]
         lowest = min((risks[k] for k in known), default=0.0)
         safest = [k for k in known if risks[k] == lowest]
@@ -185,10 +192,10 @@ def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(ballot: B
         risk_weights=torch.ones_like(ballot.risk_weights),
         risk_errors=torch.zeros_like(ballot.risk_errors),
     )
-    lowest = ballot.risks[ballot.offered].min()
+    lowest = ballot.risks[:, ballot.offered].amin(dim=1)
     for scale in (torch.clone, advantage):
         chosen = select_weighted(ballot, scale=scale)
-        assert (ballot.risks[chosen] == lowest).all()
+        assert torch.equal(ballot.risks.gather(1, chosen[:, None])[:, 0], lowest)
         assert ballot.offered[chosen].all()
 
 
@@ -202,6 +209,8 @@ def test_reordering_clients_reorders_the_answer(
     shuffled = replace(
         ballot,
         losses=ballot.losses[order],
+        risks=ballot.risks[order],
+        risk_errors=ballot.risk_errors[order],
         risk_weights=ballot.risk_weights[order],
         risk_thresholds=ballot.risk_thresholds[order],
     )
@@ -213,9 +222,9 @@ def test_reordering_clients_reorders_the_answer(
 def test_raising_one_clusters_risk_attracts_nobody_to_it(
     select: Selection, ballot: Ballot, data: st.DataObject
 ):
-    j = data.draw(st.integers(0, len(ballot.risks) - 1))
+    j = data.draw(st.integers(0, len(ballot.offered) - 1))
     raised = ballot.risks.clone()
-    raised[j] += data.draw(parts(1, 40, of=64))
+    raised[:, j] += data.draw(parts(1, 40, of=64))
     before, after = select(ballot), select(replace(ballot, risks=raised))
     assert not ((after == j) & (before != j)).any()
 
@@ -262,7 +271,7 @@ def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(
 ):
     j = data.draw(st.sampled_from(ballot.offered.nonzero().flatten().tolist()))
     risks = ballot.risks.clone()
-    risks[j] = UNKNOWN
+    risks[:, j] = UNKNOWN
     ballot = replace(ballot, risks=risks)
     assert torch.equal(select_weighted(ballot), select_by_loss(ballot))
 
@@ -281,7 +290,7 @@ def test_an_unknown_risk_is_above_every_threshold():
     assert select_by_threshold(ballot).tolist() == [0]
     nobody_accepts_it = replace(ballot, risk_thresholds=torch.tensor([0.5]))
     assert select_by_threshold(nobody_accepts_it).tolist() == [0]
-    nothing_known = replace(ballot, risks=torch.tensor([UNKNOWN, UNKNOWN]))
+    nothing_known = replace(ballot, risks=torch.tensor([[UNKNOWN, UNKNOWN]]))
     assert select_by_threshold(nothing_known).tolist() == [1]
 
 
@@ -309,7 +318,7 @@ def test_three_clients_and_two_clusters_by_hand():
 def test_risks_closer_than_two_standard_errors_count_as_equal():
     # the difference is 0.04; its standard error is sqrt(2) s: equal from s > 0.01414 on
     equal = ballot_of([[1.0, 1.01]], [0.64, 0.60], errors=0.015, threshold=0.5)
-    apart = replace(equal, risk_errors=torch.full((2,), 0.014))
+    apart = replace(equal, risk_errors=torch.full((1, 2), 0.014))
     assert select_weighted(equal).tolist() == [0]  # by loss
     assert select_weighted(apart).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
     assert select_by_threshold(equal).tolist() == [0]
@@ -328,11 +337,22 @@ def test_advantage_is_zero_for_a_coin_toss_and_one_for_certainty():
     assert torch.equal(advantage(torch.tensor([0.5, 0.75, 1.0])), expected)
 
 
+def test_each_client_chooses_by_what_it_knows():
+    # the second client found 0.8 in cluster 0 and accepts 0.65; the third knows nothing
+    ballot = replace(
+        ballot_of([[0.5, 1.0]] * 3, [0.6, 0.6]),
+        risks=torch.tensor([[0.6, 0.6], [0.8, 0.6], [UNKNOWN, UNKNOWN]]),
+    )
+    assert select_by_threshold(ballot).tolist() == [0, 1, 0]
+
+
 @every_selection
 def test_an_empty_cohort_chooses_nothing(select: Selection):
     ballot = replace(
         ballot_of([[1.0, 2.0]], [0.6, 0.7]),
         losses=torch.empty(0, 2),
+        risks=torch.empty(0, 2),
+        risk_errors=torch.empty(0, 2),
         risk_weights=torch.empty(0),
         risk_thresholds=torch.empty(0),
         **newcomers(0, 2),

@@ -318,6 +318,10 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
             {"population": {"holdout": 0}},
             ("redteam.source = 'federated'", "population.holdout = 0", "'none'"),
         ),
+        (
+            {"population": {"holdout": 0}, "redteam": {"source": "client"}},
+            ("redteam.source = 'client'", "population.holdout = 0", "Reserve"),
+        ),
     ],
 )
 def test_settings_that_disagree_are_refused(

@@ -45,9 +45,10 @@ def ballots(draw: st.DrawFn, most: int = 7, *, priced: bool = True) -> Ballot:
     return Ballot(
         losses=row(eighths(0, 24), clients * clusters).view(clients, clusters),
         risks=row(
-            st.integers(32, 60).map(lambda n: n / 64) | st.just(math.nan), clusters
-        ),
-        risk_errors=torch.zeros(clusters),
+            st.integers(32, 60).map(lambda n: n / 64) | st.just(math.nan),
+            clients * clusters,
+        ).view(clients, clusters),
+        risk_errors=torch.zeros(clients, clusters),
         risk_weights=torch.zeros(clients),
         risk_thresholds=row(st.integers(32, 52).map(lambda n: n / 64), clients),
         offered=torch.ones(clusters, dtype=torch.bool),
@@ -63,7 +64,7 @@ TARGETS = st.integers(0, 8).map(lambda n: n / 24)
 
 
 def sizes(ballot: Ballot, chosen: Tensor) -> list[int]:
-    here = torch.bincount(chosen, minlength=len(ballot.risks))
+    here = torch.bincount(chosen, minlength=len(ballot.offered))
     return (here + ballot.elsewhere).tolist()
 
 
@@ -76,9 +77,9 @@ def net(ballot: Ballot, chosen: Tensor) -> float:
 def test_raising_one_clusters_risk_makes_nobody_want_it(
     ballot: Ballot, data: st.DataObject
 ):
-    j = data.draw(st.integers(0, len(ballot.risks) - 1))
+    j = data.draw(st.integers(0, len(ballot.offered) - 1))
     raised = ballot.risks.clone()
-    raised[j] += data.draw(st.integers(1, 40)) / 64
+    raised[:, j] += data.draw(st.integers(1, 40)) / 64
     before, after = wishes(ballot), wishes(replace(ballot, risks=raised))
     assert not ((after == j) & (before != j)).any()
 
@@ -87,7 +88,7 @@ def test_raising_one_clusters_risk_makes_nobody_want_it(
 def test_raising_one_clusters_price_drives_nobody_away(
     ballot: Ballot, data: st.DataObject
 ):
-    j = data.draw(st.integers(0, len(ballot.risks) - 1))
+    j = data.draw(st.integers(0, len(ballot.offered) - 1))
     raised = ballot.prices.clone()
     raised[j] += data.draw(eighths(1, 16))
     before, after = wishes(ballot), wishes(replace(ballot, prices=raised))
@@ -191,8 +192,8 @@ def unhappy_minority() -> Ballot:
     taus = [0.7, 0.7, 0.5, 0.9, 0.7, 0.7]
     return Ballot(
         losses=torch.tensor([[0, two], [0, four], [four, two], *[[four, 0]] * 3]),
-        risks=torch.tensor([0.8, 0.6]),
-        risk_errors=torch.zeros(2),
+        risks=torch.tensor([0.8, 0.6]).expand(6, 2),
+        risk_errors=torch.zeros(6, 2),
         risk_weights=torch.zeros(6),
         risk_thresholds=torch.tensor(taus),
         offered=torch.ones(2, dtype=torch.bool),
@@ -279,6 +280,8 @@ def test_an_empty_cohort_chooses_nothing(select):
     empty = replace(
         ballot,
         losses=torch.empty(0, 2),
+        risks=torch.empty(0, 2),
+        risk_errors=torch.empty(0, 2),
         risk_weights=nobody,
         risk_thresholds=nobody,
         current=nobody.long(),

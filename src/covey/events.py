@@ -184,7 +184,7 @@ class RiskMeasured(Event):
 
 @dataclass(frozen=True, slots=True)
 class RiskUnknown(Event):
-    """Clients chose while these offered clusters had no figure, or an expired one."""
+    """Clients chose among these offered clusters and knew no valid risk of them."""
 
     clusters: tuple[int, ...]
 

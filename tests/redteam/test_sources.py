@@ -16,6 +16,7 @@ from covey.redteam import (
     cross_fitted,
     federated,
     oracle,
+    self_judge,
     stratified,
     true_risk,
 )
@@ -191,3 +192,34 @@ def test_a_diverged_model_tells_nothing(
     for attack in (federated(look_up), oracle(look_up, Reference((nothing,)))):
         figure = attack(make_target(member), STREAMS).figure
         assert (figure.risk, figure.auc) == (0.5, 0.5)
+
+
+def test_a_client_judges_itself_by_hand(
+    look_up: Engine, lossy: Lossy, make_client: MakeClient
+):
+    # Half of A's 20 members have loss 0.01, the other half and all 20 held-out examples 1:
+    # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
+    a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
+    b = make_client("b", lossy([0.01] * 20), lossy([1.0] * 9))
+    found = self_judge(look_up)(({}, {}), (a, b), STREAMS)
+    assert found["B"] == [None, None]
+    for figure in found["A"]:
+        assert figure is not None
+        assert figure.risk == 0.75
+        expected = math.sqrt(0.25 / 20 + 0.975 * 0.025 / 20) / 2
+        assert figure.standard_error == pytest.approx(expected)
+
+
+def test_a_client_that_is_not_remembered_finds_a_coin_toss(
+    look_up: Engine, lossy: Lossy, make_client: MakeClient
+):
+    # On the same 50 records of noise the best threshold would score 0.56 and more.
+    draw = np.random.default_rng(0)
+    cohort = [
+        make_client(f"c{i}", lossy(draw.random(25)), lossy(draw.random(25)))
+        for i in range(200)
+    ]
+    found = self_judge(look_up)(({},), cohort, STREAMS)
+    risks = [figures[0].risk for figures in found.values() if figures[0]]
+    assert len(risks) == 200
+    assert abs(np.mean(risks) - 0.5) < 0.015  # SE of the mean below 0.005

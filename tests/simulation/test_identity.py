@@ -35,7 +35,7 @@ def test_engines_agree_to_a_hundred_thousandth(play):
             torch.testing.assert_close(dict(other), dict(first), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("source", ["none", "oracle", "shadow"])
+@pytest.mark.parametrize("source", ["none", "client", "oracle", "shadow"])
 def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
     quiet = play(method={"name": "ifca"})
     watched = play(method={"name": "ifca"}, redteam={"source": source, "pool": 200})

@@ -71,6 +71,7 @@ def whole(tmp_path_factory):
         ("after append", 2, "federated"),  # recorded, and not in a checkpoint
         ("before append", 3, "shadow"),
         ("after save", 2, "shadow"),
+        ("after append", 3, "client"),  # what clients found is on their side
         ("after append", 4, "federated"),  # killed after its very last fact
     ],
 )

@@ -6,7 +6,7 @@ loss of class 1: -ln s(w x); of class 0: -ln s(-w x)
 gradient: (s(w x) - y) x
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.aggregation import mean_per_cluster
-from covey.clustering import Selection, select_weighted
+from covey.clustering import Selection, select_by_threshold, select_weighted
 from covey.data.examples import Client
 from covey.engine import Recipe, ReferenceEngine
 from covey.errors import ConfigError
@@ -33,6 +33,7 @@ from covey.redteam import Assessment, Figure, RedTeam, Target
 from covey.redteam.assessment import extrapolated
 from covey.rng import Streams
 from covey.strategies import (
+    Choosing,
     Steps,
     different_models,
     evaluate_with,
@@ -41,8 +42,10 @@ from covey.strategies import (
     ifca_mir,
     local_training,
     red_teamed,
+    self_judged,
     train_with,
 )
+from covey.types import Handle, Params
 
 Point = Callable[..., Client]
 Models = Callable[..., Callable[[Streams], dict[str, Tensor]]]
@@ -96,7 +99,9 @@ def test_a_risk_moves_the_client_that_weighs_it(
 ):
     # risks 0.9 and 0.6. A, beta 0.5: 0.157 + 0.45 = 0.607 against 0.657 + 0.3 = 0.957
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
-    strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, select_weighted)
+    strategy = ifca_mir(
+        different_models(models(1.0, -1.0), 2), steps, Choosing(select_weighted)
+    )
     cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
     watched = red_teamed(
         strategy, scripted({0: 0.9, 1: 0.6}), 1, {c.handle: c for c in cohort}
@@ -205,7 +210,9 @@ def watched_by(
     cohort: tuple[Client, ...],
     every: int,
 ):
-    strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, select_weighted)
+    strategy = ifca_mir(
+        different_models(models(1.0, -1.0), 2), steps, Choosing(select_weighted)
+    )
     return red_teamed(strategy, script, every, {c.handle: c for c in cohort})
 
 
@@ -301,6 +308,45 @@ def test_nobody_acts_on_an_extrapolated_figure(
     assert history.measured[-1].reason == "extrapolated: from less"
 
 
+def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
+    steps: Steps, point: Point, models: Models
+):
+    # Every client finds 0.9 in its own cluster and 0.5 in the other, and accepts 0.8:
+    # both change places. What they found inside lives on, so nobody goes back.
+    looked: list[list[str]] = []
+
+    def judge(
+        found: tuple[Params, ...], cohort: Sequence[Client], _: Streams
+    ) -> dict[Handle, list[Figure | None]]:
+        looked.append([c.name for c in cohort])
+        inside = {c.handle: int(c.name == "b") for c in cohort}
+        return {
+            handle: [
+                Figure(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9)
+                for j in range(len(found))
+            ]
+            for handle, own in inside.items()
+        }
+
+    cohort = (point("a", 1, 1), point("b", 1, 0))
+    plain = ifca_mir(
+        different_models(models(1.0, -1.0), 2), steps, Choosing(select_by_threshold)
+    )
+    strategy = self_judged(plain, judge, every=2)
+    state, story = played_rounds(strategy, cohort, 6)
+    assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
+    assert state.assignment == {"A": 1, "B": 0}
+    found = state.known_to("A")
+    assert [k and (k.risk, k.round_index, k.inside) for k in found] == [
+        (0.9, 2, True),
+        (0.5, 4, True),
+    ]
+    kinds_seen = {kind for events in story for kind in kinds(events)}
+    assert "RiskMeasured" not in kinds_seen
+    unknown = [RiskUnknown((0, 1)) in events for events in story]
+    assert unknown == [True, True, False, False, False, False]
+
+
 def choosing(values: Tensor) -> Selection:
     return lambda _: values
 
@@ -320,7 +366,9 @@ def choosing(values: Tensor) -> Selection:
 def test_a_users_bad_selection_is_refused_in_clear_words(
     steps: Steps, point: Point, models: Models, values: Tensor
 ):
-    strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, choosing(values))
+    strategy = ifca_mir(
+        different_models(models(1.0, -1.0), 2), steps, Choosing(choosing(values))
+    )
     cohort = (point("a", 1, 1), point("b", 1, 0))
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})
     with pytest.raises(ConfigError, match=r"one offered cluster index per client: 2"):
@@ -336,7 +384,9 @@ def test_a_users_good_selection_is_obeyed(
     models: Models,
     values: Tensor,
 ):
-    strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, choosing(values))
+    strategy = ifca_mir(
+        different_models(models(1.0, -1.0), 2), steps, Choosing(choosing(values))
+    )
     cohort = (point("a", 1, 1), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     assert played.state.assignment == {"A": 1, "B": 0}

@@ -18,6 +18,7 @@ from covey.params import model_hash
 from covey.redteam import federated
 from covey.rng import Streams
 from covey.strategies import (
+    Choosing,
     Cohort,
     Played,
     ServerState,
@@ -66,7 +67,7 @@ class World:
         )
 
     def mir(self, select: Selection) -> Strategy:
-        return ifca_mir(different_models(init, 2), self.steps(), select)
+        return ifca_mir(different_models(init, 2), self.steps(), Choosing(select))
 
     def warm(self, kept_rounds: int = 1) -> Strategy:
         slow = replace(RECIPE, local_epochs=3)

@@ -32,6 +32,7 @@ from covey.redteam import (
     inferred,
     oracle,
     reported,
+    self_judge,
     shadow,
 )
 from covey.rng import Streams
@@ -56,6 +57,7 @@ from covey.strategies import (
     pooled,
     priced_towards,
     red_teamed,
+    self_judged,
     share_by_risk,
     smoothed,
     train_with,
@@ -64,7 +66,7 @@ from covey.strategies import (
 )
 from covey.types import Params
 
-__all__ = ["composed", "num_clusters", "oracles", "red_team", "retrial"]
+__all__ = ["composed", "notes", "num_clusters", "red_team", "retrial"]
 
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
@@ -97,6 +99,8 @@ def composed(
         strategy = _personalised(config, init, steps, warm)
     start = strategy.init(Streams(config.seed)).clusters
     strategy = _pooled(config, strategy, population, layers_of(start[0]))
+    if config.redteam.source == "client":
+        return self_judged(strategy, self_judge(engine), config.redteam.every)
     attack = red_team(config, population, engine, start)
     if attack is None:
         return strategy
@@ -189,12 +193,12 @@ def red_team(
     engine: Engine,
     start: tuple[Params, ...],
 ) -> RedTeam | None:
-    """Return the attack that the settings name; None where nobody looks.
+    """Return the attack that the settings name; None where the server has none.
 
     `start` are the models that the run begins with.
     """
     source = config.redteam.source
-    if source == "none":
+    if source in ("none", "client"):
         return None
     if source == "federated":
         return federated(engine)
@@ -297,11 +301,16 @@ def num_clusters(config: Config, population: Population) -> int:
     return config.method.num_clusters
 
 
-def oracles(config: Config) -> tuple[str, ...]:
-    """Return what no real federation could do, and this run did."""
-    notes = []
+def notes(config: Config) -> tuple[str, ...]:
+    """Return what a reader must know of the settings: oracles, and what nobody sees."""
+    told = []
     if config.method.initialisation == "groups" and "ifca" in config.method.name:
-        notes.append("Clusters started from the true groups: an oracle.")
+        told.append("Clusters started from the true groups: an oracle.")
     if config.redteam.source == "oracle":
-        notes.append("Clients saw the true risk of every cluster: an oracle.")
-    return tuple(notes)
+        told.append("Clients saw the true risk of every cluster: an oracle.")
+    if config.redteam.source == "client":
+        told.append(
+            "Each client judged the risk for itself and told nobody: there is no risk to "
+            "show before the audit at the end."
+        )
+    return tuple(told)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from covey.assembly.methods import composed, num_clusters, oracles, retrial
+from covey.assembly.methods import composed, notes, num_clusters, retrial
 from covey.assembly.populations import data_hash, population_and_notes
 from covey.config import Config
 from covey.data import Examples, Population
@@ -60,7 +60,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
     """
     given = given or Given()
     streams = Streams(config.seed)
-    population, notes = population_and_notes(config, given.clients, streams)
+    population, of_data = population_and_notes(config, given.clients, streams)
     module, init = _model(config, given, population)
     engine = _engine(config, module)
     return Assembled(
@@ -73,7 +73,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         num_clusters=num_clusters(config, population),
         reference=Reference(population.non_members),
         retrial=retrial(config, population, engine, init),
-        notes=(*notes, *oracles(config)),
+        notes=(*of_data, *notes(config)),
         data_hash=data_hash(population),
     )
 

@@ -32,7 +32,7 @@ AMPLE = 1e6
 def acceptance_cost(ballot: Ballot) -> Float[Tensor, "clients clusters"]:
     """Return what a cluster costs a client, in violations.
 
-    cost[i, j] = [risk_j > tau_i] + (1 - exp(-loss[i, j]))
+    cost[i, j] = [risk[i, j] > tau_i] + (1 - exp(-loss[i, j]))
 
     The first term is 1 for a risk above what the client accepts; an unknown risk is
     above every tau. The second is one minus the typical (geometric mean) probability
@@ -164,7 +164,7 @@ def floor_of(ballot: Ballot, target_share: float) -> int:
 def _sizes(
     ballot: Ballot, chosen: Int[Tensor, " clients"]
 ) -> Int[ndarray, " clusters"]:
-    here = np.bincount(chosen.numpy(), minlength=len(ballot.risks))
+    here = np.bincount(chosen.numpy(), minlength=len(ballot.offered))
     return here + ballot.elsewhere.numpy()
 
 

@@ -34,7 +34,8 @@ class Ballot:
 
     Attributes:
         losses: mean loss in nats of each cluster's model on each client's own examples.
-        risks: MIA accuracy per cluster, unclamped; NaN where there is no valid figure.
+        risks: MIA accuracy of each cluster as each client knows it, unclamped; NaN where
+            there is no valid figure. Rows are equal unless clients judge for themselves.
         risk_errors: standard error of each risk.
         risk_weights: beta in [0, 1] of each client.
         risk_thresholds: tau of each client, the highest risk it accepts.
@@ -47,8 +48,8 @@ class Ballot:
     """
 
     losses: Float[Tensor, "clients clusters"]
-    risks: Float[Tensor, " clusters"]
-    risk_errors: Float[Tensor, " clusters"]
+    risks: Float[Tensor, "clients clusters"]
+    risk_errors: Float[Tensor, "clients clusters"]
     risk_weights: Float[Tensor, " clients"]
     risk_thresholds: Float[Tensor, " clients"]
     offered: Bool[Tensor, " clusters"]
@@ -79,7 +80,7 @@ def select_weighted(
 ) -> Int[Tensor, " clients"]:
     """Send every client to the cluster that best balances loss and risk (IFCA-MIR).
 
-    j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[j],   alpha_i = 1 - beta_i
+    j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[i, j],   alpha_i = 1 - beta_i
 
     Loss alone decides while an offered cluster has no figure: an unknown risk can be
     compared with nothing. Risks that differ from the safest by less than 2 SE count as
@@ -93,11 +94,11 @@ def select_weighted(
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
-    if ballot.risks[ballot.offered].isnan().any():
-        return select_by_loss(ballot)
+    unknown = (ballot.risks.isnan() & ballot.offered).any(dim=1, keepdim=True)
     risks = _told_apart(ballot).clamp(0.5, 1)
     beta = ballot.risk_weights[:, None]
-    cost = (1 - beta) * finite(ballot.losses) + beta * scale(risks)
+    losses = finite(ballot.losses)
+    cost = torch.where(unknown, losses, (1 - beta) * losses + beta * scale(risks))
     best = torch.where(ballot.offered, cost, torch.inf).amin(dim=1, keepdim=True)
     return _lowest(ballot.losses, ballot.offered & (cost == best))
 
@@ -105,35 +106,35 @@ def select_weighted(
 def select_by_threshold(ballot: Ballot) -> Int[Tensor, " clients"]:
     """Send every client to the lowest loss among the clusters that it accepts.
 
-    A_i = {j offered: risk[j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
+    A_i = {j offered: risk[i, j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
 
     An unknown risk is above every tau. A client that accepts nothing takes the safest
     cluster; among those within 2 SE of the safest, the one with the lowest loss.
     """
     known = ~ballot.risks.isnan() & ballot.offered
-    if not known.any():
-        return select_by_loss(ballot)
     accepted = known & (ballot.risks <= ballot.risk_thresholds[:, None])
-    risks = _told_apart(ballot)
-    safest = known & (risks == risks[known].min())
+    risks = torch.where(known, _told_apart(ballot), torch.inf)
+    safest = known & (risks == risks.amin(dim=1, keepdim=True))
     admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)
-    return _lowest(ballot.losses, admitted)
+    in_the_dark = ~known.any(dim=1, keepdim=True)
+    return _lowest(ballot.losses, torch.where(in_the_dark, ballot.offered, admitted))
 
 
-def advantage(
-    risks: Float[Tensor, " clusters"],
-) -> Float[Tensor, " clusters"]:
+def advantage(risks: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return `2 risk - 1`: 0 for a coin toss, 1 for certainty."""
     return 2 * risks - 1
 
 
-def _told_apart(ballot: Ballot) -> Float[Tensor, " clusters"]:
+def _told_apart(ballot: Ballot) -> Float[Tensor, "clients clusters"]:
     """Return the risks, those within 2 SE of the safest offered one set equal to it."""
-    risks, errors = ballot.risks, ballot.risk_errors
-    safest = int(torch.where(ballot.offered, risks, torch.nan).nan_to_num(2.0).argmin())
-    spread = 2 * (errors**2 + errors[safest] ** 2).sqrt()
-    equal = (risks - risks[safest]).abs() < spread
-    return torch.where(equal, risks[safest], risks)
+    offered = torch.where(ballot.offered, ballot.risks, torch.nan).nan_to_num(2.0)
+    safest = offered.argmin(dim=1, keepdim=True)
+    risk, error = (
+        each.gather(1, safest) for each in (ballot.risks, ballot.risk_errors)
+    )
+    spread = 2 * (ballot.risk_errors**2 + error**2).sqrt()
+    equal = (ballot.risks - risk).abs() < spread
+    return torch.where(equal, risk, ballot.risks)
 
 
 def _lowest(

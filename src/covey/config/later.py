@@ -31,7 +31,6 @@ LATER_VALUES = {
     "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
     "method.selection": ("menu",),
-    "redteam.source": ("client",),
     "merge.name": ("anonymity-sets", "trimmed-mean", "median", "krum", "norm-bounded"),
     "secrets.source": ("os",),
     "engine.name": ("ray", "flower"),

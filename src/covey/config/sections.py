@@ -123,7 +123,7 @@ class MethodConfig(Section):
 class RedteamConfig(Section):
     """Where the risk that clients see comes from."""
 
-    source: Literal["federated", "shadow", "oracle", "none"] = "federated"
+    source: Literal["federated", "shadow", "client", "oracle", "none"] = "federated"
     every: Positive = 5
     shadows: Positive = 3
     pool: Count = 0

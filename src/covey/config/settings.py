@@ -69,6 +69,7 @@ class Config(Section):
 def _disagreements(config: Config) -> list[str]:
     """Return what is wrong between settings that are fine one by one."""
     population, method = config.population, config.method
+    source = config.redteam.source
     num_groups = len(population.groups) or 2
     problems = [
         (
@@ -91,7 +92,7 @@ def _disagreements(config: Config) -> list[str]:
             f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
             f"method.num_clusters = {num_groups}."
         )
-    if method.pooling == "risk" and config.redteam.source == "none":
+    if method.pooling == "risk" and source == "none":
         problems.append(
             "method.pooling = 'risk' follows the measured risk, found "
             "redteam.source = 'none'. Choose a source, or a fixed share of pooling."
@@ -102,9 +103,9 @@ def _disagreements(config: Config) -> list[str]:
             "method.select_on = 'holdout' compares models on held-out examples, found "
             "population.holdout = 0. Reserve some, or select on 'train'."
         )
-    if config.redteam.source == "federated" and population.holdout == 0:
+    if source in ("federated", "client") and population.holdout == 0:
         problems.append(
-            "redteam.source = 'federated' scores members against each client's own "
+            f"redteam.source = {source!r} scores members against each client's own "
             "holdout, found population.holdout = 0. Reserve some (0.2), or set "
             "redteam.source = 'none'."
         )

@@ -22,7 +22,7 @@ from covey.redteam.references import Retrial
 from covey.redteam.shadow import shadow
 from covey.redteam.signals import Signals
 from covey.redteam.slices import QUARTERS, AttackFigures
-from covey.redteam.sources import federated, oracle
+from covey.redteam.sources import SelfJudge, federated, oracle, self_judge
 from covey.redteam.truth import Membership, Reference, audited, true_risk
 from covey.redteam.updates import fedmia
 
@@ -48,6 +48,7 @@ __all__ = [
     "RedTeam",
     "Reference",
     "Retrial",
+    "SelfJudge",
     "ShadowFederation",
     "Signals",
     "Target",
@@ -67,6 +68,7 @@ __all__ = [
     "positive_control",
     "rates_at",
     "reported",
+    "self_judge",
     "shadow",
     "source_of",
     "stratified",

@@ -9,7 +9,7 @@ from covey.checkpoints import load_checkpoint, save_checkpoint
 from covey.events import RiskMeasured
 from covey.params import prefixed, unprefixed
 from covey.redteam import ShadowFederation
-from covey.strategies import Memory, ServerState
+from covey.strategies import KnownRisk, Memory, ServerState
 
 __all__ = ["load_state", "save_state"]
 
@@ -67,4 +67,8 @@ def _memory(kept: Mapping[str, Any]) -> Memory:
         moved=kept["moved"],
         losses={handle: tuple(row) for handle, row in kept["losses"].items()},
         prices=tuple(kept["prices"]),
+        risks={
+            handle: tuple(None if k is None else KnownRisk(*k) for k in row)
+            for handle, row in kept["risks"].items()
+        },
     )

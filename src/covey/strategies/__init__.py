@@ -2,6 +2,7 @@
 
 from covey.strategies.base import (
     Cohort,
+    KnownRisk,
     Memory,
     Played,
     ServerState,
@@ -28,7 +29,12 @@ from covey.strategies.pooling import (
     share_by_risk,
     uniform,
 )
-from covey.strategies.redteam import figure_lives, red_teamed, targets
+from covey.strategies.redteam import (
+    figure_lives,
+    red_teamed,
+    self_judged,
+    targets,
+)
 from covey.strategies.starts import (
     WarmStart,
     different_models,
@@ -43,6 +49,7 @@ __all__ = [
     "Cohort",
     "Control",
     "Evaluate",
+    "KnownRisk",
     "Layers",
     "Look",
     "Market",
@@ -70,6 +77,7 @@ __all__ = [
     "pooled",
     "priced_towards",
     "red_teamed",
+    "self_judged",
     "share_by_risk",
     "smoothed",
     "targets",

@@ -14,10 +14,32 @@ from covey.redteam import ShadowFederation
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["Cohort", "Memory", "Played", "ServerState", "Strategy", "fresh_state"]
+__all__ = [
+    "Cohort",
+    "KnownRisk",
+    "Memory",
+    "Played",
+    "ServerState",
+    "Strategy",
+    "fresh_state",
+]
 
 Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
+
+
+class KnownRisk(NamedTuple):
+    """A risk that a client may act on: what was sent to it, or what it found itself.
+
+    Attributes:
+        round_index: the round before which it was measured.
+        inside: whether the client was among the cluster's members at that time.
+    """
+
+    risk: float
+    standard_error: float
+    round_index: int
+    inside: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +50,8 @@ class Memory:
         moved: the round of each client's latest move from one cluster to another.
         losses: each client's smoothed losses per cluster, in nats.
         prices: the subsidy per cluster; empty before the first round with prices.
+        risks: what each client found about each cluster by itself. It stays on the
+            client's side; a simulation plays both.
     """
 
     moved: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
@@ -35,6 +59,9 @@ class Memory:
         default_factory=dict[Handle, tuple[float, ...]]
     )
     prices: tuple[float, ...] = ()
+    risks: Mapping[Handle, tuple[KnownRisk | None, ...]] = field(
+        default_factory=dict[Handle, tuple[KnownRisk | None, ...]]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +95,13 @@ class ServerState:
         chosen = set(self.assignment.values())
         return tuple(not chosen or j in chosen for j in range(len(self.clusters)))
 
+    def known_to(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
+        """Return what a client knows of each cluster: its own finding, or the figure."""
+        own = self.memory.risks.get(handle)
+        if own is not None:
+            return own
+        return tuple(_known(f, self.assignment.get(handle)) for f in self.figures)
+
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
         """Return the state after these clients' choices."""
         return replace(self, assignment={**self.assignment, **choices})
@@ -75,6 +109,17 @@ class ServerState:
     def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
         """Return the state after a round that ended in these models."""
         return replace(self, clusters=clusters, round_index=self.round_index + 1)
+
+
+def _known(figure: RiskMeasured | None, cluster: int | None) -> KnownRisk | None:
+    if figure is None or figure.risk is None or figure.standard_error is None:
+        return None
+    return KnownRisk(
+        figure.risk,
+        figure.standard_error,
+        figure.round_index,
+        inside=figure.cluster == cluster,
+    )
 
 
 def fresh_state(clusters: tuple[Params, ...]) -> ServerState:

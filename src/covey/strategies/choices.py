@@ -22,7 +22,7 @@ from covey.clustering import (
 from covey.errors import ConfigError
 from covey.events import Event, PricesSet
 from covey.rng import Streams
-from covey.strategies.base import Cohort, Played, ServerState
+from covey.strategies.base import Cohort, KnownRisk, Played, ServerState
 from covey.strategies.steps import Evaluate
 from covey.types import Handle
 
@@ -164,16 +164,20 @@ def _ballot(
     streams: Streams,
     hysteresis: int,
 ) -> Ballot:
-    risks = [math.nan if f is None else f.risk for f in state.figures]
-    errors = [math.nan if f is None else f.standard_error for f in state.figures]
+    known = [state.known_to(client.handle) for client in cohort]
+
+    def table(of: Callable[[KnownRisk], float]) -> Float[Tensor, "clients clusters"]:
+        rows = [[math.nan if k is None else of(k) for k in row] for row in known]
+        return torch.tensor(rows, dtype=torch.float32).reshape(losses.shape)
+
     preferences = [client.preference for client in cohort]
     here = [client.handle for client in cohort]
     absent = Counter(j for h, j in state.assignment.items() if h not in set(here))
     num_clusters = len(state.clusters)
     return Ballot(
         losses=losses,
-        risks=torch.tensor(risks, dtype=torch.float32),
-        risk_errors=torch.tensor(errors, dtype=torch.float32),
+        risks=table(lambda each: each.risk),
+        risk_errors=table(lambda each: each.standard_error),
         risk_weights=torch.tensor([p.risk_weight for p in preferences]),
         risk_thresholds=torch.tensor([p.risk_threshold for p in preferences]),
         offered=torch.tensor(state.offered()),

@@ -9,7 +9,7 @@ References:
 
 from collections.abc import Callable
 
-from covey.clustering import Selection, select_by_loss
+from covey.clustering import select_by_loss
 from covey.events import ClientsAssigned, Event, RiskUnknown
 from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState, Strategy
@@ -31,18 +31,17 @@ def ifca(
 
 
 def ifca_mir(
-    init: Callable[[Streams], ServerState], steps: Steps, how: Choosing | Selection
+    init: Callable[[Streams], ServerState], steps: Steps, how: Choosing
 ) -> Strategy:
     """Let every client weigh each cluster's loss against its measured risk.
 
     The risks come from `covey.strategies.redteam.red_teamed`, which wraps this strategy.
     """
-    choosing = how if isinstance(how, Choosing) else Choosing(how)
-    strategy = _personalised(init, steps, choosing)
+    strategy = _personalised(init, steps, how)
 
     def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
         played = strategy.play_round(state, cohort, streams)
-        return Played(played.state, (*_unknown(state), *played.events))
+        return Played(played.state, (*_unknown(state, cohort), *played.events))
 
     return strategy._replace(play_round=play_round)
 
@@ -66,11 +65,12 @@ def _personalised(
     return Strategy(init, play_round, conclude)
 
 
-def _unknown(state: ServerState) -> tuple[Event, ...]:
-    """Say which offered clusters were chosen among without a valid figure."""
+def _unknown(state: ServerState, cohort: Cohort) -> tuple[Event, ...]:
+    """Say which offered clusters were chosen among by clients who knew no risk of them."""
+    known = [state.known_to(client.handle) for client in cohort]
     missing = [
         j
         for j, is_offered in enumerate(state.offered())
-        if is_offered and state.figures[j] is None
+        if is_offered and any(row[j] is None for row in known)
     ]
     return (RiskUnknown(tuple(missing)),) if missing else ()

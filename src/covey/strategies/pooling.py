@@ -126,39 +126,56 @@ def share_by_risk(clients: Mapping[Handle, Client]) -> Control:
     At every new figure each client answers whether it would accept a risk; the server
     sees counts:
 
-        refused_j(r) = share of the clients of cluster j with tau_i < r
-        lambda_j <- lambda_j + STEP    if refused_j(risk_j) > TOO_MANY
-                    lambda_j - STEP    if refused_j(risk_j + 2 SE_j) <= FEW
+        refused_j(z) = share of the clients i of cluster j with tau_i < risk_ij + z SE_ij
+        lambda_j <- lambda_j + STEP    if refused_j(0) > TOO_MANY
+                    lambda_j - STEP    if refused_j(2) <= FEW
 
     within [0, 1], and as it was otherwise and between figures. The band between the two
-    keeps noise from moving a share up and down. A risk that nobody knows, or no longer,
-    counts as too high: such a cluster has START at least.
+    keeps noise from moving a share up and down. A risk that a client does not know, or
+    no longer, it refuses; where nobody knows it, the share is START at least. The risk is
+    the cluster's, or what each client found by itself: then its answer, one bit, is all
+    that it sends.
     """
 
     def control(state: ServerState) -> tuple[float, ...]:
         if not state.assignment:
             return (START,) * len(state.clusters)
         return tuple(
-            max(START, share)
-            if state.figures[j] is None
-            else min(1.0, max(0.0, share + STEP * _direction(state, j, clients)))
+            _next_share(state, j, share, clients)
             for j, share in enumerate(state.pooling)
         )
 
     return control
 
 
-def _direction(state: ServerState, j: int, clients: Mapping[Handle, Client]) -> int:
-    figure = state.figures[j]
-    if figure is None or figure.risk is None or figure.standard_error is None:
-        return 0
-    own = [handle for handle, chosen in state.assignment.items() if chosen == j]
-    if not own or figure.round_index < state.round_index:
-        return 0
-    taus = np.array([clients[handle].preference.risk_threshold for handle in own])
-    if np.mean(taus < figure.risk) > TOO_MANY:
-        return 1
-    return -1 if np.mean(taus < figure.risk + 2 * figure.standard_error) <= FEW else 0
+def _next_share(
+    state: ServerState, j: int, share: float, clients: Mapping[Handle, Client]
+) -> float:
+    answers = [
+        (state.known_to(handle)[j], clients[handle].preference.risk_threshold)
+        for handle, chosen in state.assignment.items()
+        if chosen == j
+    ]
+    if all(known is None for known, _ in answers):
+        return max(START, share)
+    if not any(
+        known and known.round_index == state.round_index for known, _ in answers
+    ):
+        return share
+
+    def refused(errors: int) -> float:
+        return float(
+            np.mean(
+                [
+                    known is None or tau < known.risk + errors * known.standard_error
+                    for known, tau in answers
+                ]
+            )
+        )
+
+    if refused(0) > TOO_MANY:
+        return min(1.0, share + STEP)
+    return max(0.0, share - STEP) if refused(2) <= FEW else share
 
 
 def _sizes(

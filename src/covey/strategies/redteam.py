@@ -1,16 +1,25 @@
-"""The wrapper that lets a red team look at a strategy's cluster models."""
+"""The wrappers that let somebody look at a strategy's cluster models before a choice.
 
-from collections.abc import Mapping
+A red team's figures are sent to everybody; what clients find by themselves stays theirs.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from covey.data.examples import Client
 from covey.events import RiskMeasured
-from covey.redteam import Assessment, RedTeam, Target
+from covey.redteam import Assessment, Figure, RedTeam, SelfJudge, Target
 from covey.rng import Streams
-from covey.strategies.base import Cohort, Played, ServerState, Strategy
+from covey.strategies.base import (
+    Cohort,
+    KnownRisk,
+    Played,
+    ServerState,
+    Strategy,
+)
 from covey.types import Handle
 
-__all__ = ["figure_lives", "red_teamed", "targets"]
+__all__ = ["figure_lives", "red_teamed", "self_judged", "targets"]
 
 
 def figure_lives(every: int) -> int:
@@ -59,6 +68,61 @@ def red_teamed(
         )
 
     return strategy._replace(play_round=play_round, conclude=conclude)
+
+
+def self_judged(strategy: Strategy, judge: SelfJudge, every: int) -> Strategy:
+    """Let each client measure, each `every` rounds, the models that it receives.
+
+    What a client finds about a model that it does not train says what this model knows
+    of it now, and not what it would know of a member. So a finding from inside a cluster
+    is not replaced by one from outside as long as it lives.
+    """
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        due = [
+            c for c in cohort if _latest(state, c.handle) <= state.round_index - every
+        ]
+        return strategy.play_round(found(state, due, streams), cohort, streams)
+
+    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        return strategy.conclude(found(state, cohort, streams), cohort, streams)
+
+    def found(
+        state: ServerState, cohort: Sequence[Client], streams: Streams
+    ) -> ServerState:
+        if not state.assignment:
+            return state
+        oldest = state.round_index - figure_lives(every)
+        rows = {
+            handle: tuple(k if k and k.round_index >= oldest else None for k in row)
+            for handle, row in state.memory.risks.items()
+        }
+        nothing = (None,) * len(state.clusters)
+        for handle, figures in judge(state.clusters, cohort, streams).items():
+            j = state.assignment.get(handle)
+            rows[handle] = tuple(
+                _newer(figure, old, state.round_index, inside=cluster == j)
+                for cluster, (figure, old) in enumerate(
+                    zip(figures, rows.get(handle, nothing), strict=True)
+                )
+            )
+        return replace(state, memory=replace(state.memory, risks=rows))
+
+    return strategy._replace(play_round=play_round, conclude=conclude)
+
+
+def _latest(state: ServerState, handle: Handle) -> int:
+    """Return when a client last measured; round 0 counts: there was nothing to see."""
+    known = state.memory.risks.get(handle, ())
+    return max((k.round_index for k in known if k), default=0)
+
+
+def _newer(
+    figure: Figure | None, old: KnownRisk | None, round_index: int, *, inside: bool
+) -> KnownRisk | None:
+    if figure is None or (old and old.inside and not inside):
+        return old
+    return KnownRisk(figure.risk, figure.standard_error, round_index, inside)
 
 
 def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:
