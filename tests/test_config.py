@@ -322,6 +322,10 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
             {"population": {"holdout": 0}, "redteam": {"source": "client"}},
             ("redteam.source = 'client'", "population.holdout = 0", "Reserve"),
         ),
+        (
+            {"method": {"selection": "menu", "pooling": 0.5}},
+            ("method.selection = 'menu'", "method.pooling = 0.5", "Leave"),
+        ),
     ],
 )
 def test_settings_that_disagree_are_refused(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from covey.events import (
     ClientExposed,
     ClientsAssigned,
@@ -108,6 +110,12 @@ def test_shared_rounds_are_training_where_there_is_one_cluster():
     history = history_of([(0, [started(num_clusters=1), chosen("shared", A=0, B=0)])])
     assert history.assignment == {"A": 0, "B": 0}
     assert trained_clusters(history, 1) == [{"A", "B"}]
+
+
+def test_a_client_trained_every_release_from_its_own_on():
+    menu = replace(started(num_clusters=6), releases=3)
+    history = history_of([(0, [menu, ClientsAssigned({"A": 0, "B": 3}, "clients")])])
+    assert trained_clusters(history, 6) == [{"A"}, set(), {"A"}, {"B"}, {"A"}, {"B"}]
 
 
 def test_a_cluster_that_nobody_trained_has_no_clients():

@@ -51,6 +51,8 @@ class RunStarted(Event):
         groups: each client's group, where a simulation knows it.
         risk_thresholds: tau of each client, where a simulation knows it.
         risk_lives: rounds for which a risk figure counts.
+        num_clusters: the models that clients choose among.
+        releases: how many of them belong to one cluster (`covey.releases`).
         notes: what a reader must know of the data or the settings (oracles in use).
     """
 
@@ -65,6 +67,7 @@ class RunStarted(Event):
     risk_thresholds: Mapping[Handle, float]
     risk_lives: int
     notes: tuple[str, ...]
+    releases: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +254,8 @@ class ClientExposed(Event):
     Attributes:
         risk: true risk of the model it chose at the end.
         standard_error: of `risk`.
-        exposure: the highest risk among all cluster models that its examples ever reached.
+        exposure: the highest risk among all cluster models that its examples ever reached;
+            None as soon as one of them is unknown.
     """
 
     handle: Handle

@@ -20,6 +20,7 @@ from covey.events import (
     RunFinished,
     RunStarted,
 )
+from covey.releases import fed
 from covey.types import Handle
 
 __all__ = [
@@ -210,7 +211,10 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
         return history
     trained = dict(history.trained)
     for handle, j in event.clusters.items():
-        trained[handle] = trained.get(handle, frozenset()) | {j}
+        moved = (
+            fed(j, num_clusters, history.started.releases) if history.started else [j]
+        )
+        trained[handle] = trained.get(handle, frozenset()).union(moved)
     return replace(history, assignment=assignment, trained=trained)
 
 

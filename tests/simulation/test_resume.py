@@ -50,6 +50,10 @@ run(config=Config.of(tomllib.loads(settings)), out=out)
 """
 
 
+POOLED = {"pooling": "risk"}
+MENU = {"selection": "menu"}
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     from_start = {}
@@ -65,22 +69,20 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("where", "calls", "source"),
+    ("where", "calls", "source", "method"),
     [
-        ("before append", 0, "federated"),  # nothing recorded yet
-        ("after append", 2, "federated"),  # recorded, and not in a checkpoint
-        ("before append", 3, "shadow"),
-        ("after save", 2, "shadow"),
-        ("after append", 3, "client"),  # what clients found is on their side
-        ("after append", 4, "federated"),  # killed after its very last fact
+        ("before append", 0, "federated", POOLED),  # nothing recorded yet
+        ("after append", 2, "federated", POOLED),  # recorded, and not in a checkpoint
+        ("before append", 3, "shadow", POOLED),
+        ("after save", 2, "shadow", POOLED),
+        ("after append", 3, "client", MENU),  # clients remember what they found
+        ("after append", 4, "federated", POOLED),  # killed after its very last fact
     ],
 )
 def test_resuming_after_a_kill_ends_in_the_same_bits(  # noqa: PLR0913, PLR0917
-    settings, whole, tmp_path, where, calls, source
+    settings, whole, tmp_path, where, calls, source, method
 ):
-    config = settings(
-        redteam={"source": source, "pool": 200}, method={"pooling": "risk"}
-    )
+    config = settings(redteam={"source": source, "pool": 200}, method=method)
     folder = tmp_path / "killed"
     command = [sys.executable, "-c", CHILD, where, str(calls), config.toml(), folder]
     child = subprocess.run(command, capture_output=True, check=False)

@@ -1,5 +1,6 @@
 """What every strategy promises, and how they relate; a new one is one more line."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,10 +13,18 @@ from covey.aggregation import mean_per_cluster
 from covey.clustering import Selection, select_by_threshold, select_weighted
 from covey.data.examples import Client, Examples, Preference
 from covey.engine import Engine, Recipe, ReferenceEngine
-from covey.events import ClientsAssigned, Event, GroupsSought, ModelsMerged, RiskUnknown
+from covey.events import (
+    ClientsAssigned,
+    Event,
+    GroupsSought,
+    ModelsMerged,
+    ModelsPooled,
+    RiskUnknown,
+)
 from covey.models import initial_params
-from covey.params import model_hash
+from covey.params import layers_of, model_hash
 from covey.redteam import federated
+from covey.releases import fed
 from covey.rng import Streams
 from covey.strategies import (
     Choosing,
@@ -29,10 +38,14 @@ from covey.strategies import (
     evaluate_with,
     fedavg,
     from_groups,
+    head_first,
     ifca,
     ifca_mir,
     local_training,
+    menu_shares,
+    on_the_menu,
     one_model,
+    pooled,
     red_teamed,
     train_with,
     warm_started,
@@ -79,6 +92,13 @@ class World:
         learner = ifca(one_model(init, 2), self.steps())
         return from_groups(learner, self.steps(), kept_rounds)
 
+    def menu(self) -> Strategy:
+        start = on_the_menu(different_models(init, 2))
+        learner = ifca_mir(start, self.steps(), Choosing(select_by_threshold))
+        clients = {client.handle: client for client in self.population}
+        layers = layers_of(init(Streams(0)))
+        return pooled(learner, menu_shares(2), head_first, layers, clients)
+
     def watched(self, strategy: Strategy) -> Strategy:
         clients = {client.handle: client for client in self.population}
         return red_teamed(strategy, federated(self.engine), 1, clients)
@@ -92,6 +112,7 @@ STRATEGIES: dict[str, Callable[[World], Strategy]] = {
     "threshold": lambda w: w.mir(select_by_threshold),
     "warm": lambda w: w.warm(),
     "groups": lambda w: w.groups(),
+    "menu": lambda w: w.watched(w.menu()),
     "red-teamed": lambda w: w.watched(w.mir(select_weighted)),
 }
 
@@ -203,9 +224,11 @@ def test_every_participant_and_nobody_else_is_in_the_events(
         assigned = the_assignment(events)
         assert list(assigned.clusters) == [client.handle for client in cohort]
         (merged,) = (event for event in events if isinstance(event, ModelsMerged))
-        assert sum(merged.participants) == len(cohort)
-        for j, count in enumerate(merged.participants):
-            assert count == list(assigned.clusters.values()).count(j)
+        models, releases = len(merged.participants), strategy.init(Streams(0)).releases
+        trained = Counter(
+            j for own in assigned.clusters.values() for j in fed(own, models, releases)
+        )
+        assert merged.participants == tuple(trained[j] for j in range(models))
 
 
 def test_the_last_fact_of_a_round_names_its_models(strategy: Strategy, world: World):
@@ -213,10 +236,10 @@ def test_the_last_fact_of_a_round_names_its_models(strategy: Strategy, world: Wo
     for index in range(3):
         at = Streams(0).at("round", index)
         state, events = strategy.play_round(state, world.population, at)
-        merged = events[-1]
-        assert isinstance(merged, ModelsMerged)
-        shown = state.clusters[: len(merged.participants)]
-        assert merged.model_hash == model_hash(shown)
+        last = events[-1]
+        assert isinstance(last, ModelsMerged | ModelsPooled)
+        counted = last.participants if isinstance(last, ModelsMerged) else last.shares
+        assert last.model_hash == model_hash(state.clusters[: len(counted)])
 
 
 def test_the_last_choice_is_everybodys_and_trains_nothing(

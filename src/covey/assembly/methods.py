@@ -37,6 +37,7 @@ from covey.redteam import (
 )
 from covey.rng import Streams
 from covey.strategies import (
+    MENU,
     Choosing,
     Layers,
     Steps,
@@ -53,6 +54,8 @@ from covey.strategies import (
     ifca,
     ifca_mir,
     local_training,
+    menu_shares,
+    on_the_menu,
     one_model,
     pooled,
     priced_towards,
@@ -66,7 +69,7 @@ from covey.strategies import (
 )
 from covey.types import Params
 
-__all__ = ["composed", "notes", "num_clusters", "red_team", "retrial"]
+__all__ = ["composed", "notes", "num_clusters", "red_team", "releases", "retrial"]
 
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
@@ -114,6 +117,8 @@ def _personalised(
     method = config.method
     starts = different_models if method.initialisation == "random" else one_model
     start = starts(init, method.num_clusters)
+    if _has_menu(config):
+        start = on_the_menu(start)
     if method.name == "ifca":
         strategy = ifca(start, steps, _choosing(config, select_by_loss))
     else:
@@ -133,18 +138,26 @@ def _pooled(
 ) -> Strategy:
     """Pool the models of a method that has several to share."""
     method = config.method
-    if method.pooling == 0 or method.name in ("fedavg", "local"):
-        return strategy
     clients = {client.handle: client for client in population.clients}
+    if _has_menu(config):
+        control = menu_shares(method.num_clusters)
+    elif method.pooling == 0 or method.name in ("fedavg", "local"):
+        return strategy
+    elif method.pooling == "risk":
+        control = share_by_risk(clients)
+    else:
+        control = fixed_share(method.pooling, method.num_clusters)
     return pooled(
         strategy,
-        control=share_by_risk(clients)
-        if method.pooling == "risk"
-        else fixed_share(method.pooling, method.num_clusters),
+        control=control,
         order=head_first if method.pooling_order == "head-first" else uniform,
         layers=layers,
         clients=clients,
     )
+
+
+def _has_menu(config: Config) -> bool:
+    return config.method.name == "ifca-mir" and config.method.selection == "menu"
 
 
 def _kept_rounds(config: Config) -> int:
@@ -173,6 +186,7 @@ def _selection(config: Config) -> Selection:
         if scaled
         else select_weighted,
         "threshold": select_by_threshold,
+        "menu": select_by_threshold,
         "priced": partial(select_priced, target_share=method.target_share),
         "rebalanced": rebalanced(select_by_threshold, method.target_share),
     }
@@ -298,7 +312,12 @@ def num_clusters(config: Config, population: Population) -> int:
         return 1
     if config.method.name == "local":
         return len(population.clients)
-    return config.method.num_clusters
+    return config.method.num_clusters * releases(config)
+
+
+def releases(config: Config) -> int:
+    """Return in how many releases each cluster's model comes."""
+    return len(MENU) if _has_menu(config) else 1
 
 
 def notes(config: Config) -> tuple[str, ...]:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from covey.assembly.methods import composed, notes, num_clusters, retrial
+from covey.assembly.methods import (
+    composed,
+    notes,
+    num_clusters,
+    releases,
+    retrial,
+)
 from covey.assembly.populations import data_hash, population_and_notes
 from covey.config import Config
 from covey.data import Examples, Population
@@ -46,6 +52,7 @@ class Assembled:
     init: Callable[[Streams], Params]
     strategy: Strategy
     num_clusters: int
+    releases: int
     reference: Reference
     retrial: Retrial
     notes: tuple[str, ...]
@@ -71,6 +78,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         init=init,
         strategy=composed(config, population, engine, init),
         num_clusters=num_clusters(config, population),
+        releases=releases(config),
         reference=Reference(population.non_members),
         retrial=retrial(config, population, engine, init),
         notes=(*of_data, *notes(config)),

@@ -30,7 +30,6 @@ LATER_VALUES = {
     "data.name": ("femnist", "celeba", "linear-mixture"),
     "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
-    "method.selection": ("menu",),
     "merge.name": ("anonymity-sets", "trimmed-mean", "median", "krum", "norm-bounded"),
     "secrets.source": ("os",),
     "engine.name": ("ray", "flower"),

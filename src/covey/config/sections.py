@@ -107,7 +107,8 @@ class MethodConfig(Section):
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
     selection: (
-        Literal["loss", "weighted", "threshold", "priced", "rebalanced"] | Dotted
+        Literal["loss", "weighted", "threshold", "priced", "rebalanced", "menu"]
+        | Dotted
     ) = "weighted"
     select_on: Literal["train", "holdout"] = "train"
     select_examples: Count = 0

@@ -97,6 +97,12 @@ def _disagreements(config: Config) -> list[str]:
             "method.pooling = 'risk' follows the measured risk, found "
             "redteam.source = 'none'. Choose a source, or a fixed share of pooling."
         )
+    if method.selection == "menu" and method.pooling != 0:
+        problems.append(
+            f"method.selection = 'menu' offers releases that are pooled already, found "
+            f"method.pooling = {method.pooling!r}. Leave the pooling at 0, or choose "
+            f"another selection."
+        )
     problems += _share_problems(method)
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(

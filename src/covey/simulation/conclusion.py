@@ -14,6 +14,7 @@ from covey.history import History, pooled_clusters, trained_clusters
 from covey.metrics import fairness
 from covey.params import model_hash
 from covey.redteam import Membership, audited
+from covey.releases import cluster_of
 from covey.simulation.measurement import (
     Accuracies,
     accuracies,
@@ -88,7 +89,7 @@ def _exposed(
             accuracy=found.get(handle),
             risk=audits[j].true_risk,
             standard_error=audits[j].standard_error,
-            exposure=max(known) if known else None,
+            exposure=max(known) if len(known) == len(risks) else None,
         )
 
     return tuple(exposed(client.handle) for client in run.population.clients)
@@ -100,5 +101,11 @@ def _finished(run: Assembled, final: ServerState, found: Accuracies) -> RunFinis
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
         accuracy_by_group=overall.accuracy_by_group,
-        adjusted_rand_index=agreement(final.assignment, run.population.clients),
+        adjusted_rand_index=agreement(
+            {
+                h: cluster_of(e, run.num_clusters, run.releases)
+                for h, e in final.assignment.items()
+            },
+            run.population.clients,
+        ),
     )

@@ -118,6 +118,7 @@ def _started(run: Assembled) -> RunStarted:
         },
         risk_lives=figure_lives(config.redteam.every),
         notes=run.notes,
+        releases=run.releases,
     )
 
 

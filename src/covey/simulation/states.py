@@ -32,6 +32,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
             for each in shadows
         ],
         "pooling": list(state.pooling),
+        "releases": state.releases,
         "memory": asdict(state.memory),
         "ledger_head": ledger_head,
     }
@@ -58,6 +59,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         shadows=tuple(tuple(kept) for kept in shadows),
         pooling=tuple(checkpoint.state["pooling"]),
         memory=_memory(checkpoint.state["memory"]),
+        releases=checkpoint.state["releases"],
     )
     return state, checkpoint.state["ledger_head"]
 

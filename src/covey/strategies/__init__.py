@@ -20,6 +20,8 @@ from covey.strategies.choices import (
 )
 from covey.strategies.fedavg import fedavg, local_training
 from covey.strategies.ifca import ifca, ifca_mir
+from covey.strategies.menu import SHARES as MENU
+from covey.strategies.menu import menu_shares, on_the_menu
 from covey.strategies.pooling import (
     Control,
     Layers,
@@ -45,6 +47,7 @@ from covey.strategies.starts import (
 from covey.strategies.steps import Evaluate, Steps, Train, evaluate_with, train_with
 
 __all__ = [
+    "MENU",
     "Choosing",
     "Cohort",
     "Control",
@@ -73,6 +76,8 @@ __all__ = [
     "ifca",
     "ifca_mir",
     "local_training",
+    "menu_shares",
+    "on_the_menu",
     "one_model",
     "pooled",
     "priced_towards",

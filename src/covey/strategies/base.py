@@ -11,6 +11,7 @@ from typing import NamedTuple
 from covey.data.examples import Client
 from covey.events import Event, RiskMeasured
 from covey.redteam import ShadowFederation
+from covey.releases import fed
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -76,6 +77,7 @@ class ServerState:
         shadows: per cluster, the shadow federations, if the red team keeps any.
         pooling: per cluster, the share by which its model was last pooled.
         memory: what earlier choices leave behind for later ones.
+        releases: how many of the models belong to one cluster (`covey.releases`).
     """
 
     round_index: int
@@ -85,15 +87,20 @@ class ServerState:
     shadows: tuple[tuple[ShadowFederation, ...], ...]
     pooling: tuple[float, ...]
     memory: Memory = Memory()
+    releases: int = 1
+
+    def trained_by(self, handle: Handle) -> range:
+        """Return the models that this client's update moves, by its latest choice."""
+        return fed(self.assignment[handle], len(self.clusters), self.releases)
 
     def offered(self) -> tuple[bool, ...]:
-        """Say which clusters may be chosen: those that are somebody's latest choice.
+        """Say which models may be chosen: those that somebody's latest choice trains.
 
-        The model of any other is trained by nobody, and its low risk protects nobody.
-        Before the first choice all of them are offered.
+        Any other is trained by nobody, and its low risk protects nobody. Before the first
+        choice all of them are offered.
         """
-        chosen = set(self.assignment.values())
-        return tuple(not chosen or j in chosen for j in range(len(self.clusters)))
+        trained = {j for handle in self.assignment for j in self.trained_by(handle)}
+        return tuple(not trained or j in trained for j in range(len(self.clusters)))
 
     def known_to(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
         """Return what a client knows of each cluster: its own finding, or the figure."""

@@ -183,8 +183,8 @@ def _sizes(
 ) -> Int[ndarray, " clusters"]:
     """Return n_j: how many examples each cluster trains on, by latest choices."""
     sizes = np.zeros(len(state.clusters), dtype=np.int64)
-    for handle, j in state.assignment.items():
-        sizes[j] += len(clients[handle].train)
+    for handle in state.assignment:
+        sizes[state.trained_by(handle)] += len(clients[handle].train)
     return sizes
 
 

@@ -134,7 +134,7 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
             members=tuple(
                 client
                 for handle, client in clients.items()
-                if state.assignment.get(handle) == j
+                if handle in state.assignment and j in state.trained_by(handle)
             ),
             round_index=state.round_index,
             shadows=state.shadows[j],

@@ -28,7 +28,7 @@ from covey.strategies.base import (
     fresh_state,
 )
 from covey.strategies.steps import Steps, Train
-from covey.types import Params
+from covey.types import Handle, Params
 
 __all__ = ["WarmStart", "different_models", "from_groups", "one_model", "warm_started"]
 
@@ -94,7 +94,7 @@ def warm_started(strategy: Strategy, steps: Steps, warm: WarmStart) -> Strategy:
             if state.round_index < warm.shared_rounds + warm.kept_rounds:
                 return _kept_round(steps, state, cohort, streams)
             return strategy.play_round(state, cohort, streams)
-        if state.round_index < warm.shared_rounds or len(cohort) <= len(state.clusters):
+        if state.round_index < warm.shared_rounds or len(cohort) <= _clusters(state):
             return _shared_round(steps, state, cohort, streams)
         return _split_round(replace(steps, train=warm.train), state, cohort, streams)
 
@@ -118,20 +118,26 @@ def _split_round(
     """Train the shared model, split the cohort by what came back, and merge per part."""
     shared = {client.handle: 0 for client in cohort}
     updates = list(steps.train(state.clusters, cohort, shared, streams))
-    candidates = _candidates(cohort, updates, len(state.clusters), streams)
+    candidates = _candidates(cohort, updates, _clusters(state), streams)
     best = max(candidates, key=lambda name: candidates[name].gap - HANDICAP[name])
     split = {
         client.handle: int(j)
         for client, j in zip(cohort, candidates[best].labels, strict=True)
     }
 
-    def already_trained(*_: object) -> Iterator[ClientUpdate]:
-        return (replace(each, cluster=split[each.handle]) for each in updates)
+    def already_trained(
+        _: object, __: object, assignment: Mapping[Handle, int], ___: object
+    ) -> Iterator[ClientUpdate]:
+        return (replace(each, cluster=assignment[each.handle]) for each in updates)
 
     moved = replace(steps, train=already_trained).move(
         state, cohort, ClientsAssigned(split, "split"), streams
     )
     return Played(moved.state, (_sought(candidates, best), *moved.events))
+
+
+def _clusters(state: ServerState) -> int:
+    return len(state.clusters) // state.releases
 
 
 def _kept_round(

@@ -1,5 +1,6 @@
 """The replaceable steps of a round: train, evaluate, merge."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,7 @@ from covey.events import (
     ModelsMerged,
 )
 from covey.params import model_hash, subtract
+from covey.releases import cluster_of
 from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState
 from covey.types import Handle, Params
@@ -109,17 +111,30 @@ class Steps:
         streams: Streams,
     ) -> Played:
         """Train every client from its cluster's model, and merge (lines 13-17)."""
-        updates = self.train(state.clusters, cohort, chosen.clusters, streams)
-        merged = self.merge(state.clusters, updates)
         after = state.with_choices(chosen.clusters)
-        counts = [0] * len(state.clusters)
-        for j in chosen.clusters.values():
-            counts[j] += 1
+        merged = self.merge(state.clusters, self._updates(after, cohort, streams))
+        trained = Counter(
+            j for handle in chosen.clusters for j in after.trained_by(handle)
+        )
+        counts = [trained[j] for j in range(len(state.clusters))]
         fact = ModelsMerged(model_hash(merged.clusters), tuple(counts))
         return Played(
             after.with_models(merged.clusters),
             (chosen, *merged.events, *_desertions(state, after), fact),
         )
+
+    def _updates(
+        self, state: ServerState, cohort: Cohort, streams: Streams
+    ) -> Iterator[ClientUpdate]:
+        """Train every client from each model that is its to train."""
+        for turn in range(state.releases):
+            starts = {
+                client.handle: models[turn]
+                for client in cohort
+                if turn < len(models := state.trained_by(client.handle))
+            }
+            present = tuple(client for client in cohort if client.handle in starts)
+            yield from self.train(state.clusters, present, starts, streams)
 
 
 def _desertions(before: ServerState, after: ServerState) -> tuple[Event, ...]:
@@ -127,6 +142,8 @@ def _desertions(before: ServerState, after: ServerState) -> tuple[Event, ...]:
     was, now = before.offered(), after.offered()
     gone = [j for j in range(len(now)) if was[j] and not now[j]]
     events: list[Event] = [ClusterAbandoned(j) for j in gone]
-    if gone and sum(now) == 1:
-        events.append(ClustersCollapsed(now.index(True)))
+    models = len(now)
+    left = {cluster_of(j, models, after.releases) for j in range(models) if now[j]}
+    if gone and len(left) == 1:
+        events.append(ClustersCollapsed(left.pop()))
     return tuple(events)
