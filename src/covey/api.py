@@ -131,12 +131,14 @@ def load(folder: str | Path) -> Result:
         return _result(existing, history_of(read_events(ledger)), ledger)
 
 
-def audit(
+def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need
     folder: str | Path,
     attacks: Sequence[str] = DEFAULT_ATTACKS,
     references: int = 4,
     model: Callable[[], nn.Module] | None = None,
     clients: Clients | None = None,
+    *,
+    observe: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Attack every final cluster model of a finished run.
 
@@ -147,6 +149,7 @@ def audit(
         references: federations of the run's own recipe, played again per cluster.
         model: what the run was started with, if that was passed by a program.
         clients: the same.
+        observe: called with a cluster and how many of its references have been played.
 
     Returns:
         What audit.json holds. Figures are over records, with 95% intervals.
@@ -156,7 +159,8 @@ def audit(
     """
     existing = RunFolder.existing(Path(folder))
     assembled = assemble(existing.config(), _given(model, clients))
-    found = audit_run(assembled, existing, AuditRequest(tuple(attacks), references))
+    request = AuditRequest(tuple(attacks), references, observe)
+    found = audit_run(assembled, existing, request)
     return write_audit(found, existing.path)
 
 

@@ -78,6 +78,6 @@ def test_a_price_keeps_the_small_cluster_and_violates_no_more_than_ifca(played):
     for result in kept:
         last = [min(row.clients) for row in result.history.rounds[-5:]]
         assert np.mean(last) == pytest.approx(8, abs=1)  # 0.2 of 40
-        assert result.summary["moves_after_round_5"] <= 80  # nobody flaps
+        assert result.summary["most_moves_of_one_client"] <= 2  # nobody flaps
     # 71 against 77 where this was measured; another machine rounds differently
     assert violations(kept) <= 1.05 * violations(played("cifar-small", "ifca"))

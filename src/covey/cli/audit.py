@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.assembly import assemble
+from covey import api
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.progress import console
 from covey.cli.tables import tabled
-from covey.report import audit_rows, write_audit
-from covey.simulation import DEFAULT_ATTACKS, AuditRequest, RunFolder, audit_run
+from covey.report import audit_rows
+from covey.simulation import DEFAULT_ATTACKS
 
 __all__ = ["audit"]
 
@@ -40,11 +40,8 @@ def audit(
         line = f"cluster {cluster}: reference {played} of {references} played"
         console.print(line, highlight=False)
 
-    folder = RunFolder.existing(run)
-    assembled = assemble(folder.config())
     began = time.monotonic()
-    request = AuditRequest(tuple(attack or DEFAULT_ATTACKS), references, observe)
-    answer = write_audit(audit_run(assembled, folder, request), run)
+    answer = api.audit(run, attack or DEFAULT_ATTACKS, references, observe=observe)
     page = run / "audit" / "audit.html"
     told = {
         "run": str(run),
