@@ -5,7 +5,8 @@ accepts, and trains it and every release of j that shares more, each from where 
 
     theta_{j,r} <- mean of the models theta_i trained from theta_{j,r} by {i in j: r_i <= r}
 
-after which release r is pooled by its own share (`covey.strategies.pooling`). So whoever
+after which release r is pooled over the clusters by its own share
+(`covey.strategies.pooling`). So whoever
 accepts little is in no release that shares less than its own, and whoever accepts much
 trains for everybody in its cluster, at the price of a training per release.
 """

@@ -71,6 +71,7 @@ def pooled(
 ) -> Strategy:
     """Pull every cluster model towards the shared one after each round.
 
+    Of a menu, each release is pooled by itself, over the clusters.
     A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
     cluster yet have one model, and nothing to pull.
 
@@ -91,7 +92,17 @@ def pooled(
         sizes = _sizes(after, clients)
         shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
         pulls = np.array([order(share, len(layers)) for share in shares])
-        models = _pulled(after.clusters, sizes, pulls, layers)
+        each = len(shares) // after.releases
+        models = tuple(
+            model
+            for first in range(0, len(shares), each)
+            for model in _pulled(
+                after.clusters[first : first + each],
+                sizes[first : first + each],
+                pulls[first : first + each],
+                layers,
+            )
+        )
         fact = ModelsPooled(shares, model_hash(models))
         after = replace(after, clusters=models, pooling=shares)
         return Played(after, (*played.events, fact))
@@ -195,6 +206,8 @@ def _pulled(
     layers: Layers,
 ) -> tuple[Params, ...]:
     """Return the models after the pull; integer buffers stay each cluster's own."""
+    if not sizes.any():
+        return clusters
     given = sizes[:, None] * (1 - pulls)
     weights = np.where(given.sum(axis=0) > 0, given, sizes[:, None])
     weights = torch.from_numpy(weights / weights.sum(axis=0))
