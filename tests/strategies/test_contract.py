@@ -29,6 +29,7 @@ from covey.rng import Streams
 from covey.strategies import (
     Choosing,
     Cohort,
+    Control,
     Played,
     ServerState,
     Steps,
@@ -37,6 +38,7 @@ from covey.strategies import (
     different_models,
     evaluate_with,
     fedavg,
+    fixed_share,
     from_groups,
     head_first,
     ifca,
@@ -95,9 +97,12 @@ class World:
     def menu(self) -> Strategy:
         start = on_the_menu(different_models(init, 2))
         learner = ifca_mir(start, self.steps(), Choosing(select_by_threshold))
+        return self.pooled(learner, menu_shares(2))
+
+    def pooled(self, strategy: Strategy, control: Control) -> Strategy:
         clients = {client.handle: client for client in self.population}
         layers = layers_of(init(Streams(0)))
-        return pooled(learner, menu_shares(2), head_first, layers, clients)
+        return pooled(strategy, control, head_first, layers, clients)
 
     def watched(self, strategy: Strategy) -> Strategy:
         clients = {client.handle: client for client in self.population}
@@ -113,6 +118,9 @@ STRATEGIES: dict[str, Callable[[World], Strategy]] = {
     "warm": lambda w: w.warm(),
     "groups": lambda w: w.groups(),
     "menu": lambda w: w.watched(w.menu()),
+    "pooled": lambda w: w.pooled(
+        ifca(different_models(init, 2), w.steps()), fixed_share(0.5, 2)
+    ),
     "red-teamed": lambda w: w.watched(w.mir(select_weighted)),
 }
 

@@ -79,7 +79,8 @@ def after_one_round(
     strategy = pooled(
         still(clusters, clients), lambda _: shares, head_first, layers, clients
     )
-    return strategy.play_round(strategy.init(STREAMS), (), STREAMS)
+    everybody = tuple(clients.values())
+    return strategy.play_round(strategy.init(STREAMS), everybody, STREAMS)
 
 
 @pytest.fixture

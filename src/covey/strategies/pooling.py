@@ -73,7 +73,8 @@ def pooled(
 
     Of a menu, each release is pooled by itself, over the clusters.
     A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
-    cluster yet have one model, and nothing to pull.
+    cluster yet have one model, and nothing to pull; in a round without clients nothing
+    moves.
 
     Args:
         strategy: the rounds to play.
@@ -87,7 +88,7 @@ def pooled(
         shares = control(state)
         played = strategy.play_round(state, cohort, streams)
         after = played.state
-        if not after.assignment:
+        if not cohort or not after.assignment:
             return played
         sizes = _sizes(after, clients)
         shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
