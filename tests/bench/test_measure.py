@@ -67,6 +67,17 @@ def test_every_cluster_is_looked_at_before_every_round(
         assert row.told["federated"].round_index == row.round_index
 
 
+def test_the_controls_are_run_on_the_last_models(looked: tuple[Measured, list[Row]]):
+    controls = looked[0].controls
+    assert set(controls) == {
+        "random labels",
+        "unseen halves, cluster 0",
+        "unseen halves, cluster 1",
+    }
+    assert controls["random labels"].risk > 0.7
+    assert abs(controls["unseen halves, cluster 0"].risk - 0.5) < 0.2  # 120 records
+
+
 def test_images_are_counted_where_they_are_trained(looked: tuple[Measured, list[Row]]):
     # 4 clients of 24 images, 2 rounds; two shadows as large as each cluster.
     costs = looked[0].costs

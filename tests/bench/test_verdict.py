@@ -1,6 +1,7 @@
 """What the bench concludes from rows whose errors a reader can add up."""
 
 import math
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,6 +16,7 @@ from covey.bench import (
     knowledge,
 )
 from covey.events import RiskMeasured
+from covey.redteam import Figure
 
 
 def told(source: str, risk: float | None, reason: str = "because") -> RiskMeasured:
@@ -89,7 +91,14 @@ def test_no_figures_are_no_success():
     assert not found["shadow withheld"].ok
 
 
-def measured(*rows: Row) -> Measured:
+def control(risk: float) -> Figure:
+    return Figure(risk, 0.02, risk, 50, 50)
+
+
+AS_KNOWN = {"random labels": control(0.9), "unseen halves, cluster 0": control(0.48)}
+
+
+def measured(*rows: Row, controls: Mapping[str, Figure] | None = None) -> Measured:
     # Clients train 100 images in 10 s; shadows 300 images, so 30 s of training would be
     # due; they take 31, and a second for two looks. Those are four in a usual run of 20
     # rounds: 33 s. So are the counts' two looks of 1 s each: 4 s beside the clients' 12.
@@ -98,7 +107,7 @@ def measured(*rows: Row) -> Measured:
         "shadow": Cost(images=300, training=31.0, seconds=32.0),
         "federated": Cost(seconds=2.0),
     }
-    return Measured(rows, costs, looks=2, rounds=20)
+    return Measured(rows, costs, looks=2, rounds=20, controls=controls or AS_KNOWN)
 
 
 def test_costs_by_hand():
@@ -114,7 +123,23 @@ def test_a_good_red_team_passes_and_a_costly_one_does_not():
     missed = {name for name, check in found.items() if not check.ok}
     assert missed == {"cost federated_share"}
     assert found["cost federated_share"].limit == "<= 0.05"
-    assert {name.split()[0] for name in found} == {*SOURCES, "cost"}
+    assert {name.split()[0] for name in found} == {*SOURCES, "cost", "failed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "risk", "fails"),
+    [
+        ("random labels", 0.57, 0),
+        ("random labels", 0.55, 1),  # what is learnt by heart is not found
+        ("unseen halves, cluster 1", 0.45, 0),
+        ("unseen halves, cluster 1", 0.57, 1),  # what is not there is found
+        ("unseen halves, cluster 1", 0.43, 1),
+    ],
+)
+def test_a_control_that_fails_fails_the_bench(name: str, risk: float, fails: int):
+    known = measured(row(0.6, None, 0.6), controls={**AS_KNOWN, name: control(risk)})
+    first, *_ = checks([known], whole=False)
+    assert (first.name, first.value, first.ok) == ("failed controls", fails, not fails)
 
 
 def test_a_biased_source_is_caught_either_way():
@@ -129,6 +154,7 @@ def test_a_biased_source_is_caught_either_way():
 def test_a_few_rows_are_held_to_what_they_can_show():
     few = checks([measured(row(0.6, None, 0.6))], whole=False)
     assert {check.name for check in few} == {
+        "failed controls",
         "federated most_standard_errors",
         "federated withheld",
     }

@@ -15,7 +15,7 @@ def test_a_quick_bench_prints_a_table_and_keeps_its_rows(covey, tmp_path):
     assert code == 0
     assert err == ""
     answer = json.loads(out)
-    assert {"rows", "sources", "cost", "checks"} == set(answer)
+    assert {"rows", "sources", "cost", "controls", "checks"} == set(answer)
     assert {row["set_name"] for row in answer["rows"]} == {
         "digits",
         "digits, 12 clients",

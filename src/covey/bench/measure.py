@@ -3,17 +3,44 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import torch
+
 from covey.assembly import Assembled, assemble, composed, red_team
 from covey.bench.meter import Clock, Cost, Metered
 from covey.bench.sets import BenchSet
 from covey.config import Config
+from covey.data import Examples
+from covey.engine import Recipe
 from covey.events import RiskMeasured
-from covey.redteam import FEWEST, RedTeam, Target, true_risk
+from covey.redteam import (
+    FEWEST,
+    Figure,
+    RedTeam,
+    Target,
+    negative_control,
+    positive_control,
+    true_risk,
+)
 from covey.strategies import ServerState, Strategy, targets
 
-__all__ = ["SOURCES", "Measured", "Row", "measured"]
+__all__ = [
+    "RANDOM_LABELS",
+    "SOURCES",
+    "UNSEEN_HALVES",
+    "Measured",
+    "Row",
+    "measured",
+]
 
 SOURCES = ("shadow", "federated")
+
+RANDOM_LABELS, UNSEEN_HALVES = "random labels", "unseen halves"
+"""The controls' names: the attack must find the first, and must not find the second."""
+
+LEARNT = 100
+"""Examples of the positive control; half of them are learnt by heart."""
+
+BY_HEART = Recipe(local_epochs=100, batch_size=10, learning_rate=0.03, momentum=0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +72,14 @@ class Measured:
     Attributes:
         costs: of "clients" and of each source.
         looks, rounds: how often the sources looked in how many rounds.
+        controls: by name, what the attack shows where the answer is known.
     """
 
     rows: tuple[Row, ...]
     costs: Mapping[str, Cost]
     looks: int
     rounds: int
+    controls: Mapping[str, Figure]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +115,24 @@ def measured(bench: BenchSet, clock: Clock, observe: Callable[[Row], None]) -> M
         costs={name: meter.cost for name, meter in stand.meters.items()},
         looks=len(bench.looks),
         rounds=max(bench.looks),
+        controls=_controls(stand.run, state),
     )
+
+
+def _controls(run: Assembled, state: ServerState) -> Mapping[str, Figure]:
+    """Attack random labels learnt by heart, and halves of what no model has seen."""
+    unseen = Examples.joined(run.reference.by_group)
+    streams = run.streams.at("controls")
+    few = unseen.take(torch.arange(min(len(unseen), LEARNT)))
+    start = run.init(streams)
+    halves = {
+        f"{UNSEEN_HALVES}, cluster {j}": negative_control(
+            run.engine, params, unseen, streams.at(j)
+        )
+        for j, params in enumerate(state.clusters)
+    }
+    learnt = positive_control(run.engine, start, BY_HEART, few, streams)
+    return {RANDOM_LABELS: learnt, **halves}
 
 
 def _stand(bench: BenchSet, clock: Clock) -> _Stand:

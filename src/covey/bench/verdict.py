@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import spearmanr
 
-from covey.bench.measure import SOURCES, Measured, Row
+from covey.bench.measure import RANDOM_LABELS, SOURCES, Measured, Row
 from covey.bench.meter import Cost
-from covey.redteam import EXTRAPOLATED
+from covey.redteam import EXTRAPOLATED, Figure
 
 __all__ = [
     "NEAR",
@@ -191,6 +191,26 @@ def checks(measured: Sequence[Measured], *, whole: bool) -> tuple[Check, ...]:
     rows = [row for each in measured for row in each.rows]
     found = {source: knowledge(rows, source) for source in SOURCES}
     subjects = {**found, "cost": costs_of(measured)}
+    failed = sum(
+        not _as_known(name, figure)
+        for each in measured
+        for name, figure in each.controls.items()
+    )
+    return (
+        _check("failed controls", float(failed), "<=", 0.0),
+        *_limits_of(subjects, whole=whole),
+    )
+
+
+def _as_known(name: str, control: Figure) -> bool:
+    """Say whether a control shows what it must, at 3 SE."""
+    away = (control.risk - 0.5) / control.standard_error
+    return away > 3 if name == RANDOM_LABELS else abs(away) <= 3
+
+
+def _limits_of(
+    subjects: Mapping[str, Knowledge | Costs], *, whole: bool
+) -> tuple[Check, ...]:
     return tuple(
         _check(f"{subject} {name}", getattr(subjects[subject], name), *limit)
         for subject, limits in LIMITS.items()

@@ -74,6 +74,11 @@ def redteam(
         "rows": [asdict(row) for row in rows],
         "sources": {source: asdict(knowledge(rows, source)) for source in SOURCES},
         "cost": asdict(costs_of(known)),
+        "controls": [
+            {"set": bench.name, "control": name, **asdict(figure)}
+            for bench, each in zip(sets, known, strict=True)
+            for name, figure in each.controls.items()
+        ],
         "checks": [asdict(check) for check in judged],
     }
     stated(answer, _text(rows, answer, judged), as_json=as_json)
@@ -111,7 +116,27 @@ def _observe(row: Row) -> None:
 
 def _text(rows: Sequence[Row], answer: dict[str, Any], judged: Sequence[Check]) -> str:
     """Return every row, the summary and the checks as tables."""
-    return "\n\n".join((_row_table(rows), _summary(answer), _check_table(judged)))
+    tables = (
+        _row_table(rows),
+        _summary(answer),
+        _controls(answer),
+        _check_table(judged),
+    )
+    return "\n\n".join(tables)
+
+
+def _controls(answer: dict[str, Any]) -> str:
+    return tabled(
+        ("set", "control", "risk"),
+        [
+            (
+                each["set"],
+                each["control"],
+                f"{each['risk']:.3f}±{each['standard_error']:.3f}",
+            )
+            for each in answer["controls"]
+        ],
+    )
 
 
 def _row_table(rows: Sequence[Row]) -> str:

@@ -17,6 +17,9 @@ References:
     2020: interpolation between an own and a shared model.
     Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global
     Representations (LG-FedAvg), 2020: own first layers and a shared head.
+    Zhang et al., LCFed: An Efficient Clustered Federated Learning Framework for
+    Heterogeneous Data, 2025: cluster models with a common part, the embedding, under
+    heads of their own; the other way round from LG-FedAvg, and from here.
     Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021:
     an own model held near the shared one by a penalty.
 """
