@@ -139,9 +139,17 @@ def test_a_diverged_loss_is_not_remembered(people: Cohort, broken: float):
     assert rounds[2][1].state.memory.losses == {"A": (5.0, 2.0)}
 
 
-def test_no_smoothing_remembers_no_losses(people: Cohort):
-    rounds = through(Choosing(select_by_loss), [people, people])
-    assert rounds[-1][1].state.memory.losses == {}
+def test_without_smoothing_the_latest_losses_are_remembered(people: Cohort):
+    first, second = people[:2]
+    rounds = through(
+        Choosing(select_by_loss),
+        [people[:2], people[:1]],
+        losses_are([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]),
+    )
+    assert rounds[-1][1].state.memory.losses == {
+        first.handle: (5.0, 6.0),
+        second.handle: (3.0, 4.0),
+    }
 
 
 def priced(share: float) -> Choosing:

@@ -1,5 +1,6 @@
 """Pooling: what a share means, who gives, and how the measured risk steers it."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from covey.aggregation import mean_per_cluster
 from covey.data.examples import Client, Examples
@@ -17,7 +18,8 @@ from covey.events import ModelsPooled, RiskMeasured
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.strategies import (
-    Control,
+    KnownRisk,
+    Memory,
     Played,
     ServerState,
     Steps,
@@ -205,37 +207,52 @@ def figure(risk: float, error: float, round_index: int = 5) -> RiskMeasured:
 
 @pytest.fixture(scope="module")
 def ten(make_client: Callable[..., Client]) -> Mapping[str, Client]:
-    """Ten clients that accept 0.51, 0.53, ... 0.69."""
-    nothing = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
+    """Ten clients that accept 0.51, 0.53, ... 0.69, and one of another cluster."""
+    two = Examples(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64))
     clients = [
-        make_client(f"c{index}", nothing, preference=(0.0, 0.51 + 0.02 * index))
+        make_client(f"c{index}", two, preference=(0.0, 0.51 + 0.02 * index))
         for index in range(10)
     ]
-    return {client.handle: client for client in clients}
+    return {client.handle: client for client in (*clients, make_client("other", two))}
+
+
+GUESS = math.log(2)
 
 
 def shares_after(
-    ten: Mapping[str, Client], share: float, seen: RiskMeasured | None
+    ten: Mapping[str, Client],
+    share: float,
+    seen: RiskMeasured | None,
+    elsewhere: float = 0.5,
+    own: Mapping[str, tuple[KnownRisk | None, ...]] | None = None,
 ) -> float:
-    control: Control = share_by_risk(ten)
-    state = fresh_state(({"w": Tensor([0.0])},)).with_choices(dict.fromkeys(ten, 0))
-    state = replace(state, round_index=5, figures=(seen,), pooling=(share,))
-    return control(state)[0]
+    """Return the ten's next share, if the other model has this loss on their examples."""
+    choices = {handle: int(client.name == "other") for handle, client in ten.items()}
+    losses = dict.fromkeys(ten, (0.1, elsewhere))
+    state = replace(
+        fresh_state((weight(0.0), weight(0.0))).with_choices(choices),
+        round_index=5,
+        figures=(seen, None),
+        pooling=(share, START),
+        memory=Memory(losses=losses, risks=own or {}),
+    )
+    with_room = replace(  # the other holds as many examples as the ten
+        ten["OTHER"], train=Examples(torch.zeros(20, 1), torch.zeros(20).long())
+    )
+    return share_by_risk({**ten, "OTHER": with_room}, GUESS)(state)[0]
 
 
 @pytest.mark.parametrize(
-    ("risk", "error", "expected"),
+    ("risk", "expected"),
     [
-        (0.56, 0.01, 1 / 3 + STEP),  # 3 of 10 refuse
-        (0.54, 0.01, 1 / 3),  # 2 of 10 refuse, 3 might
-        (0.50, 0.01, 0.0),  # within 2 SE at most 1 of 10 would refuse
-        (0.50, 0.03, 1 / 3),  # within 2 SE 3 of 10 might
+        (0.56, START + STEP),  # 3 of 10 refuse
+        (0.54, START),  # 2 of 10 refuse
     ],
 )
-def test_a_refused_risk_is_pooled_more_and_a_clearly_accepted_one_less(
-    ten: Mapping[str, Client], risk: float, error: float, expected: float
+def test_a_refused_risk_is_pooled_more(
+    ten: Mapping[str, Client], risk: float, expected: float
 ):
-    assert shares_after(ten, 1 / 3, figure(risk, error)) == pytest.approx(expected)
+    assert shares_after(ten, START, figure(risk, 0.01)) == pytest.approx(expected)
 
 
 def test_without_a_new_figure_nothing_moves(ten: Mapping[str, Client]):
@@ -243,12 +260,39 @@ def test_without_a_new_figure_nothing_moves(ten: Mapping[str, Client]):
     assert shares_after(ten, 0.4, figure(0.9, 0.01, round_index=4)) == 0.4
 
 
-def test_a_risk_that_is_no_longer_known_is_protected_again(ten: Mapping[str, Client]):
-    assert shares_after(ten, 0.0, None) == START
+def test_whoever_does_not_know_the_risk_refuses_it(ten: Mapping[str, Client]):
+    # Everybody accepts the 0.5 that it found; of ten, two found nothing, then three.
+    found = KnownRisk(0.5, 0.1, 5, inside=True)
+
+    def after(knowing: int) -> float:
+        own = {
+            handle: (found if place < knowing else None, None)
+            for place, handle in enumerate(ten)
+        }
+        return shares_after(ten, START, None, own=own)
+
+    assert after(8) == START
+    assert after(7) == pytest.approx(START + STEP)
 
 
 def test_an_unknown_risk_starts_protected(ten: Mapping[str, Client]):
-    assert share_by_risk(ten)(fresh_state(({}, {}))) == (START, START)
+    assert shares_after(ten, 0.0, None) == START
+
+
+def test_nothing_more_is_shared_with_a_model_no_better_than_guessing(
+    ten: Mapping[str, Client],
+):
+    refused = figure(0.9, 0.01)
+    assert shares_after(ten, START, refused, elsewhere=GUESS + 0.01) == START
+    assert shares_after(ten, START, refused, elsewhere=GUESS - 0.01) > START
+
+
+def test_a_cluster_with_nearly_all_examples_keeps_its_model(ten: Mapping[str, Client]):
+    # The ten hold 20 of 22 examples, the other client 2.
+    choices = {handle: int(client.name == "other") for handle, client in ten.items()}
+    state = fresh_state((weight(0.0), weight(0.0))).with_choices(choices)
+    state = replace(state, round_index=5, figures=(figure(0.9, 0.01), None))
+    assert share_by_risk(ten, GUESS)(state) == (0.0, START)
 
 
 @given(
@@ -257,10 +301,10 @@ def test_an_unknown_risk_starts_protected(ten: Mapping[str, Client]):
     error=st.floats(0.0, 0.2),
     higher=st.floats(0.0, 0.5),
 )
-def test_a_higher_risk_is_never_pooled_less(
+def test_a_higher_risk_is_never_pooled_less_and_no_share_falls(
     ten: Mapping[str, Client], share: float, risk: float, error: float, higher: float
 ):
     def after(seen: float) -> float:
         return shares_after(ten, share, figure(seen, error))
 
-    assert 0.0 <= after(risk) <= after(risk + higher) <= 1.0
+    assert share <= after(risk) <= after(risk + higher) <= 1.0

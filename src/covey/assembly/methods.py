@@ -43,7 +43,6 @@ from covey.strategies import (
     Steps,
     Strategy,
     WarmStart,
-    as_measured,
     different_models,
     evaluate_with,
     fedavg,
@@ -144,7 +143,7 @@ def _pooled(
     elif method.pooling == 0 or method.name in ("fedavg", "local"):
         return strategy
     elif method.pooling == "risk":
-        control = share_by_risk(clients)
+        control = share_by_risk(clients, math.log(population.num_classes))
     else:
         control = fixed_share(method.pooling, method.num_clusters)
     return pooled(
@@ -171,7 +170,7 @@ def _choosing(config: Config, select: Selection) -> Choosing:
     priced = method.name == "ifca-mir" and method.selection == "priced"
     return Choosing(
         select=select,
-        look=smoothed(method.smoothing) if method.smoothing else as_measured,
+        look=smoothed(method.smoothing),
         market=priced_towards(method.target_share) if priced else free_of_charge,
         hysteresis=method.hysteresis,
     )

@@ -49,7 +49,7 @@ class Memory:
 
     Attributes:
         moved: the round of each client's latest move from one cluster to another.
-        losses: each client's smoothed losses per cluster, in nats.
+        losses: each client's latest losses per cluster, smoothed or not, in nats.
         prices: the subsidy per cluster; empty before the first round with prices.
         risks: what each client found about each cluster by itself. It stays on the
             client's side; a simulation plays both.

@@ -31,7 +31,6 @@ __all__ = [
     "Choosing",
     "Look",
     "Market",
-    "as_measured",
     "choose",
     "free_of_charge",
     "priced_towards",
@@ -45,20 +44,14 @@ Market = Callable[[ServerState, Ballot], Played]
 """What the server does with a round's wishes: the next state, and the facts."""
 
 
-def as_measured(
-    state: ServerState, _: Cohort, losses: Losses
-) -> tuple[ServerState, Losses]:
-    """Compare the losses of this round alone."""
-    return state, losses
-
-
 def smoothed(smoothing: float) -> Look:
     """Compare losses that each client smooths over the rounds it takes part in.
 
     s_t[i, j] = smoothing * s_{t-1}[i, j] + (1 - smoothing) * loss_t[i, j]
 
-    The first losses are taken as they are, which leaves no bias towards a start at 0;
-    so are those after a diverged model's, which would never fade.
+    With 0 the losses of this round are compared, and nothing else. The first losses are
+    taken as they are, which leaves no bias towards a start at 0; so are those after a
+    diverged model's, which would never fade.
     """
 
     def look(
@@ -109,6 +102,9 @@ def priced_towards(target_share: float) -> Market:
     return market
 
 
+AS_MEASURED = smoothed(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Choosing:
     """How clients come to choose.
@@ -121,7 +117,7 @@ class Choosing:
     """
 
     select: Selection
-    look: Look = as_measured
+    look: Look = AS_MEASURED
     market: Market = free_of_charge
     hysteresis: int = 0
 

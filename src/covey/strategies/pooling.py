@@ -24,6 +24,7 @@ References:
     an own model held near the shared one by a penalty.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -51,7 +52,9 @@ __all__ = [
 ]
 
 Control = Callable[[ServerState], tuple[float, ...]]
-"""How much of each cluster model is shared after this round: a share per cluster."""
+"""How much of each cluster model is shared after a round: a share per cluster.
+
+It sees the state before the round, with the choices made and losses reported in it."""
 
 Order = Callable[[float, int], Float[ndarray, " layers"]]
 """What a share means for each of so many layers, input to output: lambda in [0, 1]."""
@@ -60,9 +63,10 @@ Layers = Sequence[Sequence[str]]
 """The names of a model's parameters layer by layer, from input to output."""
 
 START = STEP = 1 / 3
-TOO_MANY, FEW = 0.25, 0.1
-"""Shares of a cluster's clients: above the one it is protected more, up to the other
-less; between them lies the band in which nothing moves."""
+TOO_MANY = 0.25
+"""Share of a cluster's clients above which it is protected more."""
+MOST = 0.9
+"""Share of all examples above which a cluster is not helped by the others'."""
 
 
 def pooled(
@@ -88,11 +92,12 @@ def pooled(
     """
 
     def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
-        shares = control(state)
         played = strategy.play_round(state, cohort, streams)
         after = played.state
         if not cohort or not after.assignment:
             return played
+        seen = replace(state, assignment=after.assignment, memory=after.memory)
+        shares = control(seen)
         sizes = _sizes(after, clients)
         shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
         pulls = np.array([order(share, len(layers)) for share in shares])
@@ -135,62 +140,71 @@ def fixed_share(share: float, num_clusters: int) -> Control:
     return lambda _: (share,) * num_clusters
 
 
-def share_by_risk(clients: Mapping[Handle, Client]) -> Control:
-    """Raise a cluster's share while too many of its clients refuse its risk.
+def share_by_risk(clients: Mapping[Handle, Client], guess: float) -> Control:
+    """Raise a cluster's share for as long as too many of its clients refuse its risk.
 
-    At every new figure each client answers whether it would accept a risk; the server
-    sees counts:
+    At every new figure each client answers whether it refuses the risk; the server sees
+    counts:
 
-        refused_j(z) = share of the clients i of cluster j with tau_i < risk_ij + z SE_ij
-        lambda_j <- lambda_j + STEP    if refused_j(0) > TOO_MANY
-                    lambda_j - STEP    if refused_j(2) <= FEW
+        refused_j = share of the clients i of cluster j with tau_i < risk_ij
+        lambda_j <- lambda_j + STEP    if refused_j > TOO_MANY
 
-    within [0, 1], and as it was otherwise and between figures. The band between the two
-    keeps noise from moving a share up and down. A risk that a client does not know, or
-    no longer, it refuses; where nobody knows it, the share is START at least. The risk is
-    the cluster's, or what each client found by itself: then its answer, one bit, is all
-    that it sends.
+    from START up to 1, and never down: what was refused at a share would come back with
+    it. A risk that a client does not know it refuses. The risk is the cluster's, or what
+    each client found by itself: then its answer, one bit, is all that it sends.
+
+    Two things pooling cannot do. A cluster that holds over MOST of all examples keeps its
+    model: pulled towards everybody's, it would be pulled towards itself. And beyond START
+    a share rises only if another cluster's model has a lower loss on its clients'
+    examples than guessing has: else there is nothing more to share.
+
+    Args:
+        clients: all of them, by handle.
+        guess: the loss of equal probabilities for all classes, ln C, in nats.
     """
 
     def control(state: ServerState) -> tuple[float, ...]:
-        if not state.assignment:
-            return (START,) * len(state.clusters)
+        sizes = _sizes(state, clients)
         return tuple(
-            _next_share(state, j, share, clients)
+            0.0
+            if sizes[j] > MOST * sizes.sum()
+            else max(START, share, raised(state, j))
             for j, share in enumerate(state.pooling)
         )
+
+    def raised(state: ServerState, j: int) -> float:
+        own = [handle for handle, chosen in state.assignment.items() if chosen == j]
+        if _refused(state, j, own, clients) <= TOO_MANY:
+            return 0.0
+        if _lowest_elsewhere(state, j, own) >= guess:
+            return START
+        return min(1.0, state.pooling[j] + STEP)
 
     return control
 
 
-def _next_share(
-    state: ServerState, j: int, share: float, clients: Mapping[Handle, Client]
+def _refused(
+    state: ServerState,
+    j: int,
+    own: Sequence[Handle],
+    clients: Mapping[Handle, Client],
 ) -> float:
-    answers = [
-        (state.known_to(handle)[j], clients[handle].preference.risk_threshold)
-        for handle, chosen in state.assignment.items()
-        if chosen == j
-    ]
-    if all(known is None for known, _ in answers):
-        return max(START, share)
-    if not any(
-        known and known.round_index == state.round_index for known, _ in answers
-    ):
-        return share
+    """Return which share of these clients refuses the risk; 0 without a new figure."""
+    known = [state.known_to(handle)[j] for handle in own]
+    if not any(k is not None and k.round_index == state.round_index for k in known):
+        return 0.0
+    taus = [clients[handle].preference.risk_threshold for handle in own]
+    refuses = [k is None or tau < k.risk for k, tau in zip(known, taus, strict=True)]
+    return float(np.mean(refuses))
 
-    def refused(errors: int) -> float:
-        return float(
-            np.mean(
-                [
-                    known is None or tau < known.risk + errors * known.standard_error
-                    for known, tau in answers
-                ]
-            )
-        )
 
-    if refused(0) > TOO_MANY:
-        return min(1.0, share + STEP)
-    return max(0.0, share - STEP) if refused(2) <= FEW else share
+def _lowest_elsewhere(state: ServerState, j: int, own: Sequence[Handle]) -> float:
+    """Return the lowest mean loss that another cluster's model has on their examples."""
+    rows = [state.memory.losses[h] for h in own if h in state.memory.losses]
+    if not rows:
+        return math.inf
+    others = np.arange(len(state.clusters)) != j
+    return float(np.mean(rows, axis=0)[others].min(initial=math.inf))
 
 
 def _sizes(
