@@ -99,9 +99,9 @@ def self_judged(strategy: Strategy, judge: SelfJudge, every: int) -> Strategy:
         }
         nothing = (None,) * len(state.clusters)
         for handle, figures in judge(state.clusters, cohort, streams).items():
-            j = state.assignment.get(handle)
+            mine = state.trained_by(handle) if handle in state.assignment else ()
             rows[handle] = tuple(
-                _newer(figure, old, state.round_index, inside=cluster == j)
+                _newer(figure, old, state.round_index, inside=cluster in mine)
                 for cluster, (figure, old) in enumerate(
                     zip(figures, rows.get(handle, nothing), strict=True)
                 )
