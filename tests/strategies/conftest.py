@@ -1,14 +1,18 @@
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from covey.aggregation import mean_per_cluster
 from covey.data.examples import Client, Examples
+from covey.engine import Recipe, ReferenceEngine
 from covey.redteam import Assessment, RedTeam, Target
 from covey.redteam.assessment import stated, withheld
 from covey.redteam.figures import Figure
 from covey.rng import Streams
+from covey.strategies import Steps, evaluate_with, train_with
 from covey.types import Params
 
 MakeClient = Callable[..., Client]
@@ -28,6 +32,27 @@ class OneWeight(nn.Module):
 @pytest.fixture
 def one_weight() -> nn.Module:
     return OneWeight()
+
+
+@pytest.fixture
+def one_step(one_weight: nn.Module) -> Callable[..., Steps]:
+    """The steps of a round: one of gradient descent with rate 1; a weighted mean."""
+
+    def make(weights: Literal["equal", "examples"]) -> Steps:
+        engine = ReferenceEngine(one_weight)
+        recipe = Recipe(local_steps=1, learning_rate=1.0)
+        return Steps(
+            evaluate_with(engine, "train", 0),
+            train_with(engine, recipe, weights),
+            mean_per_cluster,
+        )
+
+    return make
+
+
+@pytest.fixture
+def steps(one_step: Callable[..., Steps]) -> Steps:
+    return one_step("equal")
 
 
 @pytest.fixture

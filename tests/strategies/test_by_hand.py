@@ -53,18 +53,6 @@ Script = Callable[[dict[int, float | None]], RedTeam]
 STREAMS = Streams(0)
 
 
-@pytest.fixture
-def steps(one_weight: nn.Module) -> Steps:
-    """One step of gradient descent with rate 1."""
-    engine = ReferenceEngine(one_weight)
-    recipe = Recipe(local_steps=1, learning_rate=1.0)
-    return Steps(
-        evaluate_with(engine, "train", 0),
-        train_with(engine, recipe, "equal"),
-        mean_per_cluster,
-    )
-
-
 def weights_of(clusters: tuple[object, ...]) -> list[float]:
     return [float(cluster["w"]) for cluster in clusters]  # pyright: ignore
 

@@ -7,11 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from covey.aggregation import mean_per_cluster
 from covey.data.examples import Client
-from covey.engine import Recipe, ReferenceEngine
 from covey.events import (
     ClientsAssigned,
     ClusterAbandoned,
@@ -25,28 +23,15 @@ from covey.strategies import (
     Cohort,
     ServerState,
     Steps,
-    evaluate_with,
     menu_shares,
     on_the_menu,
     one_model,
     targets,
-    train_with,
 )
 
 Point = Callable[..., Client]
 Models = Callable[..., Callable[[Streams], dict[str, Tensor]]]
 STREAMS = Streams(0)
-
-
-@pytest.fixture
-def steps(one_weight: nn.Module) -> Steps:
-    engine = ReferenceEngine(one_weight)
-    recipe = Recipe(local_steps=1, learning_rate=1.0)
-    return Steps(
-        evaluate_with(engine, "train", 0),
-        train_with(engine, recipe, "equal"),
-        mean_per_cluster,
-    )
 
 
 @pytest.fixture

@@ -9,11 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
-from covey.aggregation import mean_per_cluster
 from covey.data.examples import Client, Examples
-from covey.engine import Recipe, ReferenceEngine
 from covey.events import ModelsPooled, RiskMeasured
 from covey.params import model_hash
 from covey.rng import Streams
@@ -24,7 +21,6 @@ from covey.strategies import (
     ServerState,
     Steps,
     Strategy,
-    evaluate_with,
     fedavg,
     fixed_share,
     fresh_state,
@@ -34,7 +30,6 @@ from covey.strategies import (
     one_model,
     pooled,
     share_by_risk,
-    train_with,
     uniform,
 )
 from covey.strategies.pooling import START, STEP
@@ -155,14 +150,8 @@ def test_counters_and_masks_stay_each_clusters_own(two_groups: Mapping[str, Clie
 
 
 @pytest.fixture
-def steps(one_weight: nn.Module) -> Steps:
-    engine = ReferenceEngine(one_weight)
-    recipe = Recipe(local_steps=1, learning_rate=1.0)
-    return Steps(
-        evaluate_with(engine, "train", 0),
-        train_with(engine, recipe, "examples"),
-        mean_per_cluster,
-    )
+def steps(one_step: Callable[[str], Steps]) -> Steps:
+    return one_step("examples")
 
 
 def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
