@@ -1,12 +1,20 @@
 import os
-from collections.abc import Callable
+import pwd
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from sklearn.datasets import load_digits
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from covey.data.examples import Client, Examples, Preference
 
@@ -52,3 +60,76 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets in {folder}: set COVEY_DATA to a folder with them")
     return folder
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A server to test against; its files where it is a private one."""
+
+    url: str
+    prefix: str
+    data: Path | None = None
+
+    def run(self, name: str) -> str:
+        """The URL of a ledger, named like no real run that the server may hold."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}run={self.prefix}{name}"
+
+    def execute(self, *statements: str) -> list[Any]:
+        """Execute as the administrator, and return the last statement's rows."""
+        url = make_url(self.url).set(drivername="postgresql+psycopg")
+        engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            *_, last = [connection.execute(text(one)) for one in statements]
+            return list(last) if last.returns_rows else []
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The server that COVEY_POSTGRES_URL names, else a private one, else a skip."""
+    prefix = f"covey_test_{secrets.token_hex(6)}_"
+    given = os.environ.get("COVEY_POSTGRES_URL")
+    if given:
+        server = Postgres(given, prefix)
+        yield server
+        for (schema,) in server.execute("SELECT nspname FROM pg_namespace"):
+            if schema.startswith(prefix):
+                server.execute(f'DROP SCHEMA "{schema}" CASCADE')
+        return
+    pg_ctl = next(filter(None, map(shutil.which, places_of_pg_ctl())), None)
+    if pg_ctl is None:
+        pytest.skip("no PostgreSQL server here: install it or set COVEY_POSTGRES_URL")
+    # not pytest's folder: its path is long for a socket, and closed to other users
+    folder = Path(tempfile.mkdtemp(prefix="covey-"))
+    data = folder / "data"
+    user = None if os.geteuid() else unprivileged(folder)
+
+    def control(*arguments: str) -> None:
+        command = [pg_ctl, "-D", str(data), *arguments]
+        # a log, not a pipe: the server would keep that open
+        with (folder / "pg_ctl.log").open("a") as log:
+            subprocess.run(
+                command, check=True, stdout=log, stderr=log, user=user, cwd=folder
+            )
+
+    try:
+        control("initdb", "-o", "-A trust -U covey -E UTF8 --locale=C --no-sync")
+        options = f"-c listen_addresses= -c fsync=off -k {folder}"
+        control("start", "-w", "-l", str(folder / "server.log"), "-o", options)
+        yield Postgres(f"postgresql://covey@/postgres?host={folder}", prefix, data)
+        control("stop", "-w", "-m", "immediate")
+    finally:
+        shutil.rmtree(folder)
+
+
+def places_of_pg_ctl() -> list[str]:
+    """The one on PATH, then Debian's, newest first."""
+    debian = Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")
+    return ["pg_ctl", *map(str, sorted(debian, reverse=True))]
+
+
+def unprivileged(folder: Path) -> str:
+    """Give the folder to a user whom PostgreSQL lets start a server, unlike root."""
+    known = {user.pw_name for user in pwd.getpwall()}
+    name = "postgres" if "postgres" in known else "nobody"
+    os.chown(folder, pwd.getpwnam(name).pw_uid, -1)
+    return name

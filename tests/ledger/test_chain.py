@@ -23,7 +23,7 @@ json_values = st.recursive(
 )
 bodies = st.dictionaries(st.text(max_size=4), json_values, max_size=3)
 records = st.lists(
-    st.builds(Record, st.integers(0, 9), st.text(max_size=8), bodies),
+    st.builds(Record, st.integers(0, 9) | st.none(), st.text(max_size=8), bodies),
     min_size=1,
     max_size=5,
 )
@@ -53,6 +53,8 @@ def one_flip(draw: st.DrawFn, whole: Link) -> Link:
     """One of the link's texts or numbers with one bit turned."""
     field = draw(st.sampled_from(["position", "round_index", "kind", "body", "hash"]))
     value = getattr(whole, field)
+    if value is None:
+        return replace(whole, **{field: draw(st.integers(0, 9))})
     if isinstance(value, int):
         return replace(whole, **{field: value ^ (1 << draw(st.integers(0, 30)))})
     if not value:
@@ -94,11 +96,12 @@ def test_an_event_taken_out_is_detected(missing: int):
         verify(links)
 
 
-def test_two_events_by_hand():
+def test_three_events_by_hand():
     links = seal(
         [
             Record(0, "cohort_sampled", {"clients": ["b", "a"]}),
             Record(1, "risk_measured", {"risk": 0.5, "cluster": 1}),
+            Record(None, "client_left", {}),
         ],
         after=None,
     )
@@ -109,7 +112,10 @@ def test_two_events_by_hand():
     second = hashlib.sha256(
         f'["{first}",1,"risk_measured","{{\\"cluster\\":1,\\"risk\\":0.5}}"]'.encode()
     ).hexdigest()
-    assert [one.hash for one in links] == [first, second]
+    third = hashlib.sha256(
+        f'["{second}",null,"client_left","{{}}"]'.encode()
+    ).hexdigest()
+    assert [one.hash for one in links] == [first, second, third]
 
 
 def test_canonical_text_by_hand():

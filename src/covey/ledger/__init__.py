@@ -1,14 +1,19 @@
 """The ledger: what happened in every round, in order, sealed against change."""
 
 from covey.ledger.chain import GENESIS, Link, Record, canonical, link, seal, verify
+from covey.ledger.register import Request
 from covey.ledger.store import Ledger
+from covey.ledger.story import REWIND, current
 
 __all__ = [
     "GENESIS",
+    "REWIND",
     "Ledger",
     "Link",
     "Record",
+    "Request",
     "canonical",
+    "current",
     "link",
     "seal",
     "verify",

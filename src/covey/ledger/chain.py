@@ -1,6 +1,6 @@
 """The hash chain: every recorded event seals all that came before it.
 
-    hash = SHA-256(JSON of [previous hash, round, kind, body text])
+    hash = SHA-256(JSON of [previous hash, round or null, kind, body text])
 
 Nothing else enters it, no clock and no random identifier, so that equal runs end in
 equal heads. A chain shows any change but one: a tail that was cut off leaves a chain
@@ -23,9 +23,13 @@ GENESIS = "0" * 64
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One fact about one round; `body` has text keys and only JSON's values."""
+    """One fact; `body` has text keys and only JSON's values.
 
-    round_index: int
+    Attributes:
+        round_index: the round that it is about; None: it happened between two rounds.
+    """
+
+    round_index: int | None
     kind: str
     body: dict[str, Any]
 
@@ -40,7 +44,7 @@ class Link:
     """
 
     position: int
-    round_index: int
+    round_index: int | None
     kind: str
     body: str
     hash: str
@@ -65,7 +69,7 @@ def canonical(body: Mapping[str, Any]) -> str:
         ) from error
 
 
-def link(previous: str, round_index: int, kind: str, body: str) -> str:
+def link(previous: str, round_index: int | None, kind: str, body: str) -> str:
     """Return the hash of an event that follows the hash `previous`."""
     sealed = json.dumps([previous, round_index, kind, body], separators=(",", ":"))
     return hashlib.sha256(sealed.encode()).hexdigest()

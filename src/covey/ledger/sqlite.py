@@ -1,103 +1,127 @@
-"""How a ledger lives in one SQLite file: its connections, its lock, its failures."""
+"""How a ledger lives in one SQLite file: its connections, its lock, its erasure."""
 
 import fcntl
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import ClassVar, TextIO
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 
 from covey.errors import LedgerError, LedgerLocked
 
-__all__ = ["database_file", "explained", "reader", "take_lock", "writer"]
+__all__ = ["SqliteFile"]
 
 BUSY_SECONDS = 30.0  # a commit waits for readers to finish, and they for it
 
 
-def database_file(where: str | Path) -> Path:
-    """Return the file that a path or a `sqlite:///` URL names."""
-    if "://" not in str(where):
-        return Path(where)
-    url = make_url(str(where))
-    if url.get_backend_name() == "sqlite" and url.database:
-        return Path(url.database)
-    raise LedgerError(
-        f"A ledger must be an SQLite file, but its URL is {url}: other databases are "
-        f"not built yet. Give a path, or sqlite:///PATH."
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """One file, and beside it an empty one that only carries the lock."""
+
+    path: Path
+
+    remedy: ClassVar[str] = (
+        "Check the file, its permissions and the free space, or restore a copy."
     )
 
+    def __str__(self) -> str:
+        return str(self.path)
 
-def writer(path: Path) -> Engine:
-    """Return connections that take the write lock as soon as a transaction begins.
+    def is_there(self) -> bool:
+        """Return whether the file is there."""
+        return self.path.is_file()
 
-    `EXTRA` is `FULL`, and also makes the end of a transaction outlive a power cut.
-    """
-    return _engine(path, "rwc", "PRAGMA synchronous = EXTRA", "BEGIN IMMEDIATE")
+    def lock(self) -> "_FileLock":
+        """Take the right to write.
 
+        The operating system gives it back when the process ends, however it ends; the
+        empty file that stays behind locks nobody out.
 
-def reader(path: Path) -> Engine:
-    """Return connections that change nothing, beside a writer if there is one.
+        Raises:
+            LedgerLocked: somebody else has it.
+        """
+        file = self.path.with_suffix(".lock").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise LedgerLocked(
+                f"Only one process can write the ledger {self}, and another one does. "
+                f"Wait until it ends, or stop it; reading is always possible."
+            ) from error
+        return _FileLock(file)
 
-    They open the file for writing where they may: after a kill, whoever comes first
-    must put back what the dead transaction had begun to change.
-    """
-    return _engine(path, "rw", "PRAGMA query_only = ON", "BEGIN")
+    def writer(self) -> Engine:
+        """Return connections that take the write lock as soon as a transaction begins.
 
-
-def _engine(path: Path, mode: str, pragma: str, begin: str) -> Engine:
-    def connect() -> sqlite3.Connection:
-        uri = f"{path.absolute().as_uri()}?mode={mode}"
-        # isolation_level None: transactions begin where `begin` says, nowhere else
-        return sqlite3.connect(
-            uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None
+        `EXTRA` is `FULL`, and also makes the end of a transaction outlive a power cut.
+        """
+        return self._engine(
+            "rwc",
+            "PRAGMA synchronous = EXTRA",
+            "PRAGMA secure_delete = ON",
+            "BEGIN IMMEDIATE",
         )
 
-    # hide_parameters: an error's text must not show a client's name
-    engine = create_engine(
-        "sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True
-    )
+    def reader(self) -> Engine:
+        """Return connections that change nothing, beside a writer if there is one.
 
-    @event.listens_for(engine, "begin")
-    def begin_explicitly(connection: Connection) -> None:
-        connection.exec_driver_sql(pragma)
-        connection.exec_driver_sql(begin)
+        They open the file for writing where they may: after a kill, whoever comes first
+        must put back what the dead transaction had begun to change.
+        """
+        return self._engine("rw", "PRAGMA query_only = ON", "BEGIN")
 
-    return engine
+    def make_room(self, connection: Connection) -> None:
+        """Do nothing: the first connection makes the file."""
+
+    def scrub(self) -> None:
+        """Rewrite the file, so that no page holds what was erased.
+
+        `secure_delete` overwrites a row where it lies; pages that were split or merged
+        before can hold another copy.
+
+        Raises:
+            LedgerError: somebody turned write-ahead logging on and is reading.
+        """
+        with self._engine("rw", "PRAGMA secure_delete = ON").connect() as connection:
+            connection.exec_driver_sql("VACUUM")
+            busy = connection.exec_driver_sql(
+                "PRAGMA wal_checkpoint(TRUNCATE)"
+            ).scalar()
+        if busy:
+            raise LedgerError(
+                f"The write-ahead log of {self} must be emptied to erase a name, but "
+                f"another process is reading. Stop it, and scrub again."
+            )
+
+    def _engine(self, mode: str, *at_begin: str) -> Engine:
+        def connect() -> sqlite3.Connection:
+            uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+            # isolation_level None: transactions begin where `at_begin` says, only there
+            return sqlite3.connect(
+                uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None
+            )
+
+        # hide_parameters: an error's text must not show a client's name
+        engine = create_engine(
+            "sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True
+        )
+
+        @event.listens_for(engine, "begin")
+        def begin_explicitly(connection: Connection) -> None:
+            for statement in at_begin:
+                connection.exec_driver_sql(statement).close()
+
+        return engine
 
 
-def take_lock(path: Path) -> TextIO:
-    """Take the right to write the ledger at `path`, until the result is closed.
+@dataclass(frozen=True, slots=True)
+class _FileLock:
+    file: TextIO
 
-    The operating system gives it back when the process ends, however it ends; the
-    empty file that stays behind locks nobody out.
+    def check(self) -> None:
+        """Do nothing: the operating system takes it from no living process."""
 
-    Raises:
-        LedgerLocked: somebody else has it.
-    """
-    lock = path.with_suffix(".lock").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
-        raise LedgerLocked(
-            f"Only one process can write the ledger {path}, and another one does. "
-            f"Wait until it ends, or stop it; reading is always possible."
-        ) from error
-    return lock
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn failures of the file or the database into a LedgerError."""
-    try:
-        yield
-    # UnicodeDecodeError: SQLite quotes a damaged file in its message as it stands
-    except (DBAPIError, UnicodeDecodeError, OSError) as error:
-        reason = error.orig if isinstance(error, DBAPIError) else error
-        raise LedgerError(
-            f"{path} must be a covey ledger that can be used here, but: {reason}. "
-            f"Check the file, its permissions and the free space, or restore a copy."
-        ) from error
+    def close(self) -> None:
+        self.file.close()

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
-from sqlalchemy import Connection, Engine, insert
+from sqlalchemy import Connection, Engine
 
 from covey.errors import LedgerError, LedgerMismatch
-from covey.ledger import tables
-from covey.ledger.chain import GENESIS, Link, Record, seal, verify
+from covey.ledger import entries, register, tables
+from covey.ledger.chain import GENESIS, Link, Record, canonical, verify
 from covey.ledger.difference import first_difference
-from covey.ledger.sqlite import database_file, explained, reader, take_lock, writer
+from covey.ledger.place import Lock, Place, explained, place_of
+from covey.ledger.register import Request
+from covey.ledger.story import current, rewound_to
 from covey.types import ClientName, Handle
 
 __all__ = ["Ledger"]
@@ -22,7 +26,7 @@ __all__ = ["Ledger"]
 class _Pen:
     """What only a writer has."""
 
-    lock: TextIO
+    lock: Lock
     clock: Callable[[], str]
 
 
@@ -30,11 +34,18 @@ class _Pen:
 class Ledger:
     """The record of one run; close it, or use it in a `with` block.
 
+    It lives in an SQLite file, or in a PostgreSQL database that many runs may share:
+    `postgresql://USER@HOST/DATABASE?run=NAME` keeps it in the schema NAME.
+
     >>> with Ledger.create("runs/first/ledger.sqlite", clock=utc_now) as ledger:
     ...     head = ledger.append(0, [Record(0, "cohort_sampled", {"clients": 3})])
+
+    Attributes:
+        where: the place, as messages name it: without a password.
     """
 
-    path: Path
+    where: str
+    _place: Place = field(repr=False)
     _engine: Engine = field(repr=False)
     _pen: _Pen | None = field(repr=False)
 
@@ -46,9 +57,11 @@ class Ledger:
             LedgerError: there is a ledger already, or it cannot be written there.
             LedgerLocked: another process is writing it.
         """
-        with cls._writing(database_file(where), clock) as ledger:
+        place = place_of(where)
+        with cls._writing(place, clock) as ledger:
             with ledger._transaction() as connection:
-                tables.lay_out(connection, ledger.path)
+                place.make_room(connection)
+                tables.lay_out(connection, ledger.where)
             return ledger
 
     @classmethod
@@ -59,12 +72,11 @@ class Ledger:
             LedgerError: there is no ledger, or it is broken or cannot be written.
             LedgerLocked: another process is writing it.
         """
-        path = _existing(where)
-        with cls._writing(path, clock) as ledger:
+        with cls._writing(_existing(where), clock) as ledger:
             with ledger._transaction() as connection:
-                tables.check_version(connection, path)
+                tables.check_version(connection, ledger.where)
                 tables.check_writable(connection)
-                verify(tables.read_links(connection))
+                verify(entries.read_links(connection))
             return ledger
 
     @classmethod
@@ -74,73 +86,125 @@ class Ledger:
         Raises:
             LedgerError: there is no ledger, or it cannot be read.
         """
-        path = _existing(where)
-        ledger = cls(path, reader(path), None)
+        place = _existing(where)
+        ledger = cls(str(place), place, place.reader(), None)
         with ledger._transaction() as connection:
-            tables.check_version(connection, path)
+            tables.check_version(connection, ledger.where)
         return ledger
+
+    @classmethod
+    def exists(cls, where: str | Path) -> bool:
+        """Return whether a ledger was begun there, of whatever version.
+
+        Raises:
+            LedgerError: the file or the database cannot be read.
+        """
+        place = place_of(where)
+        with explained(place):
+            if not place.is_there():
+                return False
+            with place.reader().begin() as connection:
+                return tables.is_laid_out(connection)
 
     def append(self, round_index: int, records: Sequence[Record]) -> str:
         """Record a round, all of it or nothing, and return the new head.
 
         Raises:
-            LedgerError: the round is recorded already, comes before the last one,
-                is empty, or cannot be written.
+            LedgerError: the round is recorded already, comes before the last one of
+                the current story, is empty, or cannot be written.
         """
         _check_round(round_index, records)
-        stamp = {"round_index": round_index, "written_at": self._writer().clock()}
+        written_at = self._writer().clock()
         with self._transaction() as connection:
-            last = tables.last_link(connection)
-            if last and round_index <= last.round_index:
+            last = entries.last_round(connection)
+            if last is not None and round_index <= last:
                 raise LedgerError(
                     f"A round is recorded once and in order, but round {round_index} "
-                    f"comes after round {last.round_index} in {self.path}. Compare "
-                    f"a replayed round instead of appending it."
+                    f"comes after round {last} in {self.where}. Compare a replayed "
+                    f"round instead of appending it."
                 )
-            links = seal(records, after=last)
-            connection.execute(insert(tables.events), [asdict(one) for one in links])
-            connection.execute(insert(tables.clock), stamp)
-        return links[-1].hash
+            return entries.add(connection, records, written_at)
+
+    def append_between(self, records: Sequence[Record]) -> str:
+        """Record what happened between two rounds, and return the new head.
+
+        A record of kind `REWIND` makes the story go on before the round that it names.
+
+        Raises:
+            LedgerError: there is no record, one belongs to a round, or it cannot be
+                written.
+        """
+        _check_between(records)
+        written_at = self._writer().clock()
+        with self._transaction() as connection:
+            return entries.add(connection, records, written_at)
 
     def replay(self) -> list[Record]:
         """Return everything that was recorded, in order, once it is verified."""
         return [one.record() for one in self._verified()]
 
+    def story(self) -> list[Record]:
+        """Return what still counts, in order, once the whole is verified.
+
+        Rounds that a rewind superseded are left out; what happened between rounds
+        stays, rewinds included.
+        """
+        return current(self.replay())
+
     def round(self, round_index: int) -> list[Record]:
-        """Return what was recorded of one round, once the whole is verified."""
-        return [
-            one.record() for one in self._verified() if one.round_index == round_index
-        ]
+        """Return what still counts of one round, once the whole is verified."""
+        return [one for one in self.story() if one.round_index == round_index]
 
     def compare(self, round_index: int, records: Sequence[Record]) -> None:
-        """Check that a replayed round is the recorded one; nothing is written.
+        """Check that a replayed round is the one that counts; nothing is written.
 
         Raises:
             LedgerMismatch: it is not.
         """
         with self._transaction() as connection:
             recorded = [
-                one.record() for one in tables.read_round(connection, round_index)
+                one.record() for one in entries.read_round(connection, round_index)
             ]
         difference = first_difference(recorded, records)
         if difference:
             raise LedgerMismatch(
-                f"Round {round_index} must replay as {self.path} recorded it, but "
+                f"Round {round_index} must replay as {self.where} recorded it, but "
                 f"{difference}. Resume with the configuration, the data and the "
                 f"version of covey that began this run, or start a new run."
             )
 
     def last_round(self) -> int | None:
-        """Return the index of the newest recorded round."""
+        """Return the index of the newest round that counts."""
         with self._transaction() as connection:
-            last = tables.last_link(connection)
-        return last.round_index if last else None
+            return entries.last_round(connection)
+
+    def furthest_round(self) -> int | None:
+        """Return the largest index ever recorded, of a superseded round or not."""
+        with self._transaction() as connection:
+            return entries.furthest_round(connection)
 
     def head(self) -> str:
         """Return the newest hash, which stands for the whole history."""
         with self._transaction() as connection:
-            last = tables.last_link(connection)
+            last = entries.last_link(connection)
         return last.hash if last else GENESIS
+
+    def head_of(self, round_index: int) -> str | None:
+        """Return the hash of the last event that still counts of one round."""
+        with self._transaction() as connection:
+            links = entries.read_round(connection, round_index)
+        return links[-1].hash if links else None
+
+    def seconds_per_round(self) -> list[float]:
+        """Return how long each entry took to follow the one before, in seconds."""
+        with self._transaction() as connection:
+            times = entries.written_at(connection)
+        stamps = [datetime.fromisoformat(each) for each in times]
+        return [(b - a).total_seconds() for a, b in pairwise(stamps)]
+
+    def hashes(self) -> list[str]:
+        """Return the hash of every event, in order, once the whole is verified."""
+        return [one.hash for one in self._verified()]
 
     def verify(self) -> None:
         """Check the whole chain.
@@ -154,30 +218,109 @@ class Ledger:
         """Keep who is behind each handle; what is known already is left alone.
 
         Raises:
-            LedgerError: a handle or a name is already bound to another one.
+            LedgerError: a handle or a name is already bound to another one, or the
+                client was erased.
         """
         self._writer()
         with self._transaction() as connection:
-            known = tables.names(connection)
-            bound = known | dict(handles)
-            if bound != {**handles, **known} or len(set(bound.values())) < len(bound):
-                raise LedgerError(
-                    f"A client has one handle in {self.path}, for good, but an "
-                    f"enrolment binds a handle or a client twice. Enrol clients under "
-                    f"the handles that this run first gave them."
-                )
-            rows = [
-                {"handle": one, "name": name}
-                for one, name in handles.items()
-                if one not in known
-            ]
-            if rows:
-                connection.execute(insert(tables.clients), rows)
+            register.bind(connection, handles, self.where)
 
     def names(self) -> dict[Handle, ClientName]:
         """Return who is behind each handle, as far as that is still known."""
         with self._transaction() as connection:
-            return tables.names(connection)
+            return register.names(connection)
+
+    def ask(
+        self, handle: Handle, wanted: str, after_round: int | None = None
+    ) -> Request:
+        """Register that a client wants to leave; it is pending until it is served.
+
+        Args:
+            handle: the client.
+            wanted: the answer that it asks for, or "auto".
+            after_round: the round after which a simulation drew the request: drawn
+                again, the first one is returned.
+
+        Raises:
+            LedgerError: there is no such answer, or it cannot be written.
+        """
+        asked_at = self._writer().clock()
+        with self._transaction() as connection:
+            return register.ask(connection, handle, wanted, after_round, asked_at)
+
+    def requests(self) -> list[Request]:
+        """Return every request to leave, in order of asking."""
+        with self._transaction() as connection:
+            return register.read_requests(connection)
+
+    def serve(
+        self,
+        request_id: str,
+        records: Sequence[Record],
+        erase: Handle,
+        tombstone: str,
+        note: Mapping[str, Any],
+    ) -> str:
+        """Record an answer and erase who asked, all of it or nothing.
+
+        Scrub the ledger next: the name's last traces go with it.
+
+        Args:
+            request_id: a pending request.
+            records: what happened, between two rounds.
+            erase: the handle to make nameless.
+            tombstone: the mark by which to know the client again.
+            note: what has to outlive a crash until the request is answered; JSON.
+
+        Returns:
+            The new head.
+
+        Raises:
+            LedgerError: the request is not pending, nobody is behind the handle, or it
+                cannot be written.
+        """
+        _check_between(records)
+        written_at = self._writer().clock()
+        changes = {
+            "state": "serving",
+            "served_at": written_at,
+            "note": canonical(note),
+        }
+        with self._transaction() as connection:
+            register.advance(connection, request_id, "pending", changes)
+            register.erase(connection, erase, tombstone)
+            return entries.add(connection, records, written_at)
+
+    def answered(self, request_id: str, answer: str) -> None:
+        """Close a request that was served; its note is dropped.
+
+        Raises:
+            LedgerError: it is not being served.
+        """
+        self._settle(request_id, "serving", {"state": "done", "answer": answer})
+
+    def refused(self, request_id: str, reason: str) -> None:
+        """Close a request that nothing was done about; nobody is erased.
+
+        Raises:
+            LedgerError: it is not pending.
+        """
+        self._settle(request_id, "pending", {"state": "refused", "answer": reason})
+
+    def tombstones(self) -> frozenset[str]:
+        """Return the marks of those who left."""
+        with self._transaction() as connection:
+            return register.read_tombstones(connection)
+
+    def scrub(self) -> None:
+        """Overwrite what is left of erased names; may be done again at any time.
+
+        Afterwards an SQLite ledger's files hold them nowhere. On PostgreSQL its
+        write-ahead log, backups and replicas are not covered, nor the server's own log.
+        """
+        self._writer()
+        with explained(self._place):
+            self._place.scrub()
 
     def close(self) -> None:
         """Let another process write."""
@@ -192,11 +335,11 @@ class Ledger:
 
     @classmethod
     @contextmanager
-    def _writing(cls, path: Path, clock: Callable[[], str]) -> Iterator["Ledger"]:
+    def _writing(cls, place: Place, clock: Callable[[], str]) -> Iterator["Ledger"]:
         """Lend a ledger for writing, closed again if the block fails."""
-        with explained(path):
-            lock = take_lock(path)
-        ledger = cls(path, writer(path), _Pen(lock, clock))
+        with explained(place):
+            engine, lock = place.writer(), place.lock()
+        ledger = cls(str(place), place, engine, _Pen(lock, clock))
         try:
             yield ledger
         except BaseException:
@@ -206,29 +349,37 @@ class Ledger:
     def _writer(self) -> _Pen:
         if self._pen is None:
             raise LedgerError(
-                f"{self.path} was opened to be read. Use Ledger.open to write it."
+                f"{self.where} was opened to be read. Use Ledger.open to write it."
             )
+        self._pen.lock.check()
         return self._pen
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        with explained(self.path), self._engine.begin() as connection:
+        with explained(self._place), self._engine.begin() as connection:
             yield connection
 
     def _verified(self) -> list[Link]:
         with self._transaction() as connection:
-            links = tables.read_links(connection)
+            links = entries.read_links(connection)
         verify(links)
         return links
 
+    def _settle(
+        self, request_id: str, before: register.State, changes: Mapping[str, str]
+    ) -> None:
+        settled = {**changes, "answered_at": self._writer().clock(), "note": None}
+        with self._transaction() as connection:
+            register.advance(connection, request_id, before, settled)
 
-def _existing(where: str | Path) -> Path:
-    path = database_file(where)
-    with explained(path):
-        if path.is_file():
-            return path
+
+def _existing(where: str | Path) -> Place:
+    place = place_of(where)
+    with explained(place):
+        if place.is_there():
+            return place
     raise LedgerError(
-        f"A ledger was expected at {path}, but no such file is there. "
+        f"A ledger was expected at {place}, but no such file is there. "
         f"Check the path; a run makes its ledger when it starts."
     )
 
@@ -240,9 +391,28 @@ def _check_round(round_index: int, records: Sequence[Record]) -> None:
             f"none, and could not be told from a round that was never played. "
             f"Record what happened, even if nothing moved."
         )
-    strays = {one.round_index for one in records} - {round_index}
+    strays = [one.round_index for one in records if one.round_index != round_index]
     if strays:
         raise LedgerError(
             f"Events must be appended with their own round, but round {round_index} "
-            f"came with events of round {min(strays)}. Append them apart."
+            f"came with events of {_round(strays[0])}. Append them apart."
         )
+
+
+def _check_between(records: Sequence[Record]) -> None:
+    if not records:
+        raise LedgerError(
+            "What happened between two rounds must be at least one event, but there is "
+            "none. Record what happened, or nothing at all."
+        )
+    for one in records:
+        if one.round_index is not None:
+            raise LedgerError(
+                f"Events between two rounds must be of none, but one is of "
+                f"{_round(one.round_index)}. Append that round by itself."
+            )
+        rewound_to(one)  # refuses a rewind that no reader could follow
+
+
+def _round(round_index: int | None) -> str:
+    return "no round" if round_index is None else f"round {round_index}"

@@ -1,21 +1,20 @@
-"""The ledger's tables, and what is read from them.
+"""How a ledger's tables are laid out.
 
 Only `events` is in the chain. `clients` stands apart because it can be erased: events
 know a client by its handle alone. `clock` stands apart because equal runs must have
-equal chains.
+equal chains. `requests` and `tombstones` are about those who leave.
 """
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
-
 from sqlalchemy import (
+    DDL,
     Column,
     Connection,
+    Index,
     Integer,
     MetaData,
     Table,
     Text,
+    event,
     insert,
     inspect,
     select,
@@ -23,8 +22,6 @@ from sqlalchemy import (
 )
 
 from covey.errors import LedgerError
-from covey.ledger.chain import Link
-from covey.types import ClientName, Handle
 
 __all__ = [
     "check_version",
@@ -32,14 +29,13 @@ __all__ = [
     "clients",
     "clock",
     "events",
-    "last_link",
+    "is_laid_out",
     "lay_out",
-    "names",
-    "read_links",
-    "read_round",
+    "requests",
+    "tombstones",
 ]
 
-VERSION = 1
+VERSION = 2
 """The layout below; a ledger of another version is refused."""
 
 metadata = MetaData()
@@ -48,10 +44,11 @@ events = Table(
     "events",
     metadata,
     Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("round", Integer, key="round_index", nullable=False, index=True),
+    Column("round", Integer, key="round_index", nullable=True),
     Column("kind", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("hash", Text, nullable=False),
+    Index("events_by_round", "round_index", "position"),
 )
 
 clients = Table(
@@ -61,79 +58,74 @@ clients = Table(
     Column("name", Text, nullable=False, unique=True),
 )
 
+# PostgreSQL copies common values into its statistics, where no erasure would find them
+event.listen(
+    clients,
+    "after_create",
+    DDL(
+        "ALTER TABLE clients ALTER COLUMN handle SET STATISTICS 0, "
+        "ALTER COLUMN name SET STATISTICS 0"
+    ).execute_if(dialect="postgresql"),
+)
+
 clock = Table(
     "clock",
     metadata,
-    Column("round", Integer, key="round_index", primary_key=True, autoincrement=False),
+    # of the last entry of each transaction
+    Column("position", Integer, primary_key=True, autoincrement=False),
     Column("written_at", Text, nullable=False),
 )
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False, unique=True),
+    Column("handle", Text, nullable=False),
+    Column("wanted", Text, nullable=False),
+    Column("after_round", Integer, unique=True),
+    Column("state", Text, nullable=False),
+    Column("asked_at", Text, nullable=False),
+    Column("served_at", Text),
+    Column("answered_at", Text),
+    Column("answer", Text),
+    Column("note", Text),
+)
+
+tombstones = Table("tombstones", metadata, Column("mark", Text, primary_key=True))
 
 schema = Table("schema", metadata, Column("version", Integer, nullable=False))
 
 
-def lay_out(connection: Connection, path: Path) -> None:
+def is_laid_out(connection: Connection) -> bool:
+    """Return whether some version of a ledger is there."""
+    return inspect(connection).has_table(schema.name)
+
+
+def lay_out(connection: Connection, where: str) -> None:
     """Make the tables, unless a ledger is there already."""
-    if inspect(connection).has_table(schema.name):
+    if is_laid_out(connection):
         raise LedgerError(
-            f"A new ledger needs a new file, but {path} holds one already. "
-            f"Open it to carry it on, or choose another folder."
+            f"A new ledger needs a new place, but {where} holds one already. "
+            f"Open it to carry it on, or choose another place."
         )
-    metadata.create_all(connection)
+    metadata.create_all(connection, checkfirst=False)  # never takes over a stranger's
     connection.execute(insert(schema).values(version=VERSION))
 
 
-def check_version(connection: Connection, path: Path) -> None:
+def check_version(connection: Connection, where: str) -> None:
     """Refuse a database that this version of covey did not lay out."""
     found = None
-    if inspect(connection).has_table(schema.name):
+    if is_laid_out(connection):
         found = connection.scalar(select(schema.c.version))
     if found != VERSION:
         what = "no ledger" if found is None else f"a ledger of version {found}"
         raise LedgerError(
-            f"{path} must hold a ledger of version {VERSION}, but it holds {what}. "
-            f"Check the path, or use the version of covey that wrote it."
+            f"{where} must hold a ledger of version {VERSION}, but it holds {what}. "
+            f"Check the place, or use the version of covey that wrote it."
         )
 
 
 def check_writable(connection: Connection) -> None:
     """Write what is there already: a read-only file fails now, not after a round."""
     connection.execute(update(schema).values(version=VERSION))
-
-
-def read_links(connection: Connection) -> list[Link]:
-    """Return the whole chain, in order."""
-    rows = connection.execute(select(events).order_by(events.c.position))
-    return _linked(rows.all())
-
-
-def read_round(connection: Connection, round_index: int) -> list[Link]:
-    """Return one round's part of the chain, in order."""
-    query = select(events).where(events.c.round_index == round_index)
-    return _linked(connection.execute(query.order_by(events.c.position)).all())
-
-
-def last_link(connection: Connection) -> Link | None:
-    """Return the end of the chain."""
-    query = select(events).order_by(events.c.position.desc()).limit(1)
-    return next(iter(_linked(connection.execute(query).all())), None)
-
-
-def names(connection: Connection) -> dict[Handle, ClientName]:
-    """Return who is behind each handle."""
-    rows = connection.execute(select(clients).order_by(clients.c.handle))
-    return {row.handle: row.name for row in rows}
-
-
-def _linked(rows: Iterable[Iterable[Any]]) -> list[Link]:
-    return [_link(tuple(row)) for row in rows]
-
-
-def _link(cells: tuple[Any, ...]) -> Link:
-    # a damaged file can hold any type in any column
-    match cells:
-        case (int(position), int(round_index), str(kind), str(body), str(hash_)):
-            return Link(position, round_index, kind, body, hash_)
-    raise LedgerError(
-        f"The ledger is broken at position {cells[0]}: what stands there is not an "
-        f"event. Restore the file from a copy."
-    )

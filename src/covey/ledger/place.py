@@ -1,0 +1,104 @@
+"""Where a ledger can live, and what every such place can do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from json import JSONDecodeError
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
+
+from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from covey.errors import LedgerError
+from covey.ledger.postgres import PostgresRun
+from covey.ledger.sqlite import SqliteFile
+
+__all__ = ["Lock", "Place", "explained", "place_of"]
+
+
+@runtime_checkable
+class Lock(Protocol):
+    """The right to write, until it is closed or its process ends."""
+
+    def check(self) -> None:
+        """Raise LedgerLocked if the right is lost."""
+        ...
+
+    def close(self) -> None:
+        """Let another process write."""
+        ...
+
+
+@runtime_checkable
+class Place(Protocol):
+    """A database with room for one ledger; printed, it shows no password."""
+
+    remedy: ClassVar[str]
+    """What to do when it fails."""
+
+    def is_there(self) -> bool:
+        """Return False where it is certain that there is no ledger."""
+        ...
+
+    def lock(self) -> Lock:
+        """Take the right to write; raise LedgerLocked if somebody else has it."""
+        ...
+
+    def writer(self) -> Engine:
+        """Return connections whose transactions last once they are committed."""
+        ...
+
+    def reader(self) -> Engine:
+        """Return connections that change nothing, beside a writer if there is one."""
+        ...
+
+    def make_room(self, connection: Connection) -> None:
+        """Make what the tables will lie in."""
+        ...
+
+    def scrub(self) -> None:
+        """Overwrite what is left of erased rows."""
+        ...
+
+
+def place_of(where: str | Path) -> Place:
+    """Return the place that a path or an SQLAlchemy URL names.
+
+    Raises:
+        LedgerError: no ledger can live there.
+    """
+    if "://" not in str(where):
+        return SqliteFile(Path(where))
+    try:
+        url = make_url(str(where))
+    except (ArgumentError, ValueError):
+        # the cause would show the URL, and with it a password
+        raise LedgerError(
+            "A ledger's URL must be one that SQLAlchemy can read, but it is not. "
+            "Give a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE?run=NAME."
+        ) from None
+    if url.get_backend_name() == "sqlite" and url.database:
+        return SqliteFile(Path(url.database))
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
+        return PostgresRun.at(url)
+    shown = url.set(query={}).render_as_string(hide_password=True)
+    raise LedgerError(
+        f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
+        f"databases and drivers are not built. Give a path, sqlite:///PATH or "
+        f"postgresql://USER@HOST/DATABASE?run=NAME."
+    )
+
+
+@contextmanager
+def explained(place: Place) -> Iterator[None]:
+    """Turn failures of the file or the database into a LedgerError."""
+    try:
+        yield
+    # UnicodeDecodeError: SQLite quotes a damaged file in its message as it stands
+    except (DBAPIError, UnicodeDecodeError, JSONDecodeError, OSError) as error:
+        reason = str(error.orig if isinstance(error, DBAPIError) else error)
+        # its first line: PostgreSQL quotes the row, a client's name, in the next ones
+        raise LedgerError(
+            f"{place} must be a covey ledger that can be used here, but: "
+            f"{reason.partition(chr(10))[0]}. {place.remedy}"
+        ) from error

@@ -1,0 +1,181 @@
+"""What stands beside the chain: who is behind a handle, who asks to leave, who left."""
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from covey.errors import LedgerError
+from covey.ledger.tables import clients, requests, tombstones
+from covey.types import ClientName, Handle
+
+__all__ = [
+    "Request",
+    "State",
+    "Wanted",
+    "advance",
+    "ask",
+    "bind",
+    "erase",
+    "names",
+    "read_requests",
+    "read_tombstones",
+]
+
+Wanted = Literal["auto", "deny", "roll_back", "retrain", "calibrate"]
+"""The answer that a client asks for; "auto": the cheapest honest one."""
+
+State = Literal["pending", "serving", "done", "refused"]
+"""Where a request is; from "serving" on its client's name is gone."""
+
+NAMELESS: tuple[State, ...] = ("serving", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's wish to leave, and what came of it.
+
+    Attributes:
+        after_round: the round after which a simulation drew it; None: somebody asked.
+        note: what has to outlive a crash until the request is answered, then None.
+    """
+
+    id: str
+    handle: Handle
+    wanted: Wanted
+    after_round: int | None
+    state: State
+    asked_at: str
+    served_at: str | None = None
+    answered_at: str | None = None
+    answer: str | None = None
+    note: dict[str, Any] | None = None
+
+
+def names(connection: Connection) -> dict[Handle, ClientName]:
+    """Return who is behind each handle."""
+    rows = connection.execute(select(clients).order_by(clients.c.handle))
+    return {row.handle: row.name for row in rows}
+
+
+def bind(
+    connection: Connection, handles: Mapping[Handle, ClientName], where: str
+) -> None:
+    """Keep who is behind each handle; what is known already is left alone.
+
+    Raises:
+        LedgerError: a handle or a name is bound to another one, or was erased.
+    """
+    known = names(connection)
+    bound = known | dict(handles)
+    if bound != {**handles, **known} or len(set(bound.values())) < len(bound):
+        raise LedgerError(
+            f"A client has one handle in {where}, for good, but an enrolment binds a "
+            f"handle or a client twice. Enrol clients under the handles that this run "
+            f"first gave them."
+        )
+    erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
+    if handles.keys() & set(connection.scalars(erased)):
+        raise LedgerError(
+            f"Who left {where} stays out, but an enrolment brings a client back whose "
+            f"name was erased. Leave out every client that has a tombstone."
+        )
+    rows = [
+        {"handle": one, "name": name}
+        for one, name in handles.items()
+        if one not in known
+    ]
+    if rows:
+        connection.execute(insert(clients), rows)
+
+
+def ask(
+    connection: Connection,
+    handle: Handle,
+    wanted: str,
+    after_round: int | None,
+    asked_at: str,
+) -> Request:
+    """Put a request in the queue; one that was drawn before is returned as it is.
+
+    Raises:
+        LedgerError: there is no such answer to want.
+    """
+    if wanted not in get_args(Wanted):
+        raise LedgerError(
+            f"A client can want {', '.join(get_args(Wanted))}, but it wants "
+            f"{wanted!r}. Ask for one of those."
+        )
+    for known in read_requests(connection):
+        if after_round is not None and known.after_round == after_round:
+            return known
+    number = connection.scalar(select(func.count()).select_from(requests))
+    connection.execute(
+        insert(requests).values(
+            number=number,
+            id=secrets.token_hex(8),
+            handle=handle,
+            wanted=wanted,
+            after_round=after_round,
+            state="pending",
+            asked_at=asked_at,
+        )
+    )
+    return read_requests(connection)[-1]
+
+
+def read_requests(connection: Connection) -> list[Request]:
+    """Return every request, in order of asking."""
+    rows = connection.execute(select(requests).order_by(requests.c.number))
+    return [_request(row) for row in rows]
+
+
+def advance(
+    connection: Connection, request_id: str, before: State, changes: Mapping[str, Any]
+) -> Request:
+    """Change a request that is in the state `before`, and return it as it was.
+
+    Raises:
+        LedgerError: there is no such request, or it is in another state.
+    """
+    row = connection.execute(
+        select(requests).where(requests.c.id == request_id)
+    ).first()
+    if row is None or row.state != before:
+        found = "there is none" if row is None else f"it is {row.state}"
+        raise LedgerError(
+            f"The request {request_id} must be {before} for this step, but {found}. "
+            f"Look at the requests again and take each step once."
+        )
+    known = requests.c.id == request_id
+    connection.execute(update(requests).where(known).values(**changes))
+    return _request(row)
+
+
+def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
+    """Forget who is behind a handle, and leave a mark by which to know them again.
+
+    Raises:
+        LedgerError: nobody is behind it.
+    """
+    gone = connection.execute(delete(clients).where(clients.c.handle == handle))
+    if gone.rowcount != 1:
+        raise LedgerError(
+            f"A client is erased once, but nobody is behind the handle {handle}. "
+            f"Check the handle; it may be erased already."
+        )
+    if tombstone not in read_tombstones(connection):
+        connection.execute(insert(tombstones).values(mark=tombstone))
+
+
+def read_tombstones(connection: Connection) -> frozenset[str]:
+    """Return the marks of those who left."""
+    return frozenset(connection.scalars(select(tombstones.c.mark)))
+
+
+def _request(row: Iterable[Any]) -> Request:
+    _, *cells, note = row
+    return Request(*cells, note=None if note is None else json.loads(note))

@@ -1,0 +1,62 @@
+"""Which recorded rounds still count, once a run was rolled back.
+
+Nothing leaves the chain. A record between two rounds says that the story goes on before
+some round, and from there on what was recorded of that round and of later ones is
+superseded: still sealed, no longer told.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from covey.errors import LedgerError
+from covey.ledger.chain import Record
+
+__all__ = ["REWIND", "current", "rewound_to", "superseded_up_to"]
+
+REWIND = "RunRolledBack"
+"""The kind of a record between rounds that rewinds the story; its body's `round_index`
+is the first round that no longer counts."""
+
+
+def current(records: Sequence[Record]) -> list[Record]:
+    """Return the story as it stands: superseded rounds left out, order kept.
+
+    What happened between rounds stays, rewinds included.
+    """
+    story: list[Record] = []
+    first_superseded = math.inf  # by the rewinds that come later in `records`
+    for record in reversed(records):
+        if record.round_index is None or record.round_index < first_superseded:
+            story.append(record)
+        rewound = rewound_to(record)
+        if rewound is not None:
+            first_superseded = min(first_superseded, rewound)
+    return story[::-1]
+
+
+def rewound_to(record: Record) -> int | None:
+    """Return the round before which the story goes on, where `record` rewinds it.
+
+    Raises:
+        LedgerError: it is a rewind that names no round.
+    """
+    if record.round_index is not None or record.kind != REWIND:
+        return None
+    match record.body:
+        case {"round_index": int(first)} if first >= 0 and not isinstance(first, bool):
+            return first
+    raise LedgerError(
+        f"A record {REWIND} must name a round to go on before, 0 or later, as "
+        f"`round_index`, but it holds {record.body.get('round_index')!r} there. "
+        f"Record the first round that no longer counts."
+    )
+
+
+def superseded_up_to(rewinds: Iterable[tuple[int, int]], round_index: int) -> int:
+    """Return the position up to which entries of a round are superseded; 0: none are.
+
+    Args:
+        rewinds: the position of each rewind, and the round that it rewinds to.
+        round_index: the round.
+    """
+    return max((at for at, first in rewinds if first <= round_index), default=0)

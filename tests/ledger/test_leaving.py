@@ -1,0 +1,267 @@
+"""The queue of those who want to leave, and what is left of them afterwards."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from covey.errors import LedgerError
+from covey.ledger import REWIND, Ledger, Record
+
+NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)}
+HANDLE = "0007"
+NAME = NAMES[HANDLE]
+ANSWER = [
+    Record(None, "ClientLeft", {"handle": HANDLE}),
+    Record(None, REWIND, {"round_index": 0}),
+]
+NOTE = {"salt": "00ff", "before": None}
+
+
+def noon() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+def begun(where: str | Path) -> Ledger:
+    """A ledger of one round whose clients came in an order that splits pages."""
+    ledger = Ledger.create(where, noon)
+    for third in range(3):
+        ledger.enrol(dict(list(NAMES.items())[third::3]))
+    ledger.append(0, [Record(0, "facts", {"clients": list(NAMES)})])
+    return ledger
+
+
+def leave(ledger: Ledger) -> str:
+    """Serve one client up to the proof, and return the request's id."""
+    asked = ledger.ask(HANDLE, "auto")
+    ledger.serve(asked.id, ANSWER, HANDLE, "a mark", NOTE)
+    ledger.scrub()
+    return asked.id
+
+
+def test_requests_wait_in_order_of_asking(where: str):
+    ticks = map(str, count())
+    with Ledger.create(where, ticks.__next__) as ledger:
+        asked = [ledger.ask(handle, "auto") for handle in ("0002", "0001", "0002")]
+        assert ledger.requests() == asked
+        assert [one.asked_at for one in asked] == ["0", "1", "2"]
+        assert len({one.id for one in asked}) == 3
+    first = Ledger.read(where).requests()[0]
+    assert (first.handle, first.wanted, first.state) == ("0002", "auto", "pending")
+    assert (first.answered_at, first.answer, first.note) == (None, None, None)
+
+
+def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
+    with Ledger.create(where, noon) as ledger:
+        first = ledger.ask("0001", "deny", after_round=4)
+        ledger.ask("0002", "auto")
+        assert ledger.ask("0001", "deny", after_round=4) == first
+        assert ledger.ask("0003", "deny", after_round=5) != first
+        assert len(ledger.requests()) == 3
+
+
+def test_there_is_no_other_answer_to_want(where: str):
+    with (
+        Ledger.create(where, noon) as ledger,
+        pytest.raises(LedgerError, match="auto, deny, roll_back, retrain, calibrate"),
+    ):
+        ledger.ask("0001", "forget")
+
+
+def test_serving_answers_seals_and_erases_at_once(where: str):
+    with begun(where) as ledger:
+        asked = ledger.ask(HANDLE, "retrain")
+        head = ledger.serve(asked.id, ANSWER, HANDLE, "a mark", NOTE)
+        assert ledger.head() == head
+        assert ledger.replay()[1:] == ANSWER
+        assert ledger.last_round() is None
+        assert ledger.names() == {h: n for h, n in NAMES.items() if h != HANDLE}
+        assert ledger.tombstones() == frozenset({"a mark"})
+        (served,) = ledger.requests()
+        assert (served.state, served.note) == ("serving", NOTE)
+        ledger.answered(asked.id, "retrain")
+        (done,) = ledger.requests()
+        assert (done.state, done.answer, done.note) == ("done", "retrain", None)
+        assert done.answered_at == noon()
+        ledger.verify()
+
+
+def test_a_serving_that_fails_leaves_nothing_behind(where: str):
+    with begun(where) as ledger:
+        asked, head = ledger.ask("beef", "auto"), ledger.head()
+        with pytest.raises(LedgerError, match="nobody is behind the handle beef"):
+            ledger.serve(asked.id, ANSWER, "beef", "a mark", NOTE)
+        assert ledger.requests() == [asked]
+        assert ledger.head() == head
+        assert ledger.tombstones() == frozenset()
+        assert ledger.names() == NAMES
+
+
+def test_every_step_is_taken_once_and_in_order(where: str):
+    with begun(where) as ledger:
+        with pytest.raises(LedgerError, match="there is none"):
+            ledger.serve("nobody", ANSWER, HANDLE, "a mark", NOTE)
+        asked = ledger.ask(HANDLE, "auto").id
+        with pytest.raises(LedgerError, match=r"must be serving .* it is pending"):
+            ledger.answered(asked, "deny")
+        ledger.serve(asked, ANSWER, HANDLE, "a mark", NOTE)
+        with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
+            ledger.serve(asked, ANSWER, HANDLE, "a mark", NOTE)
+        with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
+            ledger.refused(asked, "too late")
+        ledger.answered(asked, "deny")
+        with pytest.raises(LedgerError, match=r"must be serving .* it is done"):
+            ledger.answered(asked, "deny")
+
+
+def test_a_refused_client_keeps_its_name(where: str):
+    with begun(where) as ledger:
+        ledger.refused(ledger.ask(HANDLE, "deny").id, "raw updates are on disk")
+        (refused,) = ledger.requests()
+        assert (refused.state, refused.answer) == ("refused", "raw updates are on disk")
+        ledger.enrol(NAMES)
+        assert ledger.names() == NAMES
+
+
+def test_who_was_erased_is_not_enrolled_again(where: str):
+    with begun(where) as ledger:
+        leave(ledger)
+        with pytest.raises(LedgerError, match="whose name was erased") as no:
+            ledger.enrol({HANDLE: NAME})
+        assert NAME not in str(no.value)
+        ledger.enrol({h: n for h, n in NAMES.items() if h != HANDLE})
+
+
+def test_reading_asks_nothing_and_scrubs_nothing(where: str):
+    begun(where).close()
+    ledger = Ledger.read(where)
+    for step in (
+        lambda: ledger.ask(HANDLE, "auto"),
+        lambda: ledger.append_between(ANSWER),
+        lambda: ledger.serve("id", ANSWER, HANDLE, "a mark", NOTE),
+        lambda: ledger.answered("id", "deny"),
+        lambda: ledger.refused("id", "why"),
+        ledger.scrub,
+    ):
+        with pytest.raises(LedgerError, match=r"Use Ledger\.open"):
+            step()
+
+
+def bytes_in(folder: Path) -> bytes:
+    return b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
+
+
+def test_an_erased_name_is_in_no_byte_of_any_file(path: Path):
+    with begun(path) as ledger:
+        assert NAME.encode() in bytes_in(path.parent)
+        asked = leave(ledger)
+        assert NAME.encode() not in bytes_in(path.parent)
+        ledger.answered(asked, "deny")
+        ledger.scrub()  # again: nothing to do
+    assert b'"salt"' not in bytes_in(path.parent)
+    assert NAMES["0008"].encode() in bytes_in(path.parent)
+
+
+def test_names_that_wandered_between_pages_are_erased_too(path: Path):
+    with begun(path) as ledger:
+        for number, handle in enumerate(list(NAMES)[::6]):
+            asked = ledger.ask(handle, "auto")
+            ledger.serve(asked.id, ANSWER, handle, f"mark {number}", NOTE)
+        ledger.scrub()
+        rest = bytes_in(path.parent)
+    assert not [name for name in list(NAMES.values())[::6] if name.encode() in rest]
+
+
+def test_a_write_ahead_log_is_emptied_or_named(path: Path):
+    begun(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        with Ledger.open(path, noon) as ledger:
+            leave(ledger)
+            assert NAME.encode() not in bytes_in(path.parent)
+            ledger.append(0, [Record(0, "facts", {})])
+
+
+def live_until(path: Path, statements: int) -> None:
+    """Let a client leave, but die by SIGKILL at the start of one SQL statement."""
+    left = statements
+
+    def count_down(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @event.listens_for(Engine, "connect")
+    def trace(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA cache_size = 2")
+        connection.set_trace_callback(count_down)
+
+    with Ledger.open(path, noon) as ledger:
+        leave(ledger)
+
+
+def die_at_every_statement(begun_at: Path, folder: Path) -> None:
+    """Leave in folder/N what a leaving leaves that ends before its statement N."""
+    for statements in range(1000):
+        home = folder / str(statements)
+        home.mkdir()
+        path = home / "ledger.sqlite"
+        path.write_bytes(begun_at.read_bytes())
+        child = os.fork()
+        if child == 0:
+            live_until(path, statements)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            return
+
+
+def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(
+    path: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    with begun(path) as ledger:
+        before = ledger.replay()
+    folder = tmp_path_factory.mktemp("remains")
+    subprocess.run([sys.executable, __file__, str(path), str(folder)], check=True)
+    homes = sorted(folder.iterdir(), key=lambda home: int(home.name))
+    served: list[bool] = []
+    for home in homes:
+        with Ledger.open(home / "ledger.sqlite", noon) as ledger:
+            states = [one.state for one in ledger.requests()]
+            served.append(states == ["serving"])
+            assert states in ([], ["pending"], ["serving"])
+            assert (HANDLE not in ledger.names()) == served[-1]
+            assert (ledger.tombstones() != frozenset()) == served[-1]
+            assert ledger.replay() == before + (ANSWER if served[-1] else [])
+            ledger.scrub()
+            assert (NAME.encode() not in bytes_in(home)) == served[-1]
+    assert served == sorted(served)
+    assert {False, True} == set(served)
+
+
+def test_an_erased_name_is_in_no_table_of_the_server(postgres):
+    if postgres.data is None:
+        pytest.skip("the files of a server that is not ours cannot be read")
+    name = "somebody-nobody-else-is-called"
+    where = postgres.run("erasure")
+    with Ledger.create(where, noon) as ledger:
+        ledger.enrol({**NAMES, "ffff": name})
+        postgres.execute("ANALYZE", "CHECKPOINT")
+        assert name.encode() in bytes_in(postgres.data / "base")
+        asked = ledger.ask("ffff", "auto")
+        ledger.serve(asked.id, ANSWER, "ffff", "a mark", NOTE)
+        ledger.scrub()
+        postgres.execute("CHECKPOINT")
+        assert name.encode() not in bytes_in(postgres.data / "base")
+
+
+if __name__ == "__main__":
+    die_at_every_statement(Path(sys.argv[1]), Path(sys.argv[2]))
