@@ -68,10 +68,24 @@ profile = "reported"
 [merge]
 name = "mean"
 weights = "equal"
+min_anonymity = 6
+deniability_threshold = 3
+partition = "mdav"
+distance = "l2"
+max_distance = 0.0
+noise = "none"
+sigma = 1.0
+radius = 1.0
 [secrets]
 source = "seeded"
+key_path = ""
 [audit]
 non_members = "matched"
+[unlearning]
+request_probability = 0.0
+store_updates = 0
+[ledger]
+url = ""
 [engine]
 name = "auto"
 workers = 0

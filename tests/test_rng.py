@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -73,6 +75,51 @@ def test_drawing_elsewhere_changes_nothing():
     root.generator().random(100)
     root.at("b").generator().random(7)
     assert draws(root.at("a")) == expected
+
+
+@given(seeds, paths)
+def test_without_a_secret_the_hidden_twin_follows_from_the_seed(
+    seed: int, path: tuple[str | int, ...]
+):
+    twin = Streams(seed).at(*path).hidden()
+    assert draws(twin) == draws(Streams(seed, path).hidden())
+    assert draws(twin) != draws(Streams(seed, path))
+    assert draws(twin) != draws(Streams(seed + 1, path).hidden())
+
+
+@given(seeds, paths, st.integers(0, 2**256 - 1))
+def test_a_secret_changes_the_hidden_draws_and_no_public_one(
+    seed: int, path: tuple[str | int, ...], secret: int
+):
+    public = Streams(seed, path)
+    kept = Streams(seed, secret=secret).at(*path)
+    assert draws(kept) == draws(public)
+    assert (draws(kept.hidden()) == draws(public.hidden())) == (secret == seed)
+    assert draws(kept.hidden()) == draws(replace(kept, seed=seed + 1).hidden())
+    assert draws(kept.hidden()) != draws(replace(kept, secret=secret + 1).hidden())
+
+
+@given(paths, paths)
+def test_the_twins_of_different_paths_are_different(
+    one: tuple[str | int, ...], other: tuple[str | int, ...]
+):
+    root = Streams(0, secret=7)
+    same = root.at(*one).digest() == root.at(*other).digest()
+    assert (draws(root.at(*one).hidden()) == draws(root.at(*other).hidden())) == same
+
+
+def test_the_secret_is_told_to_nobody():
+    secret = 0x5EC2E7 << 200
+    kept = Streams(3, ("a",), secret)
+    assert repr(kept) == "Streams(seed=3, path=('a',))"
+    assert str(secret) not in str(kept.at("b"))
+    assert kept.at("b").secret == secret
+    assert draws(kept.hidden().at("b")) == draws(kept.hidden().at("b"))
+
+
+def test_a_twin_does_not_carry_the_secret_on():
+    # what is handed on for hidden draws cannot be turned back into public streams
+    assert Streams(3, ("a",), 9).hidden().secret is None
 
 
 def test_torch_borrows_the_stream_and_gives_its_own_state_back():

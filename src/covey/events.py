@@ -14,10 +14,13 @@ from pydantic import TypeAdapter
 from covey.types import Handle
 
 __all__ = [
+    "AnonymitySetsFormed",
     "ClientExposed",
+    "ClientLeft",
     "ClientsAssigned",
     "ClusterAbandoned",
     "ClusterAudited",
+    "ClusterWaited",
     "ClustersCollapsed",
     "CohortSampled",
     "Event",
@@ -30,7 +33,9 @@ __all__ = [
     "RiskUnknown",
     "RoundMeasured",
     "RunFinished",
+    "RunRolledBack",
     "RunStarted",
+    "ThresholdChanged",
     "event_from",
     "kind_and_body",
 ]
@@ -53,6 +58,7 @@ class RunStarted(Event):
         risk_lives: rounds for which a risk figure counts.
         num_clusters: the models that clients choose among.
         releases: how many of them belong to one cluster (`covey.releases`).
+        deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
         notes: what a reader must know of the data or the settings (oracles in use).
     """
 
@@ -68,6 +74,7 @@ class RunStarted(Event):
     risk_lives: int
     notes: tuple[str, ...]
     releases: int = 1
+    deniability_threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,35 @@ class GroupsSought(Event):
     gaps: Mapping[str, float]
     chosen: str
     sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnonymitySetsFormed(Event):
+    """The updates of one cluster were hidden, set by set, behind one of them.
+
+    Which one it was is recorded nowhere. Handles stand in their own order, which says
+    nothing about it.
+
+    Attributes:
+        diameters: per set, the largest L2 distance between two of its updates; None
+            where nothing that depends on the updates may be told.
+        near: per set and member, the members within `merge.max_distance` of it; empty
+            where there is no such limit.
+    """
+
+    cluster: int
+    sets: tuple[tuple[Handle, ...], ...]
+    diameters: tuple[float | None, ...]
+    near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWaited(Event):
+    """Too few clients to hide one among them: their updates were thrown away."""
+
+    cluster: int
+    clients: int
+    min_anonymity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +310,45 @@ class RunFinished(Event):
     accuracy: float | None
     accuracy_by_group: Mapping[str, float]
     adjusted_rand_index: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLeft(Event):
+    """Between rounds, a client asked to leave, and this was the answer.
+
+    Attributes:
+        answer: "deny", "roll_back", "retrain" or "calibrate".
+        data_hash: SHA-256 over the remaining clients' examples.
+    """
+
+    handle: Handle
+    answer: str
+    data_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRolledBack(Event):
+    """Between rounds: what was recorded from this round on no longer holds.
+
+    The rounds are played again without the client that left just before.
+
+    Attributes:
+        round_index: the first round to play again.
+        until: the first round that had not been played yet.
+        how: the others keep the clusters that are "recorded", choose "anew", or only
+            calibrate their stored updates ("calibrated").
+    """
+
+    round_index: int
+    until: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdChanged(Event):
+    """Between rounds: from now on denials are judged by this x."""
+
+    deniability_threshold: int
 
 
 def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Arithmetic on models seen as points of a vector space.
 
 Integer buffers (BatchNorm's `num_batches_tracked`) are counters, not coordinates: they
-take no part in distances. Boolean buffers are masks: no arithmetic changes them.
+take no part in distances, and nor do BatchNorm's running statistics. Boolean buffers are
+masks: no arithmetic changes them.
 """
 
 import hashlib
@@ -22,8 +23,12 @@ __all__ = [
     "prefixed",
     "scale",
     "subtract",
+    "trained",
     "unprefixed",
 ]
+
+STATISTICS = ("running_mean", "running_var")
+"""BatchNorm's buffers: averaged like parameters, and no coordinates of a model."""
 
 
 def subtract(left: Params, right: Params) -> Params:
@@ -48,6 +53,15 @@ def flatten(params: Params) -> Float[Tensor, " coordinates"]:
     """Return the floating-point entries as one vector, in name order."""
     parts = [params[name].reshape(-1) for name in sorted(params)]
     return torch.cat([part for part in parts if part.is_floating_point()])
+
+
+def trained(params: Params) -> Params:
+    """Return the entries that training moves along a gradient."""
+    return {
+        name: value
+        for name, value in params.items()
+        if value.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
+    }
 
 
 def layers_of(params: Params) -> tuple[tuple[str, ...], ...]:

@@ -57,7 +57,7 @@ def play_round(
         ClientUpdate(str(i), 0, subtract(local, params), 1.0)
         for i, local in enumerate(ENGINE.train(jobs))
     )
-    return mean_per_cluster((params,), updates).clusters[0]
+    return mean_per_cluster((params,), updates, streams).clusters[0]
 
 
 AUDITOR = Auditor(

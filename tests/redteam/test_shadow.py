@@ -72,7 +72,7 @@ class World:
             ClientUpdate(f"P{i}", 0, subtract(local, params), 1.0)
             for i, local in enumerate(self.engine.train(jobs))
         )
-        return mean_per_cluster((params,), updates).clusters[0]
+        return mean_per_cluster((params,), updates, streams).clusters[0]
 
     def target(self, rounds: int) -> Target:
         params = init(Streams(0).at("model"))

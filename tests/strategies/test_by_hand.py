@@ -207,7 +207,9 @@ def watched_by(
 def played_rounds(strategy, cohort: tuple[Client, ...], rounds: int):  # pyright: ignore
     state, story = strategy.init(STREAMS), []
     for index in range(rounds):
-        state, events = strategy.play_round(state, cohort, STREAMS.at("round", index))
+        state, events, _ = strategy.play_round(
+            state, cohort, STREAMS.at("round", index)
+        )
         story.append(events)
     return state, story
 
@@ -271,7 +273,7 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
     script.risks[0] = script.risks[1] = None  # pyright: ignore
     alive: dict[int, int] = {}
     for index in range(3, 9):
-        state, _ = strategy.play_round(state, cohort, STREAMS)
+        state, *_ = strategy.play_round(state, cohort, STREAMS)
         alive[index] = sum(figure is not None for figure in state.figures)
     assert [alive[index] for index in (3, 4, 5, 6)] == [2, 2, 2, 2]
     assert [alive[index] for index in (7, 8)] == [0, 0]

@@ -21,6 +21,7 @@ from covey.rng import Streams
 from covey.strategies import (
     MENU,
     Cohort,
+    Played,
     ServerState,
     Steps,
     menu_shares,
@@ -59,7 +60,7 @@ def test_shares_rise_from_release_to_release():
 
 def moved(
     steps: Steps, state: ServerState, cohort: Cohort, chosen: Sequence[int]
-) -> tuple[ServerState, tuple[object, ...]]:
+) -> Played:
     own = {c.handle: j for c, j in zip(cohort, chosen, strict=True)}
     return steps.move(state, cohort, ClientsAssigned(own, "clients"), STREAMS)
 
@@ -71,7 +72,7 @@ def test_an_update_moves_what_shares_as_much_or_more(
     # s(1) - 1 = -0.268941 (A); of class 0: 0.731059 (B). Release 0 moves by A's update,
     # releases 1 and 2 by the mean of both; cluster 1 stays at 1.
     cohort = (point("a", 1, 1), point("b", 1, 0))
-    after, events = moved(steps, start, cohort, [0, 2])
+    after, events, _ = moved(steps, start, cohort, [0, 2])
     both = 1 + (0.268941 - 0.731059) / 2
     found = [float(model["w"]) for model in after.clusters]
     assert found == pytest.approx([1.268941, 1, both, 1, both, 1], abs=1e-5)
@@ -84,9 +85,9 @@ def test_a_release_that_nobody_trains_is_not_offered(
 ):
     cohort = (point("a", 1, 1), point("b", 1, 0))
     assert all(start.offered())
-    both, _ = moved(steps, start, cohort, [0, 3])  # cluster 1 is used in release 1
+    both, *_ = moved(steps, start, cohort, [0, 3])  # cluster 1 is used in release 1
     assert both.offered() == (True, False, True, True, True, True)
-    one, events = moved(steps, both, cohort, [2, 4])
+    one, events, _ = moved(steps, both, cohort, [2, 4])
     assert one.offered() == (False, False, True, False, True, False)
     gone = [event for event in events if isinstance(event, ClusterAbandoned)]
     assert [event.cluster for event in gone] == [0, 3, 5]
@@ -97,7 +98,7 @@ def test_the_red_team_counts_everybody_who_trains_a_release(
     steps: Steps, point: Point, start: ServerState
 ):
     cohort = (point("a", 1, 1), point("b", 1, 0))
-    state, _ = moved(steps, start, cohort, [0, 2])
+    state, *_ = moved(steps, start, cohort, [0, 2])
     members = [
         [client.name for client in target.members]
         for target in targets(state, {c.handle: c for c in cohort})

@@ -10,28 +10,17 @@ __all__ = ["LATER_KEYS", "LATER_VALUES", "refuse_later"]
 LATER_KEYS = {
     "population.dirichlet_alpha": "partitions other than iid",
     "merge.max_update_norm": "norm-bounded merges",
-    "merge.min_anonymity": "anonymity sets",
-    "merge.deniability_threshold": "anonymity sets",
-    "merge.partition": "anonymity sets",
-    "merge.distance": "anonymity sets",
-    "merge.max_distance": "anonymity sets",
-    "merge.noise": "noise in merges",
-    "merge.sigma": "noise in merges",
-    "merge.radius": "noise in merges",
-    "merge.epsilon": "noise in merges",
-    "merge.delta": "noise in merges",
+    "merge.epsilon": "differential privacy",
+    "merge.delta": "differential privacy",
     "privacy": "differential privacy",
-    "secrets.key_path": "signed proofs",
-    "unlearning": "leaving a run",
-    "ledger": "ledgers outside the run folder",
 }
 
 LATER_VALUES = {
     "data.name": ("femnist", "celeba", "linear-mixture"),
     "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
-    "merge.name": ("anonymity-sets", "trimmed-mean", "median", "krum", "norm-bounded"),
-    "secrets.source": ("os",),
+    "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
+    "merge.noise": ("sound",),
     "engine.name": ("ray", "flower"),
 }
 

@@ -11,6 +11,7 @@ __all__ = [
     "DataConfig",
     "EngineConfig",
     "GroupConfig",
+    "LedgerConfig",
     "MergeConfig",
     "MethodConfig",
     "ModelConfig",
@@ -20,11 +21,13 @@ __all__ = [
     "SecretsConfig",
     "Section",
     "TrainConfig",
+    "UnlearningConfig",
 ]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 Range = tuple[float, float]
 Dotted = Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
 
@@ -134,14 +137,23 @@ class RedteamConfig(Section):
 class MergeConfig(Section):
     """How updates become the next cluster models."""
 
-    name: Literal["mean"] | Dotted = "mean"
+    name: Literal["mean", "anonymity-sets"] | Dotted = "mean"
     weights: Literal["equal", "examples"] = "equal"
+    min_anonymity: Positive = 6
+    deniability_threshold: Positive = 3
+    partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
+    distance: Literal["l2", "cosine"] = "l2"
+    max_distance: NotNegative = 0.0
+    noise: Literal["none", "released", "paper"] = "none"
+    sigma: NotNegative = 1.0
+    radius: Annotated[float, Field(gt=0)] = 1.0
 
 
 class SecretsConfig(Section):
-    """Where randomness comes from."""
+    """Where comes from what nobody may recompute, and with what proofs are signed."""
 
-    source: Literal["seeded"] = "seeded"
+    source: Literal["seeded", "os"] = "seeded"
+    key_path: str = ""
 
 
 class AuditConfig(Section):
@@ -150,12 +162,25 @@ class AuditConfig(Section):
     non_members: Literal["matched", "pooled", "untransformed"] = "matched"
 
 
+class UnlearningConfig(Section):
+    """Clients that leave while a run goes on, and what is kept to let them."""
+
+    request_probability: Share = 0.0
+    store_updates: Count = 0
+
+
 class EngineConfig(Section):
     """What runs the clients' training."""
 
     name: Literal["auto", "reference", "parallel", "vmap"] = "auto"
     workers: Count = 0
     precision: Literal["float32", "bfloat16"] = "float32"
+
+
+class LedgerConfig(Section):
+    """Where the record of the run is kept."""
+
+    url: str = ""
 
 
 class CheckpointsConfig(Section):

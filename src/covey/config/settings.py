@@ -14,6 +14,7 @@ from covey.config.sections import (
     DataConfig,
     EngineConfig,
     GroupConfig,
+    LedgerConfig,
     MergeConfig,
     MethodConfig,
     ModelConfig,
@@ -23,6 +24,7 @@ from covey.config.sections import (
     SecretsConfig,
     Section,
     TrainConfig,
+    UnlearningConfig,
 )
 from covey.errors import ConfigError
 
@@ -43,7 +45,9 @@ class Config(Section):
     merge: MergeConfig = MergeConfig()
     secrets: SecretsConfig = SecretsConfig()
     audit: AuditConfig = AuditConfig()
+    unlearning: UnlearningConfig = UnlearningConfig()
     engine: EngineConfig = EngineConfig()
+    ledger: LedgerConfig = LedgerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
     @model_validator(mode="after")
@@ -103,7 +107,7 @@ def _disagreements(config: Config) -> list[str]:
             f"method.pooling = {method.pooling!r}. Leave the pooling at 0, or choose "
             f"another selection."
         )
-    problems += _share_problems(method)
+    problems += [*_share_problems(method), *_hiding_problems(config)]
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "
@@ -133,6 +137,37 @@ def _share_problems(method: MethodConfig) -> list[str]:
             f"clients in every cluster, found 0. Set it, for example to {most / 2:.3g}."
         ]
     return []
+
+
+def _hiding_problems(config: Config) -> list[str]:
+    """Return why clients cannot be hidden, or leave, as these settings ask."""
+    merge, unlearning = config.merge, config.unlearning
+    problems: list[str] = []
+    if merge.deniability_threshold > merge.min_anonymity:
+        problems.append(
+            f"merge.deniability_threshold (x) is how many of an anonymity set's at least "
+            f"merge.min_anonymity (k) members must stay, so at most k = "
+            f"{merge.min_anonymity}, found x = {merge.deniability_threshold}. Lower x or "
+            f"raise k."
+        )
+    hidden = merge.name == "anonymity-sets"
+    if hidden and config.method.name == "local":
+        problems.append(
+            "merge.name = 'anonymity-sets' hides each client among others, found "
+            "method.name = 'local', where every client is alone. Choose another method."
+        )
+    if unlearning.request_probability > 0 and config.method.name == "local":
+        problems.append(
+            "unlearning.request_probability is for models that clients share, found "
+            "method.name = 'local'. Delete the client's own model instead."
+        )
+    if unlearning.store_updates > 0 and config.method.name != "fedavg":
+        problems.append(
+            f"unlearning.store_updates keeps every client's updates for FedEraser, which "
+            f"calibrates one shared model, found method.name = {config.method.name!r}. "
+            f"Set method.name = 'fedavg', or store_updates = 0."
+        )
+    return problems
 
 
 def _sentence(error: ValidationError) -> str:

@@ -18,6 +18,7 @@ from covey.strategies.choices import (
     smoothed,
 )
 from covey.strategies.fedavg import fedavg, local_training
+from covey.strategies.federaser import calibrated_by
 from covey.strategies.ifca import ifca, ifca_mir
 from covey.strategies.menu import SHARES as MENU
 from covey.strategies.menu import menu_shares, on_the_menu
@@ -62,6 +63,7 @@ __all__ = [
     "Strategy",
     "Train",
     "WarmStart",
+    "calibrated_by",
     "different_models",
     "evaluate_with",
     "fedavg",

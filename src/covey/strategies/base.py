@@ -4,10 +4,11 @@ Strategies are pure: they take a state and return the next one with the facts th
 ledger should remember. They read no clock, open no file and own no randomness.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from covey.aggregation import ClientUpdate
 from covey.data.examples import Client
 from covey.events import Event, RiskMeasured
 from covey.redteam import ShadowFederation
@@ -24,6 +25,8 @@ __all__ = [
     "Strategy",
     "fresh_state",
 ]
+
+T = TypeVar("T")
 
 Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
@@ -78,6 +81,9 @@ class ServerState:
         pooling: per cluster, the share by which its model was last pooled.
         memory: what earlier choices leave behind for later ones.
         releases: how many of the models belong to one cluster (`covey.releases`).
+        waiting: per cluster, the rounds in a row in which it had too few clients to hide
+            one among them; empty where no merge asks for that.
+        closed: clusters that waited for too long: not offered.
     """
 
     round_index: int
@@ -88,19 +94,27 @@ class ServerState:
     pooling: tuple[float, ...]
     memory: Memory = Memory()
     releases: int = 1
+    waiting: tuple[int, ...] = ()
+    closed: frozenset[int] = frozenset()
 
     def trained_by(self, handle: Handle) -> range:
         """Return the models that this client's update moves, by its latest choice."""
         return fed(self.assignment[handle], len(self.clusters), self.releases)
 
-    def offered(self) -> tuple[bool, ...]:
-        """Say which models may be chosen: those that somebody's latest choice trains.
-
-        Any other is trained by nobody, and its low risk protects nobody. Before the first
-        choice all of them are offered.
-        """
+    def inhabited(self) -> tuple[bool, ...]:
+        """Say which models somebody's latest choice trains; before the first one, all."""
         trained = {j for handle in self.assignment for j in self.trained_by(handle)}
         return tuple(not trained or j in trained for j in range(len(self.clusters)))
+
+    def offered(self) -> tuple[bool, ...]:
+        """Say which models may be chosen: the inhabited ones, unless they are closed.
+
+        Any other is trained by nobody, and its low risk protects nobody.
+        """
+        return tuple(
+            somebody and j not in self.closed
+            for j, somebody in enumerate(self.inhabited())
+        )
 
     def known_to(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
         """Return what a client knows of each cluster: its own finding, or the figure."""
@@ -110,12 +124,37 @@ class ServerState:
         return tuple(_known(f, self.assignment.get(handle)) for f in self.figures)
 
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
-        """Return the state after these clients' choices."""
-        return replace(self, assignment={**self.assignment, **choices})
+        """Return the state after these clients' choices; who moved is remembered."""
+        before = self.assignment
+        movers = [h for h, j in choices.items() if before.get(h, j) != j]
+        moved = {**self.memory.moved, **dict.fromkeys(movers, self.round_index)}
+        return replace(
+            self,
+            assignment={**before, **choices},
+            memory=replace(self.memory, moved=moved),
+        )
+
+    def without(self, left: Collection[Handle]) -> "ServerState":
+        """Return the state with nothing in it that is kept on these clients."""
+        memory = self.memory
+        return replace(
+            self,
+            assignment=_without(self.assignment, left),
+            memory=replace(
+                memory,
+                moved=_without(memory.moved, left),
+                losses=_without(memory.losses, left),
+                risks=_without(memory.risks, left),
+            ),
+        )
 
     def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
         """Return the state after a round that ended in these models."""
         return replace(self, clusters=clusters, round_index=self.round_index + 1)
+
+
+def _without(of: Mapping[Handle, T], left: Collection[Handle]) -> dict[Handle, T]:
+    return {handle: value for handle, value in of.items() if handle not in left}
 
 
 def _known(figure: RiskMeasured | None, cluster: int | None) -> KnownRisk | None:
@@ -138,10 +177,15 @@ def fresh_state(clusters: tuple[Params, ...]) -> ServerState:
 
 
 class Played(NamedTuple):
-    """A round's outcome: the next state, and the facts to remember before using it."""
+    """A round's outcome: the next state, and the facts to remember before using it.
+
+    Attributes:
+        stored: the raw updates of the round, where they are to be kept.
+    """
 
     state: ServerState
     events: tuple[Event, ...]
+    stored: tuple[ClientUpdate, ...] = ()
 
 
 class Strategy(NamedTuple):

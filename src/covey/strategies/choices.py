@@ -147,8 +147,8 @@ def choose(
         _check(picked, seen, cohort)
         picked = stay_settled(ballot, picked)
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        after, events = how.market(_moved(seen, clusters), ballot)
-        return Choice(after, clusters, events)
+        priced = how.market(seen, ballot)
+        return Choice(priced.state, clusters, priced.events)
 
     return chosen
 
@@ -193,14 +193,6 @@ def _settling(state: ServerState, handle: Handle, hysteresis: int) -> bool:
     """Say whether a client moved in one of the last rounds."""
     moved = state.memory.moved.get(handle)
     return moved is not None and state.round_index - moved <= hysteresis
-
-
-def _moved(state: ServerState, clusters: dict[Handle, int]) -> ServerState:
-    """Remember this round as the latest move of those who chose another cluster."""
-    before = state.assignment
-    movers = [h for h, j in clusters.items() if before.get(h, j) != j]
-    moved = {**state.memory.moved, **dict.fromkeys(movers, state.round_index)}
-    return replace(state, memory=replace(state.memory, moved=moved))
 
 
 def _check(chosen: Tensor, state: ServerState, cohort: Cohort) -> None:

@@ -42,7 +42,7 @@ def red_teamed(
             return strategy.play_round(_expired(state), cohort, streams)
         measured = measure(state, streams)
         played = strategy.play_round(_expired(measured.state), cohort, streams)
-        return Played(played.state, (*measured.events, *played.events))
+        return played._replace(events=(*measured.events, *played.events))
 
     def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
         measured = measure(state, streams)

@@ -1,8 +1,8 @@
 """The replaceable steps of a round: train, evaluate, merge."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -16,6 +16,7 @@ from covey.events import (
     ClientsAssigned,
     ClusterAbandoned,
     ClustersCollapsed,
+    ClusterWaited,
     Event,
     ModelsMerged,
 )
@@ -97,11 +98,21 @@ def evaluate_with(
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps that every strategy is composed of, but for the choice itself."""
+    """The steps that every strategy is composed of, but for the choice itself.
+
+    Attributes:
+        patience: rounds for which clients stay in a cluster whose merge makes them wait.
+        recorded: where a run is played again with the choices that were made: by round,
+            the cluster of each client.
+    """
 
     evaluate: Evaluate
     train: Train
     merge: Merge
+    patience: int = 1
+    recorded: Mapping[int, Mapping[Handle, int]] = field(
+        default_factory=dict[int, Mapping[Handle, int]]
+    )
 
     def move(
         self,
@@ -111,17 +122,28 @@ class Steps:
         streams: Streams,
     ) -> Played:
         """Train every client from its cluster's model, and merge (lines 13-17)."""
+        chosen = self._as_recorded(state, chosen)
         after = state.with_choices(chosen.clusters)
-        merged = self.merge(state.clusters, self._updates(after, cohort, streams))
+        updates = self._updates(after, cohort, streams)
+        merged = self.merge(state.clusters, updates, streams.at("merge"))
         trained = Counter(
             j for handle in chosen.clusters for j in after.trained_by(handle)
         )
         counts = [trained[j] for j in range(len(state.clusters))]
         fact = ModelsMerged(model_hash(merged.clusters), tuple(counts))
+        after = _waited(after, merged.events, counts, self.patience)
         return Played(
             after.with_models(merged.clusters),
             (chosen, *merged.events, *_desertions(state, after), fact),
+            merged.stored,
         )
+
+    def _as_recorded(
+        self, state: ServerState, chosen: ClientsAssigned
+    ) -> ClientsAssigned:
+        then = self.recorded.get(state.round_index, {})
+        kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
+        return replace(chosen, clusters=kept)
 
     def _updates(
         self, state: ServerState, cohort: Cohort, streams: Streams
@@ -137,9 +159,30 @@ class Steps:
             yield from self.train(state.clusters, present, starts, streams)
 
 
+def _waited(
+    state: ServerState, events: Sequence[Event], trained: Sequence[int], patience: int
+) -> ServerState:
+    """Count the rounds that each cluster has waited in a row, and close the impatient.
+
+    A round in which nobody trained it counts neither way. A closed cluster is not
+    offered, so that its clients take their next best. The last one that is left is never
+    closed.
+    """
+    waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
+    before = state.waiting or (0,) * len(state.clusters)
+    waiting = tuple(
+        n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before)
+    )
+    inhabited = frozenset(j for j, some in enumerate(state.inhabited()) if some)
+    closed = frozenset(j for j in inhabited if waiting[j] >= patience)
+    if closed == inhabited:
+        closed = frozenset[int]()
+    return replace(state, waiting=waiting, closed=closed)
+
+
 def _desertions(before: ServerState, after: ServerState) -> tuple[Event, ...]:
     """Return what became of the clusters that nobody chooses any more."""
-    was, now = before.offered(), after.offered()
+    was, now = before.inhabited(), after.inhabited()
     gone = [j for j in range(len(now)) if was[j] and not now[j]]
     events: list[Event] = [ClusterAbandoned(j) for j in gone]
     models = len(now)

@@ -4,7 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.aggregation import ClientUpdate, mean_per_cluster
+from covey.rng import Streams
 from covey.types import Params
+
+NO_DRAWS = Streams(0)
 
 seeds = st.integers(0, 2**32 - 1)
 clusters_of = st.lists(st.integers(0, 2), max_size=8)
@@ -53,6 +56,7 @@ def test_three_clients_and_two_clusters_by_hand():
                 ClientUpdate("C", 0, model(-1.0, 7), 3.0),
             ]
         ),
+        NO_DRAWS,
     )
     assert merged.events == ()
     assert [float(each["w"]) for each in merged.clusters] == [9.75, 21.0]
@@ -63,7 +67,7 @@ def test_three_clients_and_two_clusters_by_hand():
 def test_the_mean_of_equal_updates_is_that_update(seed: int, shares: list[float]):
     start, update = drawn(seed), drawn(seed + 1)
     updates = [ClientUpdate(f"C{i}", 0, update, w) for i, w in enumerate(shares)]
-    (moved,) = mean_per_cluster((start,), updates).clusters
+    (moved,) = mean_per_cluster((start,), updates, NO_DRAWS).clusters
     assert_close(moved, {name: start[name] + update[name] for name in start})
 
 
@@ -73,10 +77,12 @@ def test_the_unit_of_the_weights_does_not_matter(
 ):
     size = len(choices)
     shares = data.draw(st.lists(weights, min_size=size, max_size=size))
-    once = mean_per_cluster(THREE_MODELS, updates_of(choices, shares))
+    once = mean_per_cluster(THREE_MODELS, updates_of(choices, shares), NO_DRAWS)
     scaled = updates_of(choices, [unit * share for share in shares])
     for left, right in zip(
-        once.clusters, mean_per_cluster(THREE_MODELS, scaled).clusters, strict=True
+        once.clusters,
+        mean_per_cluster(THREE_MODELS, scaled, NO_DRAWS).clusters,
+        strict=True,
     ):
         assert_close(left, right)
 
@@ -88,8 +94,8 @@ def test_the_order_of_the_updates_does_not_matter(
     updates = updates_of(choices)
     shuffled = data.draw(st.permutations(updates))
     for left, right in zip(
-        mean_per_cluster(THREE_MODELS, updates).clusters,
-        mean_per_cluster(THREE_MODELS, shuffled).clusters,
+        mean_per_cluster(THREE_MODELS, updates, NO_DRAWS).clusters,
+        mean_per_cluster(THREE_MODELS, shuffled, NO_DRAWS).clusters,
         strict=True,
     ):
         assert_close(left, right, 1e-6)
@@ -97,7 +103,7 @@ def test_the_order_of_the_updates_does_not_matter(
 
 @given(clusters_of)
 def test_an_empty_cluster_does_not_move_by_a_bit(choices: list[int]):
-    merged = mean_per_cluster(THREE_MODELS, updates_of(choices)).clusters
+    merged = mean_per_cluster(THREE_MODELS, updates_of(choices), NO_DRAWS).clusters
     for j, (before, after) in enumerate(zip(THREE_MODELS, merged, strict=True)):
         same = all(torch.equal(before[name], after[name]) for name in before)
         assert same == (j not in choices)
@@ -106,7 +112,7 @@ def test_an_empty_cluster_does_not_move_by_a_bit(choices: list[int]):
 @given(clusters_of)
 def test_equal_weights_give_the_mean_of_the_clients_models(choices: list[int]):
     updates = updates_of(choices)
-    merged = mean_per_cluster(THREE_MODELS, updates).clusters
+    merged = mean_per_cluster(THREE_MODELS, updates, NO_DRAWS).clusters
     for j in set(choices):
         for name in ("weight", "bias"):
             models = [
@@ -122,7 +128,7 @@ def test_names_shapes_dtypes_and_the_callers_tensors_stay_as_they_are(
     choices: list[int],
 ):
     updates = updates_of(choices)
-    merged = mean_per_cluster(THREE_MODELS, updates).clusters
+    merged = mean_per_cluster(THREE_MODELS, updates, NO_DRAWS).clusters
     for before, after in zip(THREE_MODELS, merged, strict=True):
         assert list(before) == list(after)
         for name, value in before.items():
@@ -143,6 +149,6 @@ def test_a_counter_takes_the_largest_count_and_not_the_mean(size: int):
         ClientUpdate(f"C{i}", 0, {"n": torch.tensor(3 + i), "w": torch.ones(1)}, 1.0)
         for i in range(size)
     ]
-    (moved,) = mean_per_cluster((start,), updates).clusters
+    (moved,) = mean_per_cluster((start,), updates, NO_DRAWS).clusters
     assert moved["n"].dtype == torch.int64
     assert int(moved["n"]) == 1 + 3 + (size - 1)

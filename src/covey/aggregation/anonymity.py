@@ -1,0 +1,206 @@
+"""Perturbed k-anonymous integrally private federated averaging: updates hidden in sets.
+
+References:
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
+    Algorithm 1 and Eq. 10-12.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation.merging import ClientUpdate, Merge, Merged, mean_per_cluster
+from covey.aggregation.microaggregation import (
+    Sets,
+    balanced_kmeans,
+    diameters,
+    mdav,
+    neighbours,
+    public_random,
+    unit_rows,
+)
+from covey.events import AnonymitySetsFormed, ClusterWaited, Event
+from covey.params import add, flatten, trained
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["Hiding", "NoiseScale", "in_anonymity_sets", "noise_scales"]
+
+Points = Float[Tensor, "clients coordinates"]
+NoiseScale = Callable[[Sequence[Params], Sequence[int]], float]
+"""The standard deviation, per coordinate, of what hides one set's representative; from all
+clients' models, and which of them are in the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """How a cluster's updates are hidden.
+
+    Attributes:
+        min_anonymity: the paper's k: sets have k to 2k - 1 members.
+        partition: by MDAV or balanced k-means on the clients' models, or blindly.
+        distance: what these two compare: the models' L2 distance, or the angle.
+        max_distance: the paper's Delta: L2 distance from a member beyond which another
+            one does not speak for it; 0: none is too far.
+        noise: the standard deviation of what is added to a representative.
+    """
+
+    min_anonymity: int
+    partition: Literal["mdav", "kmeans", "public-random"]
+    distance: Literal["l2", "cosine"]
+    max_distance: float
+    noise: NoiseScale
+
+
+def in_anonymity_sets(hiding: Hiding) -> Merge:
+    """Return the merge that shows the server one perturbed update per anonymity set.
+
+    theta_j <- theta_j + sum_c p_c (u_{r_c} + N(0, s_c^2 I)) / sum_c p_c
+
+    The sets C_c partition the clients of cluster j, p_c is the sum of its members'
+    weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
+    than k clients waits.
+
+    References:
+        Algorithm 1; Eq. 11 and 12.
+    """
+
+    def merge(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> Merged:
+        members: dict[int, list[ClientUpdate]] = {}
+        for each in updates:
+            members.setdefault(each.cluster, []).append(each)
+        spoken: list[ClientUpdate] = []
+        facts: list[Event] = []
+        for j, own in sorted(members.items()):
+            if len(own) < hiding.min_anonymity:
+                facts.append(ClusterWaited(j, len(own), hiding.min_anonymity))
+                continue
+            locals_ = [add(clusters[j], each.update) for each in own]
+            sets = _partition(hiding, locals_, streams.at("partition", j))
+            facts.append(_formed(hiding, own, sets))
+            for c, each in enumerate(sets):
+                hidden = streams.hidden().at("anonymity set", j, c)
+                std = hiding.noise(locals_, each)
+                spoken.append(_representative(own, each, std, hidden))
+        return Merged(
+            mean_per_cluster(clusters, spoken, streams).clusters, tuple(facts)
+        )
+
+    return merge
+
+
+def noise_scales(
+    noise: Literal["none", "released", "paper"],
+    distance: Literal["l2", "cosine"],
+    std: float,
+) -> NoiseScale:
+    """Return the noise of this name.
+
+    none: no noise. released: what the paper's published code adds, the largest distance
+    between two members of the set. paper: sigma * Delta, as printed, given as `std`.
+    None of them by itself makes a model differentially private.
+    """
+    if noise == "none":
+        return lambda _, __: 0.0
+    if noise == "paper":
+        return lambda _, __: std
+    apart = _angle if distance == "cosine" else _mean_row_distance
+    return lambda models, members: max(
+        (apart(models[a], models[b]) for a, b in combinations(members, 2)),
+        default=0.0,
+    )
+
+
+def _partition(hiding: Hiding, models: Sequence[Params], streams: Streams) -> Sets:
+    k = hiding.min_anonymity
+    if hiding.partition == "public-random":
+        return public_random(len(models), k, streams.generator())
+    points = _points(models)
+    if hiding.distance == "cosine":
+        points = unit_rows(points)
+    if hiding.partition == "kmeans":
+        return balanced_kmeans(points, k, streams.generator())
+    return mdav(points, k)
+
+
+def _points(models: Sequence[Params]) -> Points:
+    return torch.stack([flatten(trained(model)) for model in models])
+
+
+def _formed(
+    hiding: Hiding, own: Sequence[ClientUpdate], sets: Sets
+) -> AnonymitySetsFormed:
+    """Return what the ledger remembers of the sets, each in the order of its handles."""
+    points = _points([each.update for each in own])
+    handles = [each.handle for each in own]
+    widths = [d if math.isfinite(d) else None for d in diameters(points, sets)]
+    close = neighbours(points, sets, hiding.max_distance) if hiding.max_distance else ()
+    told: list[
+        tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]
+    ] = []
+    for c, members in enumerate(sets):
+        order = sorted(range(len(members)), key=lambda i: handles[members[i]])
+        near = [sorted(handles[n] for n in close[c][i]) for i in order] if close else []
+        told.append(
+            (
+                tuple(handles[members[i]] for i in order),
+                widths[c],
+                tuple(tuple(each) for each in near),
+            )
+        )
+    told.sort()
+    return AnonymitySetsFormed(
+        cluster=own[0].cluster,
+        sets=tuple(each[0] for each in told),
+        diameters=tuple(each[1] for each in told),
+        near=tuple(each[2] for each in told) if close else (),
+    )
+
+
+def _representative(
+    own: Sequence[ClientUpdate], members: Sequence[int], std: float, hidden: Streams
+) -> ClientUpdate:
+    """Return one member's perturbed update, with the weight of the whole set."""
+    chosen = members[
+        int(hidden.at("representative").generator().integers(len(members)))
+    ]
+    noise = hidden.at("noise").generator()
+    update = own[chosen].update if std == 0 else _noisy(own[chosen].update, std, noise)
+    return replace(
+        own[chosen], update=update, weight=sum(own[i].weight for i in members)
+    )
+
+
+def _noisy(update: Params, std: float, generator: np.random.Generator) -> Params:
+    drawn: Mapping[str, Tensor] = {
+        name: torch.from_numpy(generator.normal(0.0, std, tuple(value.shape)))
+        for name, value in sorted(trained(update).items())
+    }
+    return {
+        name: value + drawn[name].to(value) if name in drawn else value
+        for name, value in update.items()
+    }
+
+
+def _mean_row_distance(left: Params, right: Params) -> float:
+    """Return the mean over all rows of all layers of the rows' L2 distance."""
+    gaps = [
+        (value - right[name]).reshape(len(value), -1).norm(dim=1)
+        for name, value in trained(left).items()
+        if value.dim() > 0
+    ]
+    return float(torch.cat(gaps).mean())
+
+
+def _angle(left: Params, right: Params) -> float:
+    one, other = flatten(trained(left)), flatten(trained(right))
+    return float(1 - torch.nn.functional.cosine_similarity(one, other, dim=0))

@@ -1,0 +1,96 @@
+"""How clients' updates become the next cluster models.
+
+Every merge is a function `(cluster models, updates, streams) -> Merged`; what it draws, it
+draws from `streams`. A user's own is one too: `package.module:function`. Updates arrive one
+by one, in client-name order, so that a mean never holds more than one of them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from covey.events import Event
+from covey.params import add, scale
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["ClientUpdate", "Merge", "Merged", "mean_per_cluster", "storing"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientUpdate:
+    """One client's contribution to one cluster: `update = local - start`.
+
+    Attributes:
+        weight: share in a weighted mean, any positive unit.
+    """
+
+    handle: Handle
+    cluster: int
+    update: Params
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """The next cluster models, and what a ledger should remember of the merge.
+
+    Attributes:
+        stored: the raw updates, where they are to be kept.
+    """
+
+    clusters: tuple[Params, ...]
+    events: tuple[Event, ...] = ()
+    stored: tuple[ClientUpdate, ...] = ()
+
+
+Merge = Callable[[tuple[Params, ...], Iterable[ClientUpdate], Streams], Merged]
+
+
+def mean_per_cluster(
+    clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
+) -> Merged:
+    """Move every cluster model by the weighted mean of its clients' updates.
+
+    theta_j <- theta_j + sum_{i in S_j} w_i (theta_i - theta_j) / sum_{i in S_j} w_i
+
+    With equal weights this is the mean of the clients' models. An empty cluster does not
+    move. Counters take their maximum instead.
+
+    References:
+        Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 17.
+    """
+    sums: dict[int, dict[str, torch.Tensor]] = {}
+    weights: dict[int, float] = {}
+    for each in updates:
+        _accumulate(sums.setdefault(each.cluster, {}), each)
+        weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
+    return Merged(
+        tuple(
+            add(model, scale(sums[j], 1 / weights[j])) if j in sums else model
+            for j, model in enumerate(clusters)
+        )
+    )
+
+
+def storing(merge: Merge) -> Merge:
+    """Return the same merge, which also hands the raw updates on."""
+
+    def merged(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> Merged:
+        stored = tuple(updates)
+        return replace(merge(clusters, stored, streams), stored=stored)
+
+    return merged
+
+
+def _accumulate(total: dict[str, torch.Tensor], each: ClientUpdate) -> None:
+    for name, value in each.update.items():
+        if name not in total:
+            total[name] = value * each.weight if value.is_floating_point() else value
+        elif value.is_floating_point():
+            total[name].add_(value, alpha=each.weight)
+        else:
+            total[name] = torch.maximum(total[name], value)
