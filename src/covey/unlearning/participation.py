@@ -1,0 +1,117 @@
+"""Who took part in what: the part of a run's story that a request to leave asks for."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from covey.events import (
+    AnonymitySetsFormed,
+    ClientLeft,
+    ClientsAssigned,
+    Event,
+    ModelsMerged,
+    ModelsPooled,
+    PricesSet,
+    RiskMeasured,
+)
+from covey.types import Handle
+
+__all__ = ["HidingSet", "Participation", "participation_of"]
+
+FINAL = "final"
+PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
+
+
+@dataclass(frozen=True, slots=True)
+class HidingSet:
+    """An anonymity set, as it was formed.
+
+    Attributes:
+        near: by member, who is within the largest distance that counts; None: anybody.
+    """
+
+    round_index: int
+    cluster: int
+    members: frozenset[Handle]
+    diameter: float | None
+    near: Mapping[Handle, frozenset[Handle]] | None = None
+
+    def speaking_for(self, leaver: Handle, left: frozenset[Handle]) -> int:
+        """Count who stays in the set and could as well be the one behind its update."""
+        others = self.members if self.near is None else self.near[leaver]
+        return len(others - left - {leaver})
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """What the events say of who took part.
+
+    Attributes:
+        sets: every anonymity set of every round.
+        trained: by client, the rounds it trained in, and the cluster it trained.
+        counted: by kind, the rounds in which something published came of everybody.
+        left: who has asked to leave, in order.
+        model_hash: of the newest cluster models; None before the first round.
+    """
+
+    sets: tuple[HidingSet, ...] = ()
+    trained: Mapping[Handle, Mapping[int, int]] = field(
+        default_factory=dict[Handle, Mapping[int, int]]
+    )
+    counted: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict[str, tuple[int, ...]]
+    )
+    left: tuple[Handle, ...] = ()
+    model_hash: str | None = None
+
+    def sets_of(self, handle: Handle) -> tuple[HidingSet, ...]:
+        """Return the sets that held this client, oldest first."""
+        return tuple(each for each in self.sets if handle in each.members)
+
+    def first_round(self, handle: Handle) -> int | None:
+        """Return the first round that this client trained in."""
+        return min(self.trained.get(handle, {}), default=None)
+
+
+def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation:
+    """Fold the current story, rounds that were rolled back left out."""
+    sets: list[HidingSet] = []
+    trained: dict[Handle, dict[int, int]] = {}
+    counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
+    left: list[Handle] = []
+    model_hash = None
+    for round_index, event in story:
+        match round_index, event:
+            case None, ClientLeft(handle):
+                left.append(handle)
+            case int(t), AnonymitySetsFormed():
+                sets += _sets(t, event)
+            case int(t), ClientsAssigned(clusters, by) if by != FINAL:
+                for handle, j in clusters.items():
+                    trained.setdefault(handle, {})[t] = j
+            case int(t), RiskMeasured() | PricesSet():
+                counted[PUBLISHED[type(event)]][t] = None
+            case _, ModelsMerged() | ModelsPooled():
+                model_hash = event.model_hash
+            case _:
+                pass
+    return Participation(
+        sets=tuple(sets),
+        trained=trained,
+        counted={kind: tuple(rounds) for kind, rounds in counted.items()},
+        left=tuple(left),
+        model_hash=model_hash,
+    )
+
+
+def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[HidingSet, ...]:
+    def near(c: int) -> dict[Handle, frozenset[Handle]] | None:
+        if not event.near:
+            return None
+        return dict(zip(event.sets[c], map(frozenset, event.near[c]), strict=True))
+
+    return tuple(
+        HidingSet(
+            round_index, event.cluster, frozenset(members), event.diameters[c], near(c)
+        )
+        for c, members in enumerate(event.sets)
+    )

@@ -1,0 +1,196 @@
+"""Every honest answer to a client that asks to leave, and what each of them costs.
+
+    deny        every anonymity set that held the client keeps at least x members
+    roll_back   some set falls below x in round r: rounds from r on are played again
+    retrain     everything from the client's first round on is played again, choosing anew
+    calibrate   stored updates are calibrated (FedEraser): approximate
+
+References:
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024, 3.1.
+    Liu et al., FedEraser: Enabling Efficient Client-Level Data Removal from Federated
+    Learning Models, 2021.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from covey.errors import RunError
+from covey.types import Handle
+from covey.unlearning.participation import HidingSet, Participation
+
+__all__ = ["ANSWERS", "Answer", "Option", "Rules", "cheapest", "options", "sizes_left"]
+
+Answer = Literal["deny", "roll_back", "retrain", "calibrate"]
+ANSWERS: tuple[Answer, ...] = ("deny", "roll_back", "retrain", "calibrate")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a run allows.
+
+    Attributes:
+        deniability_threshold: the paper's x; None: the run has no anonymity sets.
+        stored_updates: whether raw updates are on disk.
+        restorable: the rounds r such that the state before r can be had; 0 is one.
+        next_round: the first round that has not been played.
+        alike_from_the_start: whether rounds before a client's first one are what they
+            would be without it; else it can only be removed from round 0 on.
+    """
+
+    deniability_threshold: int | None
+    stored_updates: bool
+    restorable: tuple[int, ...]
+    next_round: int
+    alike_from_the_start: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One answer.
+
+    Attributes:
+        reason: why it cannot be given; empty if it can.
+        first_affected_round: the first round that the answer takes back; None: none.
+        first_replayed_round: where the run is taken up again, at or before that.
+        rounds_replayed: how many rounds are played again.
+    """
+
+    answer: Answer
+    reason: str = ""
+    first_affected_round: int | None = None
+    first_replayed_round: int | None = None
+    rounds_replayed: int = 0
+
+    @property
+    def possible(self) -> bool:
+        """Whether the answer is true, and can be given."""
+        return not self.reason
+
+
+def options(
+    participation: Participation, handle: Handle, rules: Rules
+) -> tuple[Option, ...]:
+    """Return all four answers, cheapest first."""
+    broken = _first_broken(participation, handle, rules)
+    first = participation.first_round(handle)
+    return (
+        _deny(broken, rules),
+        _roll_back(broken, rules),
+        _retrain(first, rules),
+        _calibrate(first, rules),
+    )
+
+
+def cheapest(found: Sequence[Option], wanted: str) -> Option:
+    """Return the answer that is asked for; of "auto" the cheapest one that is exact.
+
+    A roll-back to the client's first round with the others' choices made anew is no
+    dearer and says more: it is `retrain`.
+
+    Raises:
+        RunError: that answer would not be true, or cannot be given.
+    """
+    by_name = {each.answer: each for each in found}
+    if wanted in by_name:
+        chosen = by_name[wanted]
+        if not chosen.possible:
+            raise RunError(chosen.reason)
+        return chosen
+    deny, back, anew = (by_name[name] for name in ("deny", "roll_back", "retrain"))
+    if deny.possible:
+        return deny
+    if back.first_affected_round is None:
+        raise RunError(deny.reason)
+    if back.first_replayed_round == anew.first_replayed_round:
+        return anew
+    return back
+
+
+def _first_broken(
+    participation: Participation, handle: Handle, rules: Rules
+) -> int | None:
+    """Return the first round in which a set with this client would fall below x.
+
+    Whoever was denied before counts on the same sets, and must stay deniable too.
+    """
+    x = rules.deniability_threshold
+    if x is None:
+        return None
+    left = frozenset((*participation.left, handle))
+    broken = [
+        each.round_index
+        for each in participation.sets_of(handle)
+        if any(each.speaking_for(gone, left) < x for gone in each.members & left)
+    ]
+    return min(broken, default=None)
+
+
+def sizes_left(
+    participation: Participation, handle: Handle
+) -> tuple[tuple[HidingSet, int], ...]:
+    """Return the sets that held this client, with how many still speak for it."""
+    left = frozenset((*participation.left, handle))
+    return tuple(
+        (each, each.speaking_for(handle, left))
+        for each in participation.sets_of(handle)
+    )
+
+
+NO_SETS = (
+    "Only a run that hides updates in anonymity sets can deny that a client took part, "
+    "and this one does not (merge.name = 'anonymity-sets'). Ask with --answer retrain."
+)
+
+
+def _deny(broken: int | None, rules: Rules) -> Option:
+    x = rules.deniability_threshold
+    if x is None:
+        return Option("deny", NO_SETS)
+    if rules.stored_updates:
+        return Option(
+            "deny",
+            "A participation can be denied only while nobody can tell whose update spoke "
+            "for a set, but this run keeps raw updates (unlearning.store_updates). Delete "
+            "its updates/ folder for good, or ask with --answer retrain.",
+        )
+    if broken is not None:
+        return Option(
+            "deny",
+            f"A denial must leave at least {x} members in every anonymity set that held "
+            f"the client, and in round {broken} fewer would be left. Ask with --answer "
+            f"auto, roll_back or retrain.",
+        )
+    return Option("deny")
+
+
+def _roll_back(broken: int | None, rules: Rules) -> Option:
+    if rules.deniability_threshold is None:
+        return Option("roll_back", NO_SETS)
+    if broken is None:
+        return Option(
+            "roll_back",
+            "A run is rolled back to the first round in which a set would become too "
+            "small, and none would. Ask with --answer deny or retrain.",
+        )
+    return _again("roll_back", broken, rules)
+
+
+def _retrain(first: int | None, rules: Rules) -> Option:
+    start = first if rules.alike_from_the_start else 0
+    return Option("retrain") if start is None else _again("retrain", start, rules)
+
+
+def _calibrate(first: int | None, rules: Rules) -> Option:
+    if not rules.stored_updates:
+        return Option(
+            "calibrate",
+            "Updates can be calibrated where they were stored, and this run stores none "
+            "(unlearning.store_updates = 0). Ask with --answer retrain.",
+        )
+    return Option("calibrate") if first is None else _again("calibrate", first, rules)
+
+
+def _again(answer: Answer, affected: int, rules: Rules) -> Option:
+    start = max(r for r in rules.restorable if r <= affected)
+    return Option(answer, "", affected, start, rules.next_round - start)

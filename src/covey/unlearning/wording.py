@@ -1,0 +1,365 @@
+"""What a proof says: the facts it is made of, and the sentences they oblige it to say.
+
+Every sentence follows from the facts alone, so that no proof can claim more than its
+own figures bear.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict
+
+__all__ = [
+    "FORBIDDEN",
+    "Answer",
+    "Facts",
+    "HeldRound",
+    "Told",
+    "Touch",
+    "claim",
+    "limits",
+]
+
+T = TypeVar("T")
+
+Answer = Literal["deny", "roll_back", "retrain", "calibrate"]
+
+STRICT = ConfigDict(strict=True, extra="forbid")
+"""How a document is read back: no value is bent into shape, none is passed over."""
+
+FORBIDDEN = (
+    "gdpr art. 17 compliant",
+    "data erased",
+    "forgotten",
+    "proof of unlearning",
+    "client did not participate",
+)
+"""What no proof may say, in lower case: none of it can be known from a run's record."""
+
+
+@dataclass(frozen=True)  # slots would make `Told[float](0.5)` raise
+class Told(Generic[T]):
+    """A value; or None, and why it is not known or has no bound."""
+
+    __pydantic_config__ = STRICT
+
+    value: T | None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.value is None and not self.reason:
+            raise ValueError("expected a value or a reason, found neither: give one")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRound:
+    """A round in which an anonymity set held the requester.
+
+    Attributes:
+        size_left: the set's members that count towards x, without the requester and
+            whoever else left.
+        diameter: the largest L2 distance between two of its updates, when formed.
+    """
+
+    __pydantic_config__ = STRICT
+
+    round_index: int
+    cluster: int
+    size_left: int
+    diameter: Told[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Something else of the run that depended on the requester's presence.
+
+    Numbers alone, so that nobody else can be named here.
+
+    Attributes:
+        value: clients, a risk or a price; None where the cluster was left.
+    """
+
+    __pydantic_config__ = STRICT
+
+    round_index: int
+    what: Literal["cluster size", "risk", "price", "cluster left"]
+    cluster: int
+    value: int | float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of an answer. No name, no handle: only the requester's mark.
+
+    Attributes:
+        covey_version: that gave the answer.
+        request: the request's identifier.
+        run: the run's identifier.
+        asked: when the request came, ISO 8601.
+        answered: when it was answered, ISO 8601.
+        subject: `subject_mark` of the requester.
+        ledger_head: the ledger's hash when the answer was given.
+        ledger_events: the position of that hash, counted from 1.
+        model_before: SHA-256 of the cluster models' safetensors bytes before.
+        model_after: the same after the answer.
+        rounds: those in which a set held the requester.
+        deniability_threshold: x, members that must remain; None where no sets are used.
+        min_anonymity: k, the smallest set; None where no sets are used.
+        max_distance: L2, beyond which a member does not count towards x; None if all do.
+        first_round: in which the requester's data were used; None if in none.
+        first_affected_round: whose set fell below x; None if none did.
+        first_replayed_round: None if nothing was replayed.
+        rounds_replayed: how many.
+        representative_probability: that the requester's update ever stood for its set.
+        refutation: probability that who holds two candidates' updates tells the right
+            one; 0.5 is a guess, 1 is certainty.
+        touched: what else depended on the requester.
+        secrets: "seeded" or "os", where representatives and noise came from.
+        guarantee: of differential privacy, with mechanism, relation and adversary.
+        raw_updates_deleted: whether the clients' stored updates were.
+        superseded_deleted: how many artefacts of each kind the answer made obsolete and
+            were deleted before signing.
+        measured: an attack on the requester's data before and after, with intervals.
+    """
+
+    __pydantic_config__ = STRICT
+
+    covey_version: str
+    request: str
+    run: str
+    asked: str
+    answered: str
+    subject: str
+    answer: Answer
+    ledger_head: str
+    ledger_events: int
+    model_before: str
+    model_after: str
+    rounds: tuple[HeldRound, ...]
+    deniability_threshold: int | None
+    min_anonymity: int | None
+    max_distance: float | None
+    first_round: int | None
+    first_affected_round: int | None
+    first_replayed_round: int | None
+    rounds_replayed: int
+    representative_probability: Told[float]
+    refutation: Told[float]
+    touched: tuple[Touch, ...]
+    secrets: Literal["seeded", "os"]
+    guarantee: Told[Mapping[str, Any]]
+    raw_updates_deleted: Told[bool]
+    superseded_deleted: Mapping[str, int]
+    measured: Told[Mapping[str, Any]]
+
+
+def claim(facts: Facts) -> str:
+    """Return the one thing that the proof claims."""
+    start, count = facts.first_replayed_round, facts.rounds_replayed
+    match facts.answer:
+        case "deny":
+            return (
+                "In every recorded round whose anonymity set held the requester, what "
+                "was released is attributable to at least "
+                f"{facts.deniability_threshold} remaining clients, within the diameter "
+                "where one is recorded."
+            )
+        case "roll_back":
+            return (
+                f"The rounds from {start} on were replayed without the requester, "
+                f"{count} in all."
+            )
+        case "retrain":
+            return (
+                "Everything from before the requester's first round was replayed "
+                f"without it, from round {start} on, {count} in all."
+            )
+        case "calibrate":
+            return (
+                "The requester's contribution was estimated from stored updates and "
+                f"taken out of the rounds from {start} on, {count} in all."
+            )
+
+
+def limits(facts: Facts) -> tuple[str, ...]:
+    """Return, in plain words, what the answer did not do and who could refute it."""
+    return (
+        _model(facts),
+        _representative(facts),
+        *_not_claimed(facts),
+        *_earlier_rounds(facts),
+        *_refuters(facts),
+        *_copies(facts),
+        _measured(facts),
+        _guarantee(facts),
+        "Whether this answer meets a legal duty is for a lawyer to say.",
+    )
+
+
+def _model(facts: Facts) -> str:
+    if facts.model_before == facts.model_after:
+        return (
+            f"The model's parameters were not changed: before and after the answer "
+            f"their SHA-256 is {facts.model_after}."
+        )
+    return (
+        f"The model's parameters were changed: their SHA-256 was {facts.model_before} "
+        f"before the answer and is {facts.model_after} after it."
+    )
+
+
+def _representative(facts: Facts) -> str:
+    whose = (
+        "The requester's"
+        if facts.answer == "deny"
+        else "Before the answer, the requester's"
+    )
+    may = f"{whose} update may have been the one that was used."
+    chance = facts.representative_probability
+    if chance.value is None:
+        return f"{may} How probable that is, is not known: {chance.reason}."
+    return (
+        f"{may} Rounds in which an anonymity set held it: {len(facts.rounds)}. "
+        f"Probability that it was used in at least one of them: "
+        f"{_percent(chance.value)}."
+    )
+
+
+def _not_claimed(facts: Facts) -> Iterator[str]:
+    match facts.answer:
+        case "deny":
+            yield (
+                "This is not an erasure: what the model learnt, it still holds. It is "
+                "not equivalent to retraining without the requester."
+            )
+        case "roll_back":
+            yield (
+                "This is not an erasure, and not equivalent to retraining without the "
+                "requester: in the replay the others kept the clusters that they chose "
+                "in its presence."
+            )
+        case "retrain":
+            yield from _retrained(facts)
+        case "calibrate":
+            yield (
+                "This is approximate. It is not an erasure, and not equivalent to "
+                "retraining without the requester; how far it is from that is not "
+                "bounded."
+            )
+    yield "Nothing is claimed about membership inference against the model."
+    yield "Nothing here says that the requester took no part in the run."
+
+
+def _retrained(facts: Facts) -> Iterator[str]:
+    if facts.secrets == "seeded":
+        yield (
+            "The replay equals a run without the requester bit for bit only on the same "
+            "engine and with the same version of covey."
+        )
+    else:
+        yield (
+            "The replay drew new secrets: it is a run without the requester, but nobody "
+            "can repeat it bit for bit."
+        )
+    yield (
+        "The same parameters can come from different data: this document records what "
+        "was done, and the parameters alone cannot confirm it."
+    )
+
+
+def _earlier_rounds(facts: Facts) -> Iterator[str]:
+    first, start = facts.first_round, facts.first_replayed_round
+    if start is None:
+        return
+    yield f"The first replayed round is {start}."
+    if first is None:
+        return
+    if first < start:
+        yield (
+            f"Every round from {first} to {start - 1}, before the first replayed one, "
+            f"still includes the requester, and so do the models that the replay began "
+            f"with."
+        )
+    else:
+        yield f"No round before it includes the requester, whose first is {first}."
+
+
+def _refuters(facts: Facts) -> Iterator[str]:
+    yield (
+        "Who could refute it: whoever holds the server's logs, the seed or the noise, "
+        "backups, or raw updates, and the other clients, each of which knows its own."
+    )
+    if facts.answer == "deny":
+        yield (
+            "The denial is false as soon as anybody has recorded which update stood for "
+            "a set, or the seed or the noise that it was drawn with."
+        )
+    if facts.secrets == "seeded":
+        yield (
+            "The secrets are recomputable from the seed: against whoever holds it there "
+            "is no deniability and no differential privacy."
+        )
+    else:
+        yield (
+            "The secrets came from the operating system and were replaced after every "
+            "round: whoever kept a copy of one can recompute its round."
+        )
+    if facts.refutation.value is None:
+        yield (
+            "How often who holds the candidates' updates would tell the right one is "
+            f"not known: {facts.refutation.reason}."
+        )
+    else:
+        yield (
+            "Who holds the updates of two candidates tells the right one with "
+            f"probability {_percent(facts.refutation.value)}."
+        )
+
+
+def _copies(facts: Facts) -> Iterator[str]:
+    match facts.raw_updates_deleted:
+        case Told(True):
+            yield "The raw updates that the run had stored were deleted."
+        case Told(False):
+            yield (
+                "Raw updates are still stored, and they identify which update stood for "
+                "its set."
+            )
+        case Told(_, reason):
+            yield f"Whether raw updates were deleted is not stated: {reason}."
+    deleted = sorted(facts.superseded_deleted.items())
+    kinds = ", ".join(f"{count} {kind}" for kind, count in deleted)
+    yield f"Superseded artefacts deleted before this was signed: {kinds or 'none'}."
+    yield (
+        "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
+        "and copies elsewhere."
+    )
+
+
+def _measured(facts: Facts) -> str:
+    if facts.measured.value is None:
+        return (
+            "No attack on the requester's data was measured before and after the "
+            f"answer: {facts.measured.reason}."
+        )
+    return (
+        "An attack on the requester's data was measured before and after the answer: "
+        "see the figures and their intervals. Another attack may do better."
+    )
+
+
+def _guarantee(facts: Facts) -> str:
+    if facts.guarantee.value is None:
+        return f"No differential privacy is guaranteed: {facts.guarantee.reason}."
+    return (
+        "Differential privacy is guaranteed only as stated with its mechanism, its "
+        "neighbouring relation and its adversary."
+    )
+
+
+def _percent(probability: float) -> str:
+    """Return one decimal; what is not certain is never rounded to certainty."""
+    if 0.9995 <= probability < 1:
+        return "more than 99.9%"
+    return f"{probability:.1%}"

@@ -1,0 +1,470 @@
+import html
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from covey.errors import LedgerError
+from covey.unlearning.odds import representative_probability
+from covey.unlearning.proof import (
+    ChainView,
+    page,
+    proof,
+    refutation_success,
+    subject_mark,
+    text,
+    verify,
+)
+from covey.unlearning.signature import SigningKey, sign
+from covey.unlearning.wording import (
+    FORBIDDEN,
+    Facts,
+    HeldRound,
+    Told,
+    Touch,
+    limits,
+)
+
+KEY = SigningKey.from_private_bytes(bytes(32))
+OTHER = SigningKey.from_private_bytes(bytes([1] * 32))
+TRUSTED = [KEY.public_key()]
+SALT = bytes(range(16))
+BEFORE, AFTER = "a" * 64, "b" * 64
+HEAD = "c" * 64
+
+DENIED = Facts(
+    covey_version="0.1.0",
+    request="request-7",
+    run="runs/first",
+    asked="2025-01-02T03:04:05Z",
+    answered="2025-01-02T03:04:06Z",
+    subject=subject_mark("client-00017", SALT),
+    answer="deny",
+    ledger_head=HEAD,
+    ledger_events=2,
+    model_before=BEFORE,
+    model_after=BEFORE,
+    rounds=(
+        HeldRound(0, 1, 3, Told(0.5)),
+        HeldRound(4, 1, 2, Told(None, "the partition looked at no data")),
+    ),
+    deniability_threshold=2,
+    min_anonymity=3,
+    max_distance=None,
+    first_round=0,
+    first_affected_round=None,
+    first_replayed_round=None,
+    rounds_replayed=0,
+    # its sets had 4 and 2 members: 1 - (1 - 1/4) (1 - 1/2) = 0.625
+    representative_probability=Told(representative_probability([4, 2])),
+    refutation=Told(refutation_success(0.5, 0.0)),
+    touched=(
+        Touch(0, "cluster size", 1, 12),
+        Touch(2, "risk", 1, 0.61),
+        Touch(3, "cluster left", 0),
+    ),
+    secrets="seeded",
+    guarantee=Told(None, "the noise rests on the data"),
+    raw_updates_deleted=Told(None, "none were ever stored"),
+    superseded_deleted={},
+    measured=Told(None, "no audit was asked for"),
+)
+ROLLED_BACK = replace(
+    DENIED,
+    answer="roll_back",
+    model_after=AFTER,
+    first_affected_round=4,
+    first_replayed_round=4,
+    rounds_replayed=6,
+    secrets="os",
+    superseded_deleted={"reports": 1, "checkpoints": 3},
+    raw_updates_deleted=Told(value=True),
+    refutation=Told(None, "no candidate's update is held"),
+    guarantee=Told({"epsilon": 3.2, "relation": "replace one"}),
+)
+RETRAINED = replace(
+    ROLLED_BACK, answer="retrain", first_replayed_round=0, rounds_replayed=10
+)
+CALIBRATED = replace(
+    RETRAINED,
+    answer="calibrate",
+    raw_updates_deleted=Told(value=False),
+    measured=Told({"before": {"auc": 0.7}, "after": {"auc": 0.5}}),
+)
+EVERY = {"deny": DENIED, "roll_back": ROLLED_BACK, "retrain": RETRAINED}
+EVERY |= {"calibrate": CALIBRATED}
+every_answer = pytest.mark.parametrize("facts", EVERY.values(), ids=EVERY)
+
+# words of lower-case letters that cannot spell a forbidden phrase
+words = st.text("abcxyz ", min_size=1, max_size=12)
+counts = st.integers(0, 99)
+figures = st.floats(0, 1)
+
+
+def told(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Told[Any]]:
+    return st.builds(Told, values) | st.builds(Told, st.none(), words)
+
+
+touches = st.builds(
+    Touch,
+    counts,
+    st.sampled_from(["cluster size", "risk", "price", "cluster left"]),
+    counts,
+    st.none() | counts | figures,
+)
+# plain arguments: beartype looks at random items, which no strategy may do
+any_facts = st.fixed_dictionaries(
+    {
+        "covey_version": words,
+        "request": st.text(max_size=9),
+        "run": st.text(max_size=9),
+        "asked": words,
+        "answered": words,
+        "subject": words,
+        "answer": st.sampled_from(["deny", "roll_back", "retrain", "calibrate"]),
+        "ledger_head": words,
+        "ledger_events": counts,
+        "model_before": st.sampled_from([BEFORE, AFTER]),
+        "model_after": st.sampled_from([BEFORE, AFTER]),
+        "rounds": st.lists(
+            st.builds(HeldRound, counts, counts, counts, told(figures)), max_size=3
+        ).map(tuple),
+        "deniability_threshold": st.none() | counts,
+        "min_anonymity": st.none() | counts,
+        "max_distance": st.none() | figures,
+        "first_round": st.none() | counts,
+        "first_affected_round": st.none() | counts,
+        "first_replayed_round": st.none() | counts,
+        "rounds_replayed": counts,
+        "representative_probability": told(figures),
+        "refutation": told(figures),
+        "touched": st.lists(touches, max_size=3).map(tuple),
+        "secrets": st.sampled_from(["seeded", "os"]),
+        "guarantee": told(st.dictionaries(words, figures | words, max_size=3)),
+        "raw_updates_deleted": told(st.booleans()),
+        "superseded_deleted": st.dictionaries(words, counts, max_size=3),
+        "measured": told(st.dictionaries(words, figures | words, max_size=3)),
+    }
+)
+
+
+def signed(facts: Facts, key: SigningKey = KEY) -> dict[str, Any]:
+    return sign(key, proof(facts))
+
+
+def file_of(document: dict[str, Any]) -> bytes:
+    return text(document).encode()
+
+
+def failed(written: bytes, **given: Any) -> list[str]:
+    return [c.name for c in verify(written, TRUSTED, **given) if c.ok is not True]
+
+
+@every_answer
+def test_a_proof_holds_in_everybodys_hands(facts: Facts):
+    chain = ChainView(["0" * 64, HEAD, "d" * 64], True, facts.model_after)  # noqa: FBT003
+    checks = verify(
+        file_of(signed(facts)), TRUSTED, chain, name_and_salt=("client-00017", SALT)
+    )
+    assert [(check.name, check.ok) for check in checks] == [
+        ("format", True),
+        ("signature", True),
+        ("trust", True),
+        ("set sizes", True),
+        ("model", True),
+        ("ledger", True),
+        ("subject", True),
+    ]
+
+
+@given(any_facts)
+def test_what_is_written_reads_back_as_it_was(told_facts: dict[str, Any]):
+    facts = Facts(**told_facts)
+    document = signed(facts)
+    written = file_of(document)
+    assert json.loads(written) == document
+    checks = {check.name: check.ok for check in verify(written, TRUSTED)}
+    assert checks["format"]
+    assert checks["signature"]
+    assert checks["trust"]
+
+
+@given(any_facts)
+def test_equal_facts_give_equal_files(told_facts: dict[str, Any]):
+    facts = Facts(**told_facts)
+    assert file_of(signed(facts)) == file_of(signed(replace(facts)))
+
+
+def test_no_byte_of_a_file_can_be_flipped():
+    written = file_of(signed(DENIED))
+    for at, byte in enumerate(written):
+        flipped = bytes([byte ^ (1 << at % 8)])
+        assert failed(written[:at] + flipped + written[at + 1 :]), at
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_no_bit_of_any_file_can_be_flipped(data: st.DataObject):
+    written = file_of(signed(data.draw(st.sampled_from(list(EVERY.values())))))
+    at = data.draw(st.integers(0, len(written) - 1))
+    flipped = bytes([written[at] ^ (1 << data.draw(st.integers(0, 7)))])
+    assert failed(written[:at] + flipped + written[at + 1 :])
+
+
+def test_another_layout_of_the_same_values_is_not_the_file():
+    document = signed(DENIED)
+    assert failed(json.dumps(document, sort_keys=True).encode()) == ["format"]
+    assert failed(file_of(document) + b"\n") == ["format"]
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_proof_fail_and_do_not_raise(written: bytes):
+    assert failed(written) == ["format"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b"", b"null", b"[]", b"{}", b'{"a": NaN}', b"[" * 100_000, b"9" * 5000, b"\xff{}"],
+    ids=["empty", "null", "list", "object", "nan", "deep", "long", "not ascii"],
+)
+def test_malformed_json_fails_and_does_not_raise(written: bytes):
+    assert failed(written) == ["format"]
+
+
+WRONG = [None, True, 1.5, -1, "x", "\ud800", [], {}, [None], {"value": None}]
+
+
+@pytest.mark.parametrize("name", sorted(signed(DENIED)))
+def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise(name: str):
+    document = signed(DENIED)
+    for value in WRONG:
+        if value != document[name]:
+            assert failed(file_of({**document, name: value}))
+    del document[name]
+    assert failed(file_of(document)) == ["format"]
+
+
+def test_an_unknown_field_and_an_unknown_version_are_not_passed_over():
+    document = proof(DENIED)
+    for more in ({"added": 1}, {"version": 2}, {"format": "other"}, {"limits": []}):
+        assert failed(file_of(sign(KEY, {**document, **more}))) == ["format"]
+
+
+def test_what_a_terminal_would_obey_is_not_repeated():
+    document = sign(KEY, {**proof(DENIED), "\x1b[2J": 1})
+    (check,) = verify(file_of(document))
+    assert "\x1b" not in check.detail
+
+
+def test_a_strangers_proof_is_valid_and_not_trusted():
+    written = file_of(signed(DENIED, OTHER))
+    assert failed(written) == ["trust"]
+    assert [c.ok for c in verify(written)] == [True, True, None, True, True]
+    assert all(c.ok for c in verify(written, [*TRUSTED, OTHER.public_key()]))
+
+
+def test_a_denial_needs_as_many_members_as_it_says():
+    small = replace(DENIED, deniability_threshold=3)
+    assert failed(file_of(signed(small))) == ["set sizes"]
+    assert failed(file_of(signed(replace(DENIED, deniability_threshold=None)))) == [
+        "set sizes"
+    ]
+    assert failed(file_of(signed(replace(ROLLED_BACK, deniability_threshold=3)))) == []
+
+
+def test_a_denial_changes_no_model_and_nobody_lies_about_it():
+    assert failed(file_of(signed(replace(DENIED, model_after=AFTER)))) == ["model"]
+    lie = sign(KEY, {**proof(ROLLED_BACK), "model_changed": False})
+    assert failed(file_of(lie)) == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "found"),
+    [
+        (ChainView(("x", HEAD), verified=False), "broken"),
+        (ChainView(("x",), verified=True), "at event 2, but the ledger has 1"),
+        (ChainView((HEAD, "x"), verified=True), "event 2 of the ledger is not"),
+        (ChainView(("x", HEAD), verified=True, head_model_hash=AFTER), "another model"),
+    ],
+    ids=["broken", "cut off", "another history", "another model"],
+)
+def test_a_ledger_that_tells_another_story_fails(chain: ChainView, found: str):
+    (check,) = [
+        c for c in verify(file_of(signed(DENIED)), chain=chain) if c.ok is False
+    ]
+    assert check.name == "ledger"
+    assert found in check.detail
+
+
+def test_only_name_and_salt_together_are_the_requester():
+    written = file_of(signed(DENIED))
+    for who in (("client-00018", SALT), ("client-00017", SALT[::-1]), ("\ud800", b"")):
+        assert failed(written, name_and_salt=who) == ["subject"]
+
+
+def test_the_mark_is_hmac_sha256():
+    # RFC 4231, test case 2
+    assert subject_mark("what do ya want for nothing?", b"Jefe") == (
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+    )
+
+
+@every_answer
+def test_no_name_no_salt_and_no_other_member_occurs(facts: Facts):
+    written = text(signed(facts)) + page(signed(facts))
+    assert "client-00017" not in written
+    assert SALT.hex() not in written
+    held = {name for each in proof(facts)["rounds"] for name in each}
+    assert held == {"round_index", "cluster", "size_left", "diameter"}
+    # what else was touched is told in numbers and four fixed words
+    touched = [value for each in proof(facts)["touched"] for value in each.values()]
+    assert {v for v in touched if isinstance(v, str)} <= {
+        "cluster size",
+        "risk",
+        "price",
+        "cluster left",
+    }
+
+
+@given(st.text(min_size=1))
+def test_nobody_can_be_named_among_what_else_was_touched(name: str):
+    with pytest.raises(ValidationError):
+        TypeAdapter(Touch).validate_json(
+            json.dumps({"round_index": 0, "what": "risk", "cluster": 0, "value": name})
+        )
+    document = proof(DENIED)
+    document["rounds"][0]["members"] = [name]
+    assert failed(file_of(sign(KEY, document))) == ["format"]
+
+
+@given(any_facts)
+def test_no_proof_says_what_cannot_be_known(told_facts: dict[str, Any]):
+    facts = Facts(**told_facts)
+    said = text(proof(replace(facts, run="", request=""))).lower()
+    assert not [phrase for phrase in FORBIDDEN if phrase in said]
+    assert "forgotten" not in page(proof(facts)).lower()
+
+
+@pytest.mark.parametrize("phrase", FORBIDDEN)
+def test_a_given_reason_may_not_say_it_either(phrase: str):
+    reason = Told[Any](None, f"Because: {phrase.title()}")
+    with pytest.raises(LedgerError, match=phrase):
+        proof(replace(DENIED, measured=reason))
+    proof(replace(DENIED, run=phrase))  # an identifier claims nothing
+
+
+def test_a_guarantee_may_not_rest_on_a_cosine_distance():
+    guarantee = Told({"epsilon": 1.0, "distance": "cosine"})
+    with pytest.raises(LedgerError, match="cosine distance"):
+        proof(replace(DENIED, guarantee=guarantee))
+
+
+def test_unknown_is_null_with_a_reason_and_never_nan():
+    assert proof(DENIED)["guarantee"] == {
+        "value": None,
+        "reason": "the noise rests on the data",
+    }
+    with pytest.raises(ValueError, match="a value or a reason"):
+        Told(None)
+    with pytest.raises(LedgerError, match="only what JSON can say"):
+        proof(replace(DENIED, max_distance=float("inf")))
+
+
+def says(facts: Facts, *sentences: str) -> bool:
+    said = " ".join(limits(facts))
+    return all(sentence in said for sentence in sentences)
+
+
+@every_answer
+def test_every_answer_says_what_it_must(facts: Facts):
+    assert says(facts, "The model's parameters were ", facts.model_after)
+    assert says(facts, "he requester's update may have been the one", "62.5%")
+    assert says(facts, "Nothing is claimed about membership inference")
+    assert says(facts, "Who could refute it", "aw updates", "attack on the requester's")
+
+
+def test_a_denial_says_that_nothing_was_taken_out():
+    assert says(DENIED, "not changed", "not an erasure", "not equivalent to retraining")
+    assert says(
+        DENIED, "recomputable from the seed", "right one with probability 100.0%"
+    )
+    assert says(DENIED, "recorded which update stood for", "none were ever stored")
+    assert not says(DENIED, "first replayed round")
+    assert "at least 2 remaining clients" in proof(DENIED)["claim"]
+
+
+def test_a_roll_back_says_which_rounds_still_include_the_requester():
+    assert says(ROLLED_BACK, "The first replayed round is 4.", "from 0 to 3, before")
+    assert says(ROLLED_BACK, "3 checkpoints, 1 reports", "raw updates that the run had")
+    assert says(ROLLED_BACK, "operating system", "no candidate's update is held")
+    whole = replace(ROLLED_BACK, first_round=4)
+    assert says(whole, "No round before it includes the requester")
+    assert not says(whole, "still includes")
+    assert not says(replace(ROLLED_BACK, first_round=None), "includes")
+
+
+def test_only_a_retraining_is_equivalent_to_one():
+    for facts in (DENIED, ROLLED_BACK, CALIBRATED):
+        assert says(facts, "not an erasure", "not equivalent to retraining")
+    assert not says(RETRAINED, "not equivalent")
+
+
+def test_a_retraining_promises_bits_only_where_they_can_be_repeated():
+    assert says(
+        RETRAINED, "nobody can repeat it bit for bit", "alone cannot confirm it"
+    )
+    assert says(replace(RETRAINED, secrets="seeded"), "bit for bit only on the same")
+    assert "from round 0 on, 10 in all" in proof(RETRAINED)["claim"]
+
+
+def test_a_calibration_is_approximate():
+    assert says(CALIBRATED, "This is approximate", "still stored, and they identify")
+    assert says(CALIBRATED, "Another attack may do better")
+
+
+def test_an_unknown_probability_is_said_to_be_unknown():
+    unknown = replace(
+        DENIED, representative_probability=Told(None, "updates were averaged")
+    )
+    assert says(unknown, "is not known: updates were averaged.")
+
+
+def test_what_is_nearly_certain_is_not_rounded_to_certainty():
+    nearly = replace(DENIED, representative_probability=Told(0.99999))
+    assert says(nearly, "more than 99.9%")
+
+
+def test_refuting_a_denial_by_hand():
+    assert refutation_success(1.0, 0.0) == 1
+    assert refutation_success(0.0, 1.0) == 0.5
+    # Phi(1) = 0.841345: a distance of twice the noise
+    assert refutation_success(2.0, 1.0) == pytest.approx(0.841345, abs=1e-6)
+
+
+@every_answer
+def test_the_page_shows_every_limit_before_any_figure(facts: Facts):
+    document = signed(facts)
+    shown = html.unescape(page(document))
+    figures_at = shown.index("<h2>Figures</h2>")
+    assert all(0 < shown.find(sentence) < figures_at for sentence in limits(facts))
+    assert document["signature"]["fingerprint"] in shown
+    assert "covey verify" in shown
+    assert not re.search(r"https?:|<script|<link|<img", shown)
+
+
+@given(any_facts)
+def test_any_proof_makes_a_page(told_facts: dict[str, Any]):
+    facts = Facts(**told_facts)
+    assert "not signed" in page(proof(facts))
+    assert "not signed" not in page(signed(facts))
+
+
+def test_a_page_shows_markup_and_does_not_obey_it():
+    told = replace(DENIED, measured=Told(None, "<script>alert(1)</script>"))
+    assert "<script>" not in page(signed(told))
+    assert "&lt;script&gt;" in page(signed(told))

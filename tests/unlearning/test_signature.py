@@ -1,0 +1,243 @@
+import base64
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.errors import ConfigError, LedgerError
+from covey.unlearning.signature import (
+    SigningKey,
+    canonical,
+    check_signature,
+    fingerprint,
+    sign,
+    signing_key,
+    trusted_keys,
+)
+
+KEY = SigningKey.from_private_bytes(bytes(32))
+OTHER = SigningKey.from_private_bytes(bytes([1] * 32))
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+documents = st.dictionaries(st.text(max_size=4), json_values, max_size=4)
+
+
+def verdicts(document, trusted=None) -> list[bool | None]:
+    return [check.ok for check in check_signature(document, trusted)]
+
+
+@given(documents)
+def test_what_is_signed_is_valid_and_undecided_without_a_trusted_key(document):
+    signed = sign(KEY, document)
+    assert {k: v for k, v in signed.items() if k != "signature"} == {
+        k: v for k, v in document.items() if k != "signature"
+    }
+    assert verdicts(signed) == [True, None]
+    assert check_signature(signed, None)[1].detail == (
+        f"signed by {fingerprint(KEY.public_key())}, not known to you"
+    )
+
+
+@given(documents, st.text(max_size=4), json_values)
+def test_a_changed_document_is_refused(document, name, value):
+    signed = sign(KEY, document)
+    if name == "signature" or canonical({**signed, name: value}) == canonical(signed):
+        return
+    assert verdicts({**signed, name: value}, [KEY.public_key()]) == [False, False]
+
+
+def test_signing_again_replaces_the_signature():
+    assert sign(KEY, sign(OTHER, {"a": 1})) == sign(KEY, {"a": 1})
+
+
+def test_another_key_is_valid_and_not_trusted():
+    assert verdicts(sign(OTHER, {}), [KEY.public_key()]) == [True, False]
+    assert verdicts(sign(OTHER, {}), []) == [True, False]
+
+
+def test_any_of_several_keys_is_trusted():
+    both = [KEY.public_key(), OTHER.public_key()]
+    assert verdicts(sign(KEY, {}), both) == [True, True]
+    assert verdicts(sign(OTHER, {}), both) == [True, True]
+
+
+def test_naming_the_trusted_key_over_a_strangers_signature_is_refused():
+    forged = sign(OTHER, {"a": 1})
+    forged["signature"]["public_key"] = sign(KEY, {})["signature"]["public_key"]
+    assert verdicts(forged, [KEY.public_key()]) == [False, False]
+
+
+@pytest.mark.parametrize("field", ["algorithm", "public_key", "fingerprint", "value"])
+@pytest.mark.parametrize("found", ["", None, 3, "A", "ü", "AAAA"])
+def test_a_malformed_field_is_refused_and_does_not_raise(field, found):
+    signed = sign(KEY, {})
+    signed["signature"][field] = found
+    assert verdicts(signed) == [False, False]
+    del signed["signature"][field]
+    assert verdicts(signed) == [False, False]
+
+
+@pytest.mark.parametrize("found", [None, 3, "text", [], {}])
+def test_a_malformed_signature_is_refused_and_does_not_raise(found):
+    assert verdicts({"signature": found}) == [False, False]
+
+
+def test_an_unsigned_document_and_one_that_is_not_json_are_refused():
+    assert verdicts({}) == [False, False]
+    assert verdicts({**sign(KEY, {}), "a": float("nan")}) == [False, False]
+
+
+def test_another_spelling_of_the_same_signature_is_refused():
+    signed = sign(KEY, {})
+    value = signed["signature"]["value"]
+    # 64 bytes leave four bits of the last character unused
+    spelt = value[:-3] + chr(ord(value[-3]) + 1) + "=="
+    assert base64.b64decode(spelt) == base64.b64decode(value)
+    signed["signature"]["value"] = spelt
+    assert verdicts(signed) == [False, False]
+
+
+def test_only_json_can_be_signed():
+    with pytest.raises(LedgerError, match="only what JSON can say"):
+        sign(KEY, {"a": float("inf")})
+
+
+def test_a_fingerprint_is_eight_groups_of_four_digits():
+    # SHA-256 of RFC 8032's first public key, computed by `sha256sum`
+    public = SigningKey.from_private_bytes(
+        bytes.fromhex(
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
+        )
+    ).public_key()
+    assert public.public_bytes_raw().hex().startswith("d75a980182b10ab7")
+    assert fingerprint(public) == "21fe-31df-a154-a261-626b-f854-046f-d227"
+
+
+def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path):
+    place = tmp_path / "new" / "key.pem"
+    key = signing_key(place)
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert place.parent.stat().st_mode & 0o077 == 0
+    assert signing_key(place).public_key() == key.public_key()
+    assert trusted_keys(tmp_path / "new" / "key.pub.pem") == (key.public_key(),)
+    names = sorted(each.name for each in place.parent.iterdir())
+    assert names == ["key.pem", "key.pub.pem"]
+
+
+def test_of_many_who_make_the_key_at_once_all_get_the_same(tmp_path: Path):
+    place = tmp_path / "key.pem"
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(signing_key, [place] * 8))
+    public = [key.public_key() for key in keys]
+    published = trusted_keys(tmp_path / "key.pub.pem")
+    assert len({fingerprint(each) for each in (*public, *published)}) == 1
+
+
+def test_a_link_to_nowhere_is_not_replaced(tmp_path: Path):
+    place = tmp_path / "key.pem"
+    place.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="Check the path"):
+        signing_key(place)
+    assert place.is_symlink()
+
+
+def test_the_default_place_is_the_users_configuration(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    key = signing_key()
+    named = signing_key(tmp_path / "config" / "covey" / "signing-key.pem")
+    assert named.public_key() == key.public_key()
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    signing_key()
+    assert (tmp_path / ".config" / "covey" / "signing-key.pub.pem").is_file()
+
+
+def test_after_a_rotation_both_keys_are_trusted(tmp_path: Path):
+    place = tmp_path / "key.pem"
+    old = signing_key(place)
+    place.unlink()
+    new = signing_key(place)
+    assert new.public_key() != old.public_key()
+    trusted = trusted_keys(tmp_path / "key.pub.pem")
+    assert trusted == (old.public_key(), new.public_key())
+    assert verdicts(sign(old, {}), trusted) == [True, True]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_key_that_others_may_touch_is_refused(tmp_path: Path, mode: int):
+    place = tmp_path / "key.pem"
+    signing_key(place)
+    place.chmod(mode)
+    with pytest.raises(ConfigError, match=f"mode 0600.*mode is 0{mode:o}"):
+        signing_key(place)
+
+
+def private_pem(key) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def public_pem(key) -> bytes:
+    return key.public_key().public_bytes(
+        Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+STRANGER = X25519PrivateKey.from_private_bytes(bytes(32))  # agrees, cannot sign
+
+
+@pytest.mark.parametrize(
+    "pem", [b"", b"torn", private_pem(STRANGER)], ids=["empty", "torn", "other kind"]
+)
+def test_a_file_that_is_no_signing_key_is_refused(tmp_path: Path, pem: bytes):
+    place = tmp_path / "key.pem"
+    place.touch(mode=0o600)
+    place.write_bytes(pem)
+    with pytest.raises(ConfigError, match="must be a PEM file of Ed25519 keys"):
+        signing_key(place)
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [
+        b"",
+        private_pem(KEY),
+        public_pem(STRANGER),
+        public_pem(KEY) + public_pem(STRANGER),
+        re.sub(rb"\n.*\n-----END", b"\n-----END", public_pem(KEY)),
+    ],
+    ids=["empty", "private", "other kind", "mixed", "torn"],
+)
+def test_a_file_that_is_not_all_public_keys_is_refused(tmp_path: Path, pem: bytes):
+    place = tmp_path / "trusted.pem"
+    place.write_bytes(pem)
+    with pytest.raises(ConfigError, match="must be a PEM file of Ed25519 keys"):
+        trusted_keys(place)
+
+
+def test_a_folder_that_is_not_one_is_explained(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="Check the path"):
+        signing_key(tmp_path / "file" / "key.pem")
+    with pytest.raises(ConfigError, match="Check the path"):
+        trusted_keys(tmp_path / "nothing.pem")
