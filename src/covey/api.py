@@ -1,7 +1,7 @@
 """covey from Python: the same runs, with a model and data that live in the program."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from covey.assembly import Assembled, Given, assemble
 from covey.checkpoints import newest_checkpoint
 from covey.config import Config
 from covey.data import Examples
-from covey.errors import DataError, RunError
+from covey.errors import DataError, LedgerError, RunError
 from covey.history import History, history_of
 from covey.ledger import Ledger
 from covey.report import summary, write_audit
@@ -26,9 +26,12 @@ from covey.simulation import (
     play,
     read_events,
 )
+from covey.simulation.game import play_game
 from covey.types import ClientName, Params
+from covey.unlearning import ChainView, Check, trusted_keys
+from covey.unlearning import verify as check_proof
 
-__all__ = ["Result", "audit", "load", "resume", "run"]
+__all__ = ["Result", "audit", "game", "load", "resume", "run", "verify"]
 
 Pair = tuple[Tensor, Tensor]
 Clients = Mapping[ClientName, Pair] | Sequence[Pair]
@@ -127,7 +130,7 @@ def resume(
 def load(folder: str | Path) -> Result:
     """Read a run, finished or not, without its data."""
     existing = RunFolder.existing(Path(folder))
-    with Ledger.read(existing.ledger_path) as ledger:
+    with Ledger.read(existing.ledger) as ledger:
         return _result(existing, history_of(read_events(ledger)), ledger)
 
 
@@ -164,9 +167,75 @@ def audit(  # noqa: PLR0913 - the last three have defaults that a run does not n
     return write_audit(found, existing.path)
 
 
+def game(
+    folder: str | Path,
+    model: Callable[[], nn.Module] | None = None,
+    clients: Clients | None = None,
+    *,
+    control: bool = False,
+    observe: Observer = lambda _: None,
+) -> dict[str, Any]:
+    """Play the participation game on a finished run: who can tell who took part?
+
+    Args:
+        folder: the run's; nothing is written to it.
+        model: what the run was started with, if that was passed by a program.
+        clients: the same.
+        control: play the run once more without up to 5 participants, and ask about them
+            in both runs. It takes as long as the run did.
+        observe: called after every round of the control.
+
+    Returns:
+        AUCs with 95% intervals over clients: of participants, and of those who left
+        ("left", or None and "left_reason"), against reserved clients.
+
+    Raises:
+        CoveyError: something does not fit.
+    """
+    existing = RunFolder.existing(Path(folder))
+    assembled = assemble(existing.config(), _given(model, clients))
+    return asdict(play_game(assembled, existing, control=control, observe=observe))
+
+
+def verify(
+    proof: str | Path,
+    run: str | Path | None = None,
+    key: str | Path | None = None,
+    mine: tuple[ClientName, str] | None = None,
+) -> list[Check]:
+    """Check a proof without the run's server, and against its ledger if that is given.
+
+    Args:
+        proof: the JSON file.
+        run: the folder of the run that it speaks of.
+        key: public keys of the signer, from elsewhere than the proof, as PEM.
+        mine: the requester's name and the salt that it was given with the answer, to
+            see that the proof is its own.
+    """
+    try:
+        written = Path(proof).read_bytes()
+        name_and_salt = (mine[0], bytes.fromhex(mine[1])) if mine else None
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"A proof must be a file that can be read, and a salt hexadecimal, but: "
+            f"{error}. Check what was given."
+        ) from error
+    trusted = trusted_keys(Path(key)) if key is not None else None
+    chain = _chain(Path(run)) if run is not None else None
+    return check_proof(written, trusted, chain, name_and_salt)
+
+
+def _chain(folder: Path) -> ChainView:
+    with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
+        try:
+            return ChainView(ledger.hashes(), verified=True)
+        except LedgerError:
+            return ChainView((), verified=False)
+
+
 def _played(run: Assembled, folder: RunFolder, observe: Observer) -> Result:
     history = play(run, folder, observe)
-    with Ledger.read(folder.ledger_path) as ledger:
+    with Ledger.read(folder.ledger) as ledger:
         return _result(folder, history, ledger)
 
 

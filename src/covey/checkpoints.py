@@ -22,6 +22,8 @@ from covey.errors import RunError
 __all__ = [
     "Checkpoint",
     "Keep",
+    "checkpointed_rounds",
+    "delete_from",
     "load_checkpoint",
     "newest_checkpoint",
     "save_checkpoint",
@@ -112,6 +114,22 @@ def newest_checkpoint(folder: Path) -> Path | None:
             f"{folder} is. Restore one from a copy, or start the run again."
         )
     return None
+
+
+def checkpointed_rounds(folder: Path) -> tuple[int, ...]:
+    """Return the rounds whose states are there, in order."""
+    return tuple(_round_of(path) for path in _by_round(folder))
+
+
+def delete_from(folder: Path, first: int) -> None:
+    """Delete the states after round `first` and all later ones, torn ones too."""
+    for path in _by_round(folder):
+        if _round_of(path) >= first:
+            path.unlink()
+    for unfinished in folder.glob("round-*.unfinished"):
+        unfinished.unlink()
+    if folder.is_dir():
+        _flush_folder(folder)
 
 
 def thin(folder: Path, keep: Keep) -> None:

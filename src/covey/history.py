@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.events import (
+    AnonymitySetsFormed,
     ClientExposed,
+    ClientLeft,
     ClientsAssigned,
     ClusterAbandoned,
     ClusterAudited,
     ClustersCollapsed,
+    ClusterWaited,
     Event,
     FairnessMeasured,
     GroupsSought,
@@ -19,6 +22,7 @@ from covey.events import (
     RoundMeasured,
     RunFinished,
     RunStarted,
+    ThresholdChanged,
 )
 from covey.releases import fed
 from covey.types import Handle
@@ -67,6 +71,8 @@ class History:
         pooling: per cluster, the share of its model that it last had in common.
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
+        hidden: the anonymity sets of each round, if there are any.
+        left: who asked to leave and what was answered, in order.
     """
 
     started: RunStarted | None = None
@@ -86,6 +92,8 @@ class History:
         default_factory=dict[Handle, tuple[int, ...]]
     )
     prices: tuple[tuple[int, PricesSet], ...] = ()
+    hidden: tuple[tuple[int, AnonymitySetsFormed], ...] = ()
+    left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
     exposures: tuple[ClientExposed, ...] = ()
     fairness: tuple[FairnessMeasured, ...] = ()
@@ -105,11 +113,30 @@ class History:
         return sum(risk > taus[handle] for handle, risk in known)
 
 
-def history_of(rounds: Iterable[tuple[int, Sequence[Event]]]) -> History:
-    """Fold a whole run."""
+def history_of(entries: Iterable[tuple[int | None, Sequence[Event]]]) -> History:
+    """Fold a whole run: its rounds, and what happened between them (None)."""
     history = History()
-    for round_index, events in rounds:
-        history = after(history, round_index, events)
+    for round_index, events in entries:
+        if round_index is None:
+            history = _between(history, events)
+        else:
+            history = after(history, round_index, events)
+    return history
+
+
+def _between(history: History, events: Sequence[Event]) -> History:
+    for event in events:
+        if isinstance(event, ThresholdChanged) and history.started:
+            x = event.deniability_threshold
+            began = replace(history.started, deniability_threshold=x)
+            history = replace(history, started=began)
+        if isinstance(event, ClientLeft):
+            stay = {h: j for h, j in history.assignment.items() if h != event.handle}
+            began = history.started
+            began = replace(began, data_hash=event.data_hash) if began else None
+            history = replace(
+                history, started=began, assignment=stay, left=(*history.left, event)
+            )
     return history
 
 
@@ -196,7 +223,11 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return replace(history, finished=event)
         case RiskUnknown():
             return _noted(_without_figures(history, event), round_index, event)
-        case GroupsSought() | ClusterAbandoned() | ClustersCollapsed():
+        case AnonymitySetsFormed():
+            return replace(history, hidden=(*history.hidden, (round_index, event)))
+        case (
+            GroupsSought() | ClusterAbandoned() | ClustersCollapsed() | ClusterWaited()
+        ):
             return _noted(history, round_index, event)
         case _:
             return history

@@ -155,3 +155,42 @@ def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
     assert cluster["members"] == cluster["non_members"] == 24
     assert cluster["background"] == 72
     assert list(cluster["attacks"]["loss"]["by_group"]) == ["everybody"]
+
+
+def test_the_participation_game_answers_a_program_and_a_person(covey, small):
+    words = ["--set", "rounds=1", "--set", "method.name=fedavg"]
+    more = ["--set", "redteam.source=none", "--set", "population.audit_examples=300"]
+    code, _, err = covey("run", *small, *words, *more, "--out", "run")
+    assert code == 0, err
+    play = ["audit", "run", "--game", "participation"]
+    code, out, err = covey(*play, "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert set(told) == {"run", "view", "game", "seconds"}
+    game = told["game"]
+    assert (game["participants"], game["reserved"]) == (6, 12)
+    assert 0 <= game["low"] <= game["auc"] <= game["high"] <= 1
+    assert (game["left"], game["left_reason"]) == (None, "nobody has left this run")
+    assert game["control"] is None
+    code, out, err = covey(*play, "--control")
+    assert code == 0, err
+    assert "round 1/1" in err
+    assert "AUC against 12 reserved clients" in out
+    assert "in a run that never met them" in out
+    assert "left: nobody has left this run" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--game", "participation"], "at least 5 reserved clients"),
+        (["--game", "chess"], "--game takes participation, found 'chess'"),
+        (["--control"], "Add --game participation"),
+        (["--game", "participation", "--attack", "loss"], "Give two commands"),
+    ],
+)
+def test_a_game_that_cannot_be_played_is_one_sentence(ran, covey, words, said):
+    folder, _ = ran
+    code, out, err = covey("audit", folder, *words)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())

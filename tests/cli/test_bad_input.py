@@ -14,7 +14,7 @@ import pytest
         (["--set", "trian.lr=1"], "Unknown setting 'trian'"),
         (["--set", "rounds=-3"], "rounds = -3 is not possible"),
         (["--set", "train.learning_rate=fast"], "train.learning_rate = 'fast'"),
-        (["--set", "merge.name=anonymity-sets"], "does not have it yet"),
+        (["--set", "merge.name=krum"], "does not have it yet"),
         (["--set", "privacy.client_clip=1.0"], "differential privacy"),
         (["--set", "population.clients=100"], "Lower population.clients"),
         (["--set", "model.name=nowhere:factory"], "nowhere"),

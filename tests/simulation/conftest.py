@@ -36,6 +36,6 @@ def play(tmp_path: Path) -> Callable[..., Result]:
     return played
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings() -> Callable[..., Config]:
     return tiny

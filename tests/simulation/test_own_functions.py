@@ -17,12 +17,12 @@ def first(ballot):
 def nobody(ballot):
     return torch.full((len(ballot.losses),), 9)
 
-def frozen(clusters, updates):
+def frozen(clusters, updates, streams):
     list(updates)
     return Merged(clusters)
 
-def mean(clusters, updates):
-    return mean_per_cluster(clusters, updates)
+def mean(clusters, updates, streams):
+    return mean_per_cluster(clusters, updates, streams)
 
 def hospitals():
     generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,14 @@
 """From settings to functions: the only place where a string becomes behaviour."""
 
-from covey.assembly.methods import composed, red_team
+from covey.assembly.methods import Again, composed, hangs_on_everybody, red_team
 from covey.assembly.run import Assembled, Given, assemble
 
-__all__ = ["Assembled", "Given", "assemble", "composed", "red_team"]
+__all__ = [
+    "Again",
+    "Assembled",
+    "Given",
+    "assemble",
+    "composed",
+    "hangs_on_everybody",
+    "red_team",
+]

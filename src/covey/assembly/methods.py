@@ -1,14 +1,21 @@
 """From settings to a strategy: the method composed of its steps, and its red team."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
 import numpy as np
 
-from covey.aggregation import Merge, mean_per_cluster
+from covey.aggregation import (
+    Hiding,
+    Merge,
+    in_anonymity_sets,
+    mean_per_cluster,
+    noise_scales,
+    storing,
+)
 from covey.assembly.imported import imported
 from covey.clustering import (
     Selection,
@@ -42,7 +49,9 @@ from covey.strategies import (
     Layers,
     Steps,
     Strategy,
+    Train,
     WarmStart,
+    calibrated_by,
     different_models,
     evaluate_with,
     fedavg,
@@ -66,12 +75,42 @@ from covey.strategies import (
     uniform,
     warm_started,
 )
-from covey.types import Params
+from covey.types import Handle, Params
 
-__all__ = ["composed", "notes", "num_clusters", "red_team", "releases", "retrial"]
+__all__ = [
+    "FIRST_TIME",
+    "Again",
+    "composed",
+    "hangs_on_everybody",
+    "notes",
+    "num_clusters",
+    "red_team",
+    "releases",
+    "retrial",
+]
 
+CALIBRATION_RATIO = 0.5
+"""Share of the local training that FedEraser's calibration takes, at least one epoch."""
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How rounds that were played before are played again.
+
+    Attributes:
+        recorded: by round, the clusters that clients took then, and take again.
+        stored: the updates that clients calibrate in this round; None: they train.
+    """
+
+    recorded: Mapping[int, Mapping[Handle, int]] = field(
+        default_factory=dict[int, Mapping[Handle, int]]
+    )
+    stored: Mapping[Handle, Params] | None = None
+
+
+FIRST_TIME = Again()
 
 
 def composed(
@@ -79,14 +118,17 @@ def composed(
     population: Population,
     engine: Engine,
     init: Callable[[Streams], Params],
+    again: Again = FIRST_TIME,
 ) -> Strategy:
     """Compose the method out of its steps, and wrap it in its red team."""
     method, recipe = config.method, _recipe(config)
     train = partial(train_with, engine, weights=config.merge.weights)
     steps = Steps(
         evaluate=evaluate_with(engine, method.select_on, method.select_examples),
-        train=train(recipe),
+        train=_train(train, recipe, again),
         merge=_merge(config),
+        patience=config.redteam.every,
+        recorded=again.recorded,
     )
     if method.name == "fedavg":
         strategy = fedavg(init, steps)
@@ -108,6 +150,17 @@ def composed(
         return strategy
     by_handle = {client.handle: client for client in population.clients}
     return red_teamed(strategy, attack, config.redteam.every, by_handle)
+
+
+def _train(train: Callable[[Recipe], Train], recipe: Recipe, again: Again) -> Train:
+    if again.stored is None:
+        return train(recipe)
+    shorter = replace(
+        recipe,
+        local_epochs=max(1, round(recipe.local_epochs * CALIBRATION_RATIO)),
+        local_steps=math.ceil(recipe.local_steps * CALIBRATION_RATIO),
+    )
+    return calibrated_by(train(shorter), again.stored)
 
 
 def _personalised(
@@ -195,9 +248,25 @@ def _selection(config: Config) -> Selection:
 
 
 def _merge(config: Config) -> Merge:
-    if config.merge.name == "mean":
-        return mean_per_cluster
-    return cast("Merge", imported("merge.name", config.merge.name))
+    settings = config.merge
+    if settings.name == "anonymity-sets":
+        noise = noise_scales(
+            settings.noise, settings.distance, settings.sigma * settings.radius
+        )
+        merge = in_anonymity_sets(
+            Hiding(
+                min_anonymity=settings.min_anonymity,
+                partition=settings.partition,
+                distance=settings.distance,
+                max_distance=settings.max_distance,
+                noise=noise,
+            )
+        )
+    elif settings.name == "mean":
+        merge = mean_per_cluster
+    else:
+        merge = cast("Merge", imported("merge.name", settings.name))
+    return storing(merge) if config.unlearning.store_updates else merge
 
 
 def red_team(
@@ -251,7 +320,8 @@ def _shadow_round(
             if coin < config.train.participation
         )
         only = {client.handle: 0 for client in cohort}
-        return merge((params,), train((params,), cohort, only, streams)).clusters[0]
+        updates = train((params,), cohort, only, streams)
+        return merge((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
 
@@ -317,6 +387,15 @@ def num_clusters(config: Config, population: Population) -> int:
 def releases(config: Config) -> int:
     """Return in how many releases each cluster's model comes."""
     return len(MENU) if _has_menu(config) else 1
+
+
+def hangs_on_everybody(config: Config) -> bool:
+    """Say whether a round may depend on clients that have not taken part yet.
+
+    Shadows copy the whole population, and a warm start trains as long as its median
+    client needs.
+    """
+    return config.redteam.source == "shadow" or _starts_warm(config)
 
 
 def notes(config: Config) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from covey.assembly.methods import (
+    Again,
     composed,
     notes,
     num_clusters,
@@ -16,7 +17,7 @@ from covey.assembly.methods import (
 )
 from covey.assembly.populations import data_hash, population_and_notes
 from covey.config import Config
-from covey.data import Examples, Population
+from covey.data import Client, Examples, Population
 from covey.engine import Engine, ParallelEngine, ReferenceEngine, VmapEngine
 from covey.errors import ConfigError, DataError
 from covey.models import build_model, check_model, initial_params
@@ -58,6 +59,24 @@ class Assembled:
     notes: tuple[str, ...]
     data_hash: str
 
+    def among(self, clients: tuple[Client, ...]) -> "Assembled":
+        """Return the same run with these clients instead of its own."""
+        population = replace(self.population, clients=clients)
+        parts = (self.config, population, self.engine, self.init)
+        return replace(
+            self,
+            population=population,
+            strategy=composed(*parts),
+            num_clusters=num_clusters(self.config, population),
+            retrial=retrial(*parts),
+            data_hash=data_hash(population),
+        )
+
+    def again(self, how: Again) -> "Assembled":
+        """Return the same run for rounds that were played before."""
+        parts = (self.config, self.population, self.engine, self.init)
+        return replace(self, strategy=composed(*parts, how))
+
 
 def assemble(config: Config, given: Given | None = None) -> Assembled:
     """Read the data, build the model, and compose the strategy.
@@ -68,6 +87,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
     given = given or Given()
     streams = Streams(config.seed)
     population, of_data = population_and_notes(config, given.clients, streams)
+    _check_hiding(config, population)
     module, init = _model(config, given, population)
     engine = _engine(config, module)
     return Assembled(
@@ -84,6 +104,15 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         notes=(*of_data, *notes(config)),
         data_hash=data_hash(population),
     )
+
+
+def _check_hiding(config: Config, population: Population) -> None:
+    k, clients = config.merge.min_anonymity, len(population.clients)
+    if config.merge.name == "anonymity-sets" and k > clients:
+        raise ConfigError(
+            f"merge.min_anonymity (k) is how many clients hide together, so at most as "
+            f"many as there are, {clients}, found {k}. Lower k."
+        )
 
 
 def _model(

@@ -1,5 +1,13 @@
 """Red teams held to the truth, on federations where the truth is known."""
 
+from covey.bench.leaving import (
+    PAPER,
+    QUICK_LEAVING,
+    Leaving,
+    Outcome,
+    outcomes,
+    predicted,
+)
 from covey.bench.measure import SOURCES, Measured, Row, measured
 from covey.bench.meter import Clock, Cost, Metered
 from covey.bench.sets import FULL, QUICK, BenchSet
@@ -19,7 +27,9 @@ from covey.bench.verdict import (
 __all__ = [
     "FULL",
     "NEAR",
+    "PAPER",
     "QUICK",
+    "QUICK_LEAVING",
     "SOURCES",
     "BenchSet",
     "Check",
@@ -27,8 +37,10 @@ __all__ = [
     "Cost",
     "Costs",
     "Knowledge",
+    "Leaving",
     "Measured",
     "Metered",
+    "Outcome",
     "Row",
     "checks",
     "costs_of",
@@ -37,5 +49,7 @@ __all__ = [
     "is_right",
     "knowledge",
     "measured",
+    "outcomes",
+    "predicted",
     "put",
 ]

@@ -1,6 +1,16 @@
 """The command line."""
 
-from covey.cli import audit, benches, inspect, runs, sweeps
+from covey.cli import audit, benches, guarantees, inspect, leaving, runs, sweeps
 from covey.cli.app import app, main
 
-__all__ = ["app", "audit", "benches", "inspect", "main", "runs", "sweeps"]
+__all__ = [
+    "app",
+    "audit",
+    "benches",
+    "guarantees",
+    "inspect",
+    "leaving",
+    "main",
+    "runs",
+    "sweeps",
+]

@@ -9,12 +9,22 @@ import typer
 
 from covey import api
 from covey.cli.app import JsonOption, app, stated
-from covey.cli.progress import console
+from covey.cli.progress import console, shown
 from covey.cli.tables import tabled
+from covey.errors import ConfigError
 from covey.report import audit_rows
 from covey.simulation import DEFAULT_ATTACKS
 
 __all__ = ["audit"]
+
+PARTICIPATION = "participation"
+
+GAME_VIEW = (
+    "The adversary, in a simulation, holds all examples of a client and every final "
+    "cluster model, and says whether the client took part. Reserved clients are made of "
+    "matched non-members. Intervals (95%) are over clients. A figure near 0.5 says that "
+    "this adversary finds nothing, not that nothing is there."
+)
 
 
 @app.command()
@@ -32,9 +42,28 @@ def audit(
     references: Annotated[
         int, typer.Option(help="Federations played again per cluster, at least 2.")
     ] = 4,
+    game: Annotated[
+        str | None,
+        typer.Option(
+            help="participation: instead of attacking records, ask of whole clients "
+            "whether they took part."
+        ),
+    ] = None,
+    control: Annotated[
+        bool,
+        typer.Option(
+            "--control",
+            help="With --game: play the run once more without some of the participants, "
+            "and ask about them again.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Attack every final cluster model, with its members against matched non-members."""
+    _check_game(game, attack, control)
+    if game is not None:
+        _play(run, control, as_json)
+        return
 
     def observe(cluster: int, played: int) -> None:
         line = f"cluster {cluster}: reference {played} of {references} played"
@@ -50,6 +79,55 @@ def audit(
         "report": str(page),
     }
     stated(told, f"{_text(told)}\nreport: {page}", as_json=as_json)
+
+
+def _check_game(game: str | None, attack: list[str] | None, control: bool) -> None:
+    if game not in (None, PARTICIPATION):
+        raise ConfigError(f"--game takes {PARTICIPATION}, found {game!r}.")
+    if game is None and control:
+        raise ConfigError(
+            f"--control belongs to a game, and there is none. Add --game {PARTICIPATION}."
+        )
+    if game is not None and attack:
+        raise ConfigError(
+            f"--game is played instead of the attacks, found --attack {attack[0]} beside "
+            f"it. Give two commands."
+        )
+
+
+def _play(run: Path, control: bool, as_json: bool) -> None:
+    began = time.monotonic()
+    if control:
+        with shown(f"{run.name}, the control") as observe:
+            found = api.game(run, control=True, observe=observe)
+    else:
+        found = api.game(run)
+    told = {
+        "run": str(run),
+        "view": GAME_VIEW,
+        "game": found,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    stated(told, _game_text(found), as_json=as_json)
+
+
+def _game_text(game: Mapping[str, Any]) -> str:
+    """Return who was asked about, with AUCs against reserved clients."""
+    asked = [("participants", game["participants"], game)]
+    if left := game["left"]:
+        asked.append(("left", left["clients"], left))
+    if control := game["control"]:
+        n, met = control["clients"], control["audited"]
+        asked.append(("some participants", n, met))
+        asked.append(("the same, in a run that never met them", n, control))
+    heads = ("who", "clients", f"AUC against {game['reserved']:,} reserved clients")
+    rows = [
+        (who, f"{n:,}", f"{one['auc']:.3f} [{one['low']:.3f}, {one['high']:.3f}]")
+        for who, n, one in asked
+    ]
+    reason = game["left_reason"]
+    missing = [f"left: {reason}"] if reason else []
+    return "\n".join([tabled(heads, rows), *missing, GAME_VIEW])
 
 
 def _text(told: Mapping[str, Any]) -> str:

@@ -1,20 +1,27 @@
-"""`covey bench`: is what covey measures true?"""
+"""`covey bench`: is what covey measures true, and what does leaving cost?"""
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
+from covey.assembly import assemble
 from covey.bench import (
     FULL,
+    PAPER,
     QUICK,
+    QUICK_LEAVING,
     SOURCES,
     BenchSet,
     Check,
+    Leaving,
     Measured,
+    Outcome,
     Row,
     checks,
     costs_of,
@@ -23,16 +30,21 @@ from covey.bench import (
     is_right,
     knowledge,
     measured,
+    outcomes,
+    predicted,
     put,
 )
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console
 from covey.cli.tables import short, tabled
+from covey.config import Config
 from covey.errors import ConfigError
 from covey.events import RiskMeasured
 from covey.report.figures import calibration_figure, png
+from covey.simulation import RunFolder, play
+from covey.unlearning import ANSWERS
 
-__all__ = ["bench", "redteam"]
+__all__ = ["bench", "redteam", "unlearning"]
 
 KEPT = "Folder for the figure and the rows; sets that lie there are not measured again."
 OutOption = Annotated[Path | None, typer.Option("--out", help=KEPT)]
@@ -84,6 +96,81 @@ def redteam(
     stated(answer, _text(rows, answer, judged), as_json=as_json)
     if not all(check.ok for check in judged):
         raise typer.Exit(FAILED_CHECK)
+
+
+@bench.command()
+def unlearning(
+    out: Annotated[Path, typer.Option("--out", help=KEPT)],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="40 clients with 60 images, 12 rounds.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare what leaving costs: training again, FedEraser, and anonymity sets."""
+    leaving = QUICK_LEAVING if quick else PAPER
+    least, most = predicted(leaving, _seconds_per_round(leaving, seed, out))
+    console.print(
+        f"{leaving.name}: about {least / 60:.0f} to {most / 60:.0f} minutes on this "
+        f"machine, less what lies in {out} already",
+        highlight=False,
+    )
+    found = outcomes(leaving, seed, out, _observe_outcome)
+    answer = {
+        "experiment": leaving.name,
+        "seed": seed,
+        "settings": [
+            {
+                **asdict(each),
+                "mean_seconds": fmean(each.seconds) if each.seconds else None,
+            }
+            for each in found
+        ],
+    }
+    stated(answer, tabled(LEAVING_HEADS, map(_outcome_cells, found)), as_json=as_json)
+
+
+LEAVING_HEADS = (
+    "setting",
+    "accuracy",
+    "requests",
+    "denied",
+    "rolled back",
+    "retrained",
+    "calibrated",
+    "seconds per request",
+    "server MB",
+    "run shared with",
+)
+
+
+def _outcome_cells(each: Outcome) -> list[str]:
+    answers = [each.answers.get(name, 0) for name in ANSWERS]
+    return [
+        each.name,
+        short(each.accuracy),
+        str(len(each.seconds)),
+        *map(str, answers),
+        short(fmean(each.seconds) if each.seconds else None),
+        f"{each.server_bytes / 1e6:.1f}",
+        each.shared_with,
+    ]
+
+
+def _observe_outcome(each: Outcome) -> None:
+    cells = zip(LEAVING_HEADS, _outcome_cells(each), strict=True)
+    console.print(", ".join(f"{head} {cell}" for head, cell in cells), highlight=False)
+
+
+def _seconds_per_round(leaving: Leaving, seed: int, out: Path) -> float:
+    """Play two rounds of the first setting, to know what a round takes."""
+    settings = {**leaving.base, "seed": seed, "rounds": 2}
+    assembled = assemble(Config.of({**settings, "unlearning": {}}))
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out) as folder:
+        began = time.monotonic()
+        play(assembled, RunFolder.create(Path(folder) / "probe", assembled.config))
+        return (time.monotonic() - began) / 2
 
 
 def _chosen(sets: Sequence[BenchSet], name: str) -> list[BenchSet]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from covey.history import History, RoundRow
+from covey.report import budget_of
 from covey.simulation import Observer
 
 __all__ = ["console", "shown"]
@@ -64,6 +65,8 @@ def _line(history: History) -> str:
     parts += [f"{name} {_share(v)}" for name, v in row.accuracy_by_group.items()]
     parts.append("risk " + " ".join(_risk(risk) for risk in row.risks[:SHOWN]))
     parts.append(f"over threshold {_count(row.over)}")
+    if sentence := _budget(history):
+        parts.append(sentence)
     return "  ".join(parts)
 
 
@@ -88,6 +91,18 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
             f"{_count(row.over)} clients are in a cluster whose measured risk is above "
             f"what they accept"
         ),
+        Text(_budget(history)),
+    )
+
+
+def _budget(history: History) -> str:
+    """Say how many more clients can be denied; nothing where updates are not hidden."""
+    budget = budget_of(history)["budget"]
+    if budget is None or budget["denials_left"] is None:
+        return ""
+    return (
+        f"denials left {budget['denials_left']}, the next request forces a replay with "
+        f"probability {budget['next_forces_rollback']:.2f}"
     )
 
 

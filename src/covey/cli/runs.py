@@ -12,9 +12,9 @@ from covey.api import Result, load
 from covey.assembly import Assembled, assemble
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.pages import page_of
-from covey.cli.progress import shown
+from covey.cli.progress import console, shown
 from covey.config import Config, load_config
-from covey.simulation import RunFolder, play
+from covey.simulation import Answered, RunFolder, carry_on, opened
 
 __all__ = ["SetOption", "configured", "played", "resume", "run"]
 
@@ -64,7 +64,13 @@ def resume(
     folder = RunFolder.existing(run)
     assembled = assemble(folder.config())
     began = time.monotonic()
-    played(assembled, folder)
+    for each in played(assembled, folder):
+        console.print(
+            f"request {each.request} was finished: {each.option.answer}, proof "
+            f"{each.proof}, salt for the requester, shown once: {each.salt}",
+            highlight=False,
+            soft_wrap=True,
+        )
     baseline = run / "baseline"
     if (baseline / "config.toml").is_file():
         inner = RunFolder.existing(baseline)
@@ -80,10 +86,13 @@ def configured(path: Path | None, overrides: list[str]) -> Config:
         return load_config(embedded, overrides)
 
 
-def played(assembled: Assembled, folder: RunFolder) -> None:
-    """Play a run to its end and show it meanwhile."""
-    with shown(folder.path.name) as observe:
-        play(assembled, folder, observe)
+def played(assembled: Assembled, folder: RunFolder) -> tuple[Answered, ...]:
+    """Play a run to its end and show it meanwhile; return who was let go."""
+    with (
+        shown(folder.path.name) as observe,
+        opened(assembled, folder) as desk,
+    ):
+        return carry_on(desk, assembled.config.rounds, observe)[1]
 
 
 def _baseline(settings: Config, folder: RunFolder) -> None:

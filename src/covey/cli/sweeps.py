@@ -16,6 +16,7 @@ from covey.cli.runs import SetOption, configured, played
 from covey.cli.tables import short, tabled
 from covey.config import Config
 from covey.errors import ConfigError
+from covey.ledger import Ledger
 from covey.report import comparison, means, spread
 from covey.simulation import RunFolder
 
@@ -23,7 +24,7 @@ __all__ = ["sweep"]
 
 
 @app.command()
-def sweep(  # noqa: PLR0913, PLR0917 - one per option
+def sweep(
     config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
     over: Annotated[
         list[str], typer.Option("--over", metavar="KEY=V1,V2,...", help="Repeatable.")
@@ -106,7 +107,7 @@ def _ensured(path: Path, settings: Config, title: str) -> Path:
             raise ConfigError(
                 f"{path} holds a run with other settings. Give the sweep another --out."
             )
-        if folder.ledger_path.is_file() and load(path).history.finished:
+        if Ledger.exists(folder.ledger) and load(path).history.finished:
             return path
         assembled = assemble(settings)
     console.print(title, highlight=False)

@@ -6,13 +6,14 @@ from covey.report.metrics_file import metrics_csv
 from covey.report.page import write_report
 from covey.report.reading import Reported
 from covey.report.seeds import means
-from covey.report.summary import PROMISE, summary
+from covey.report.summary import PROMISE, budget_of, summary
 from covey.report.wording import spread
 
 __all__ = [
     "PROMISE",
     "Reported",
     "audit_rows",
+    "budget_of",
     "comparison",
     "means",
     "metrics_csv",

@@ -8,9 +8,11 @@ import numpy as np
 
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
+from covey.unlearning import Rules, budget, options, participation_of
 
 __all__ = [
     "PROMISE",
+    "budget_of",
     "client_groups",
     "fairness_gaps",
     "moves",
@@ -53,9 +55,39 @@ def summary(history: History) -> dict[str, Any]:
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "guarantee": None,
         "guarantee_reason": NO_PRIVACY,
-        "budget": None,
-        "budget_reason": NO_SETS,
+        **budget_of(history),
+        "left": dict(Counter(each.answer for each in history.left)),
         "notes": [*(started.notes if started else ()), PROMISE],
+    }
+
+
+def budget_of(history: History) -> dict[str, Any]:
+    """Return how many more clients can be denied, and how likely the next one cannot.
+
+    `denials_left` at worst, whoever asks; `next_forces_rollback` if anybody is as likely
+    to ask as anybody else.
+    """
+    started = history.started
+    x = started.deniability_threshold if started else None
+    if started is None or x is None:
+        return {"budget": None, "budget_reason": NO_SETS}
+    facts = [(t, each) for t, each in history.hidden]
+    found = participation_of([*facts, *((None, each) for each in history.left)])
+    stay = started.groups.keys() - set(found.left)
+    rules = Rules(
+        x, stored_updates=False, restorable=(0,), next_round=len(history.rounds)
+    )
+    at_risk = sum(not options(found, handle, rules)[0].possible for handle in stay)
+    left = frozenset(found.left)
+    counted = budget(
+        (len(each.members - left) for each in found.sets), x, at_risk, len(stay)
+    )
+    return {
+        "budget": {
+            "denials_left": counted.worst_case,
+            "next_forces_rollback": counted.next_forces,
+        },
+        "budget_reason": "",
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from covey.events import (
     ClusterAbandoned,
     ClustersCollapsed,
+    ClusterWaited,
     Event,
     GroupsSought,
     RiskUnknown,
@@ -81,6 +82,11 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
             yield (
                 f"Round {round_index}: collapse. Every client sits in cluster {cluster}; "
                 f"there is nothing personalised left."
+            )
+        case ClusterWaited(cluster, clients, least):
+            yield (
+                f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "
+                f"fewer than the {least} that hide together."
             )
         case ClusterAbandoned(cluster):
             yield (

@@ -1,18 +1,32 @@
 """Playing a run: the loop, its folder, and what it measures."""
 
 from covey.simulation.auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
+from covey.simulation.departure import Forgotten, Planned, explained, forget, plans
+from covey.simulation.desk import Desk, opened, read_events
 from covey.simulation.folder import RunFolder
-from covey.simulation.loop import Observer, play, read_events
+from covey.simulation.leaving import Answered, Plan, planned
+from covey.simulation.loop import Observer, carry_on, play
 from covey.simulation.states import load_state
 
 __all__ = [
     "DEFAULT_ATTACKS",
+    "Answered",
     "Audit",
     "AuditRequest",
+    "Desk",
+    "Forgotten",
     "Observer",
+    "Plan",
+    "Planned",
     "RunFolder",
     "audit_run",
+    "carry_on",
+    "explained",
+    "forget",
     "load_state",
+    "opened",
+    "planned",
+    "plans",
     "play",
     "read_events",
 ]

@@ -26,8 +26,9 @@ from covey.redteam import (
     examined,
     source_of,
 )
+from covey.simulation.desk import as_known, check_same, read_events
 from covey.simulation.folder import RunFolder
-from covey.simulation.loop import check_same, read_events
+from covey.simulation.secrets import secrets_of
 from covey.simulation.states import load_state
 from covey.types import Params
 
@@ -82,8 +83,12 @@ def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit
         RunError: the run is not finished, or its settings or data are others now.
     """
     attacks = _attacks(request)
-    with Ledger.read(folder.ledger_path) as ledger:
+    with Ledger.read(folder.ledger) as ledger:
         history = history_of(read_events(ledger))
+        secrets = secrets_of(
+            run.streams, run.config.secrets.source, folder.secret_marker
+        )
+        run = as_known(run, ledger, secrets)
     check_same(run, history, folder)
     targets = _targets(run, history, _final_models(folder, history))
     auditor = Auditor(

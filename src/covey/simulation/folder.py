@@ -15,6 +15,7 @@ class RunFolder:
     """The places inside one run.
 
     config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
+    updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
     """
 
     path: Path
@@ -72,6 +73,26 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """The states."""
         return self.path / "checkpoints"
+
+    @property
+    def updates(self) -> Path:
+        """What clients sent, if that is stored."""
+        return self.path / "updates"
+
+    @property
+    def proofs(self) -> Path:
+        """What was answered to those who left."""
+        return self.path / "proofs"
+
+    @property
+    def secret_marker(self) -> Path:
+        """Which of the user's secrets is this run's, if it has one."""
+        return self.path / "secret"
+
+    @property
+    def ledger(self) -> str | Path:
+        """Where the events are: a file of this folder, or a database elsewhere."""
+        return self.config().ledger.url or self.ledger_path
 
     def config(self) -> Config:
         """Read the settings back."""

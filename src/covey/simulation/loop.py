@@ -1,28 +1,38 @@
 """The only loop of covey, and the only writer of a run."""
 
-import hashlib
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
-from covey.assembly import Assembled
+from covey.assembly import Again, Assembled
 from covey.checkpoints import newest_checkpoint, thin
-from covey.data import Population
+from covey.data import Client, Population
 from covey.errors import LedgerError, RunError
-from covey.events import CohortSampled, Event, RunStarted, event_from, kind_and_body
+from covey.events import (
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    RunRolledBack,
+    RunStarted,
+    kind_and_body,
+)
 from covey.history import History, after, history_of
-from covey.ledger import Ledger, Record
+from covey.ledger import REWIND, Record, Request, current
 from covey.simulation.conclusion import conclude
+from covey.simulation.desk import Desk, by_entry, opened, read_events, what_matters
 from covey.simulation.folder import RunFolder
+from covey.simulation.leaving import Answered, drawn, finish, serve, tidy
 from covey.simulation.measurement import (
     accuracies,
     round_measured,
     with_fewer_tests,
 )
 from covey.simulation.states import load_state, save_state
-from covey.strategies import Cohort, ServerState, figure_lives
+from covey.simulation.updates import read_updates, write_updates
+from covey.strategies import Cohort, Played, ServerState, figure_lives
+from covey.types import Handle
 
-__all__ = ["Observer", "check_same", "play", "read_events"]
+__all__ = ["Observer", "Witness", "carry_on", "play"]
 
 TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
@@ -30,71 +40,186 @@ TESTS_PER_ROUND = 2_000
 Observer = Callable[[History], None]
 """Called after every durable round, with the story so far."""
 
+Witness = Callable[[Desk, Request], None]
+"""Called before a request is served, while everything on the disk is as it was."""
+
 
 def play(
-    run: Assembled, folder: RunFolder, observe: Observer = lambda _: None
+    run: Assembled,
+    folder: RunFolder,
+    observe: Observer = lambda _: None,
+    before_answer: Witness = lambda _, __: None,
 ) -> History:
     """Play a run to its end, from its newest checkpoint if there is one.
 
     A round's events reach the ledger before its state is used. What the ledger holds
-    and no checkpoint does is played again and compared, never recorded twice.
+    and no checkpoint does is played again and compared, never recorded twice. Requests
+    to leave are served between rounds.
 
     Raises:
         RunError: the settings or the data are not those that began the run.
         LedgerMismatch: a replayed round is not the recorded one.
         LedgerLocked: another process is playing this run.
     """
-    with _opened(folder) as ledger:
-        recorded = read_events(ledger)
-        check_same(run, history_of(recorded), folder)
-        ledger.enrol({c.handle: c.name for c in run.population.clients})
-        state = _restored(run, folder, ledger)
-        rounds, last = run.config.rounds, ledger.last_round()
-        if last == rounds:
-            return history_of(recorded)
-        glance = with_fewer_tests(run.population, TESTS_PER_ROUND)
-        history = history_of(each for each in recorded if each[0] < state.round_index)
+    with opened(run, folder) as desk:
+        return carry_on(desk, run.config.rounds, observe, before_answer)[0]
+
+
+def carry_on(
+    desk: Desk,
+    until: int,
+    observe: Observer = lambda _: None,
+    before_answer: Witness = lambda _, __: None,
+) -> tuple[History, tuple[Answered, ...]]:
+    """Serve who asked to leave and play on, up to the round `until` or a run's end.
+
+    Returns:
+        The story, and the requests that were answered.
+    """
+    answered: list[Answered] = []
+    leavers: dict[str, Client] = {}
+    while True:
+        stretch = _stretch(desk, until, observe)
+        if stretch.served is not None:
+            leaver = leavers.get(stretch.served.id)
+            answered.append(finish(desk, stretch.served, stretch.state, leaver))
+        elif stretch.asked is not None:
+            before_answer(desk, stretch.asked)
+            leavers[stretch.asked.id] = desk.client(stretch.asked.handle)
+            desk = serve(desk, stretch.asked, stretch.state)
+        else:
+            return stretch.history, tuple(answered)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """What was played until somebody had to be answered, or to the end.
+
+    Attributes:
+        asked: a request that comes next.
+        served: a request whose rounds have all been played again.
+    """
+
+    state: ServerState
+    history: History
+    asked: Request | None = None
+    served: Request | None = None
+
+
+def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
+    """Replay what no checkpoint holds, and play on until somebody has to be answered."""
+    tidy(desk)
+    run, last, state = desk.run, desk.ledger.last_round(), _restored(desk)
+    glance = with_fewer_tests(run.population, TESTS_PER_ROUND)
+    history = _told_until(desk, state.round_index)
+    observe(history)
+    replay = _replay(desk)
+    while True:
+        t = state.round_index
+        if last is None or t > last or t == run.config.rounds:
+            served, asked = _next(desk, t)
+            if served or asked:
+                _save(desk, state)
+                return Stretch(state, history, asked, served)
+            if t >= until:
+                break
+        played = _round(desk, state, glance, replay)
+        history = _record(desk, (t, played.events), last, history)
+        state = played.state
+        _keep(desk, played, replay)
         observe(history)
-        for round_index in range(state.round_index, rounds):
-            state, events = _round(run, state, glance)
-            history = _record(ledger, (round_index, events), last, history)
-            _save(run, folder, state, ledger)
-            observe(history)
+    if t == run.config.rounds and last != t:
         events = conclude(run, state, history).events
-        history = _record(ledger, (rounds, events), last, history)
+        history = _record(desk, (t, events), last, history)
         observe(history)
-        return history
+    return Stretch(state, history)
 
 
-def read_events(ledger: Ledger) -> list[tuple[int, list[Event]]]:
-    """Return every round's events, in order."""
-    rounds: dict[int, list[Event]] = {}
-    for record in ledger.replay():
-        event = event_from(record.kind, record.body)
-        rounds.setdefault(record.round_index, []).append(event)
-    return sorted(rounds.items())
+def _told_until(desk: Desk, round_index: int) -> History:
+    """Fold what is recorded, up to this round; a finished run to its end."""
+    entries = read_events(desk.ledger)
+    finished = desk.ledger.last_round() == desk.run.config.rounds == round_index
+    return history_of(
+        (t, events) for t, events in entries if t is None or t < round_index or finished
+    )
+
+
+def _next(desk: Desk, t: int) -> tuple[Request | None, Request | None]:
+    """Return a request whose rounds are all played again, or else one to serve."""
+    requests = desk.ledger.requests()
+    for each in requests:
+        if each.state == "serving" and each.note and each.note["until"] <= t:
+            return each, None
+    pending = [each for each in requests if each.state == "pending"]
+    return None, pending[0] if pending else drawn(desk, t)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Rounds that were rolled back, and how they are played again.
+
+    Attributes:
+        until: the first round that is played for the first time.
+        calibrating: whether clients calibrate stored updates instead of training.
+        run: the run with the choices that were recorded, if they are to be kept.
+    """
+
+    until: int
+    calibrating: bool
+    run: Assembled
+
+
+def _replay(desk: Desk) -> Replay | None:
+    records = desk.ledger.replay()
+    rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
+    if not rewinds:
+        return None
+    rewind = RunRolledBack(**records[rewinds[-1]].body)
+    recorded = (
+        _choices(records[: rewinds[-1]], rewind.round_index)
+        if rewind.how == "recorded"
+        else {}
+    )
+    again = desk.run.again(Again(recorded=recorded))
+    return Replay(rewind.until, rewind.how == "calibrated", again)
+
+
+def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int]]:
+    """Return which cluster each client took in every round from the first one on."""
+    return {
+        t: event.clusters
+        for t, events in by_entry(current(records))
+        for event in events
+        if t is not None and t >= first and isinstance(event, ClientsAssigned)
+    }
 
 
 def _round(
-    run: Assembled, state: ServerState, tested: Population
-) -> tuple[ServerState, tuple[Event, ...]]:
+    desk: Desk, state: ServerState, tested: Population, replay: Replay | None
+) -> Played:
     """Sample a cohort, play the round, and look at what came out of it."""
-    t = state.round_index
-    streams = run.streams.at("round", t)
-    cohort = _cohort(run, state)
+    t, run = state.round_index, desk.run
+    streams = desk.secrets.at_round(t).at("round", t)
+    cohort = _cohort(run, t)
+    if replay is not None and t < replay.until:
+        run = replay.run
+        if replay.calibrating:
+            stored = read_updates(desk.folder.updates, t)
+            run = run.again(Again(stored=stored))
+            cohort = cohort if stored else ()
     played = run.strategy.play_round(state, cohort, streams)
     clusters, assignment = played.state.clusters, played.state.assignment
     found = accuracies(run.engine, clusters, assignment, tested)
     measured = round_measured(found, assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     first = (_started(run),) if t == 0 else ()
-    return played.state, (*first, sampled, *played.events, measured)
+    return played._replace(events=(*first, sampled, *played.events, measured))
 
 
-def _cohort(run: Assembled, state: ServerState) -> Cohort:
+def _cohort(run: Assembled, round_index: int) -> Cohort:
     """Toss one independent coin per client, so that nobody's depends on the others."""
     share = run.config.train.participation
-    coins = run.streams.at("round", state.round_index, "cohort")
+    coins = run.streams.at("round", round_index, "cohort")
     return tuple(
         client
         for client in run.population.clients
@@ -104,10 +229,11 @@ def _cohort(run: Assembled, state: ServerState) -> Cohort:
 
 def _started(run: Assembled) -> RunStarted:
     config, population = run.config, run.population
+    hidden = config.merge.name == "anonymity-sets"
     return RunStarted(
         covey_version=version("covey"),
         method=config.method.name,
-        config_hash=_what_matters(run),
+        config_hash=what_matters(run),
         data_hash=run.data_hash,
         num_clusters=run.num_clusters,
         rounds=config.rounds,
@@ -119,67 +245,35 @@ def _started(run: Assembled) -> RunStarted:
         risk_lives=figure_lives(config.redteam.every),
         notes=run.notes,
         releases=run.releases,
+        deniability_threshold=config.merge.deniability_threshold if hidden else None,
     )
 
 
-def _what_matters(run: Assembled) -> str:
-    """Hash the settings that can change a result: not how many workers found it."""
-    settings = run.config.model_dump(
-        mode="json", exclude={"checkpoints": True, "engine": {"workers"}}
-    )
-    settings["data"].pop("dir")
-    return hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
-
-
-def _opened(folder: RunFolder) -> Ledger:
-    def now() -> str:
-        return datetime.now(UTC).isoformat(timespec="seconds")
-
-    if folder.ledger_path.is_file() and folder.ledger_path.stat().st_size:
-        return Ledger.open(folder.ledger_path, now)
-    return Ledger.create(folder.ledger_path, now)
-
-
-def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
-    """Refuse to carry on somebody else's run."""
-    began = history.started
-    if began is None:
-        return
-    for what, before, now in (
-        ("settings in config.toml", began.config_hash, _what_matters(run)),
-        ("clients' data", began.data_hash, run.data_hash),
-    ):
-        if before != now:
-            raise RunError(
-                f"The {what} must be those that began the run in {folder.path}, with "
-                f"hash {before[:12]}, found {now[:12]}. Put them back, or start a new "
-                f"run."
-            )
-
-
-def _restored(run: Assembled, folder: RunFolder, ledger: Ledger) -> ServerState:
-    newest = newest_checkpoint(folder.checkpoints)
+def _restored(desk: Desk) -> ServerState:
+    run, ledger = desk.run, desk.ledger
+    newest = newest_checkpoint(desk.folder.checkpoints)
     if newest is None:
         return run.strategy.init(run.streams)
     state, head = load_state(newest)
-    last, seen = ledger.last_round(), state.round_index - 1
-    if last is None or last < seen or (last == seen and ledger.head() != head):
+    seen = state.round_index - 1
+    if ledger.head_of(seen) != head:
         raise LedgerError(
             f"The ledger must hold every round that a checkpoint has seen, but {newest} "
-            f"is after round {seen} with head {head[:12]}, and the ledger ends with "
-            f"round {last}, head {ledger.head()[:12]}. Events were removed or exchanged: "
-            f"restore {folder.ledger_path} from a copy."
+            f"is after round {seen} with head {head[:12]}, and the ledger has "
+            f"{(ledger.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
+            f"exchanged: restore {ledger.where} from a copy."
         )
     if len(state.clusters) != run.num_clusters:
         raise RunError(
             f"{newest} holds {len(state.clusters)} cluster models and the settings ask "
             f"for {run.num_clusters}. Put back the config.toml that began this run."
         )
-    return state
+    present = {client.handle for client in run.population.clients}
+    return state.without(state.assignment.keys() - present)
 
 
 def _record(
-    ledger: Ledger,
+    desk: Desk,
     played: tuple[int, Sequence[Event]],
     last: int | None,
     history: History,
@@ -188,17 +282,26 @@ def _record(
     round_index, events = played
     records = [Record(round_index, *kind_and_body(event)) for event in events]
     if last is not None and round_index <= last:
-        ledger.compare(round_index, records)
+        desk.ledger.compare(round_index, records)
     else:
-        ledger.append(round_index, records)
+        desk.ledger.append(round_index, records)
     return after(history, round_index, events)
 
 
-def _save(
-    run: Assembled, folder: RunFolder, state: ServerState, ledger: Ledger
-) -> None:
-    settings = run.config.checkpoints
-    finished = state.round_index == run.config.rounds
-    if finished or state.round_index % settings.every == 0:
-        save_state(folder.checkpoints, state, ledger.head())
-        thin(folder.checkpoints, settings.keep)
+def _keep(desk: Desk, played: Played, replay: Replay | None) -> None:
+    """Put on the disk what the settings ask to keep of a round."""
+    config, done = desk.run.config, played.state.round_index
+    every = config.unlearning.store_updates
+    calibrated = replay is not None and replay.calibrating and done <= replay.until
+    if every and (done - 1) % every == 0 and not calibrated:
+        write_updates(desk.folder.updates, done - 1, played.stored)
+    if done == config.rounds or done % config.checkpoints.every == 0:
+        _save(desk, played.state)
+        thin(desk.folder.checkpoints, config.checkpoints.keep)
+
+
+def _save(desk: Desk, state: ServerState) -> None:
+    head = desk.ledger.head_of(state.round_index - 1)
+    if head is not None:  # before round 0 there is nothing to save
+        save_state(desk.folder.checkpoints, state, head)
+        desk.secrets.forget_before(state.round_index)

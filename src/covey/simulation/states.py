@@ -33,6 +33,8 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
         ],
         "pooling": list(state.pooling),
         "releases": state.releases,
+        "waiting": list(state.waiting),
+        "closed": sorted(state.closed),
         "memory": asdict(state.memory),
         "ledger_head": ledger_head,
     }
@@ -60,6 +62,8 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         pooling=tuple(checkpoint.state["pooling"]),
         memory=_memory(checkpoint.state["memory"]),
         releases=checkpoint.state["releases"],
+        waiting=tuple(checkpoint.state["waiting"]),
+        closed=frozenset(checkpoint.state["closed"]),
     )
     return state, checkpoint.state["ledger_head"]
 

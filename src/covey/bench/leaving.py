@@ -1,0 +1,222 @@
+"""What leaving costs: the second paper's experiment, setting by setting.
+
+Fifty clients train together, and after each round one of them may ask to leave. FedAvg
+trains again from the leaver's first round on, FedEraser calibrates what it stored, and
+anonymity sets deny while they can. Each setting is a run in a folder of its own, so that a
+stopped bench goes on where it was.
+
+References:
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
+    Tables 1, 2 and 4, Figure 4.
+"""
+
+import shutil
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from covey.assembly import assemble
+from covey.config import Config
+from covey.history import history_of
+from covey.ledger import Ledger, Request
+from covey.simulation import Desk, RunFolder, planned, play, read_events
+from covey.unlearning import cheapest
+
+__all__ = ["PAPER", "QUICK_LEAVING", "Leaving", "Outcome", "outcomes", "predicted"]
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """One experiment.
+
+    Attributes:
+        base: the settings that all its runs share.
+        k: sizes of anonymity sets, at least.
+        x: members that must stay; each smaller than every k, or equal.
+    """
+
+    name: str
+    base: Settings
+    k: tuple[int, ...]
+    x: tuple[int, ...]
+
+
+BASE: Settings = {
+    "rounds": 50,
+    "data": {"name": "mnist"},
+    "population": {
+        "clients": 50,
+        "examples_per_client": 1000,
+        "shift": "none",
+        "holdout": 0.1,
+        "audit_examples": 0,
+    },
+    "model": {"name": "lenet5"},
+    "train": {"local_epochs": 3, "batch_size": 128, "learning_rate": 0.02},
+    "method": {"name": "fedavg"},
+    "redteam": {"source": "none"},
+    "unlearning": {"request_probability": 0.2},
+    "checkpoints": {"every": 1, "keep": "all"},
+}
+
+PAPER = Leaving("MNIST, LeNet-5, 50 x 1000", BASE, (4, 6, 8, 10), (2, 3, 4))
+QUICK_LEAVING = Leaving(
+    "MNIST, LeNet-5, 40 x 60",
+    BASE
+    | {
+        "rounds": 12,
+        "population": {**BASE["population"], "clients": 40, "examples_per_client": 60},
+        "train": {"local_epochs": 3, "batch_size": 10, "learning_rate": 0.05},
+    },
+    (4, 8),
+    (2, 3, 4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one setting ended.
+
+    Attributes:
+        answers: requests by their answer: a denial costs a decision, the others rounds.
+        seconds: per request, from the answer's first record to the signed proof.
+        server_bytes: states, stored updates and ledger at the end.
+        shared_with: the setting whose run it is, where both answered every request alike.
+    """
+
+    name: str
+    k: int | None
+    x: int | None
+    accuracy: float | None
+    answers: Mapping[str, int]
+    seconds: tuple[float, ...]
+    server_bytes: int
+    shared_with: str = ""
+
+
+def outcomes(
+    leaving: Leaving, seed: int, out: Path, observe: Callable[[Outcome], None]
+) -> tuple[Outcome, ...]:
+    """Play every setting, or read it where it lies in the folder already."""
+    found: list[Outcome] = []
+
+    def met(outcome: Outcome) -> None:
+        found.append(outcome)
+        observe(outcome)
+
+    for name, extra in (
+        ("retrain", {}),
+        ("federaser", {"store_updates": 1}),
+    ):
+        unlearning = {**leaving.base["unlearning"], **extra}
+        settings = {**leaving.base, "seed": seed, "unlearning": unlearning}
+        met(_played(out / name, Config.of(settings), ()))
+    for k in leaving.k:
+        for outcome in _hidden(leaving, seed, k, out):
+            met(outcome)
+    return tuple(found)
+
+
+def predicted(leaving: Leaving, seconds_per_round: float) -> tuple[float, float]:
+    """Return the least and the most seconds that the bench may take.
+
+    T rounds each; a request after round t, with chance p, may play t rounds again:
+    p T (T - 1) / 2 rounds. At best only FedAvg and FedEraser do, FedEraser for two thirds
+    of the price, and all x share one run; at worst every setting does.
+    """
+    rounds = leaving.base["rounds"]
+    chance = leaving.base["unlearning"]["request_probability"]
+    again = chance * rounds * (rounds - 1) / 2
+    baselines = 2 * rounds + again * 5 / 3
+    least = baselines + len(leaving.k) * rounds
+    most = baselines + len(leaving.k) * len(leaving.x) * (rounds + again)
+    return least * seconds_per_round, most * seconds_per_round
+
+
+def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
+    """Play all x of one k, which part at the first request that they answer otherwise."""
+    first, *later = leaving.x
+    found: list[Outcome] = []
+    for x in (first, *later):
+        folder = out / f"k{k}-x{x}"
+        if x == first or (folder / "config.toml").is_file():
+            rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
+            merge = {
+                "name": "anonymity-sets",
+                "min_anonymity": k,
+                "deniability_threshold": x,
+            }
+            config = Config.of({**leaving.base, "seed": seed, "merge": merge})
+            found.append(_played(folder, config, tuple(rest.items())))
+        else:
+            found.append(
+                replace(found[0], name=folder.name, x=x, shared_with=found[0].name)
+            )
+    return found
+
+
+def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
+    """Play one setting to its end; settings that part from it start from its folder."""
+    if not (path / "config.toml").is_file():
+        RunFolder.create(path, config)
+    folder = RunFolder.existing(path)
+
+    def before_answer(desk: Desk, request: Request) -> None:
+        own = _answer(desk, request, config.merge.deniability_threshold)
+        for x, other in others:
+            if not other.exists() and _answer(desk, request, x) != own:
+                _fork(path, other, x)
+
+    play(assemble(folder.config()), folder, before_answer=before_answer)
+    return _outcome(folder, config)
+
+
+def _answer(desk: Desk, request: Request, x: int) -> tuple[str, int | None]:
+    chosen = cheapest(planned(desk, request.handle, x).options, request.wanted)
+    return chosen.answer, chosen.first_replayed_round
+
+
+def _fork(path: Path, other: Path, x: int) -> None:
+    """Copy a run as it stands, and let the copy go on with another x."""
+    unfinished = other.with_name(f"{other.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(path, unfinished)
+    text = (path / "config.toml").read_text(encoding="utf-8")
+    settings = tomllib.loads(text)
+    settings["merge"]["deniability_threshold"] = x
+    (unfinished / "config.toml").write_text(
+        Config.of(settings).toml(), encoding="utf-8"
+    )
+    unfinished.rename(other)
+
+
+def _outcome(folder: RunFolder, config: Config) -> Outcome:
+    with Ledger.read(folder.ledger) as ledger:
+        history, requests = history_of(read_events(ledger)), ledger.requests()
+    hidden = config.merge.name == "anonymity-sets"
+    done = [each for each in requests if each.state == "done"]
+    kept = [folder.checkpoints, folder.updates]
+    files = [path for place in kept for path in place.glob("*.safetensors")]
+    return Outcome(
+        name=folder.path.name,
+        k=config.merge.min_anonymity if hidden else None,
+        x=config.merge.deniability_threshold if hidden else None,
+        accuracy=history.finished.accuracy if history.finished else None,
+        answers=dict(Counter(str(each.answer) for each in done)),
+        seconds=tuple(_seconds(each) for each in done),
+        server_bytes=sum(path.stat().st_size for path in [*files, folder.ledger_path]),
+    )
+
+
+def _seconds(request: Request) -> float:
+    began, ended = (
+        datetime.fromisoformat(stamp or request.asked_at)
+        for stamp in (request.served_at, request.answered_at)
+    )
+    return (ended - began).total_seconds()

@@ -1,0 +1,216 @@
+"""`covey forget`, `covey explain` and `covey verify`."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from covey import api
+from covey.assembly import Assembled, assemble
+from covey.cli.app import JsonOption, app, stated
+from covey.cli.pages import page_of
+from covey.cli.progress import shown
+from covey.cli.tables import short, tabled
+from covey.errors import ConfigError
+from covey.history import History
+from covey.report import budget_of
+from covey.simulation import (
+    Forgotten,
+    Planned,
+    RunFolder,
+    explained,
+    forget,
+    plans,
+)
+from covey.unlearning import ANSWERS, Check
+
+__all__ = ["explain", "leave", "verify"]
+
+RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
+
+
+@app.command("forget")
+def leave(
+    run: RunArgument,
+    clients: Annotated[list[str], typer.Argument(help="Names of clients.")],
+    answer: Annotated[
+        str,
+        typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS)),
+    ] = "auto",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show every answer and its cost; do nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer clients that ask to leave a run, and prove what was answered."""
+    if answer not in ("auto", *ANSWERS):
+        raise ConfigError(
+            f"--answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one."
+        )
+    folder = RunFolder.existing(run)
+    assembled = assemble(folder.config())
+    if plan:
+        found = plans(assembled, folder, clients, answer)
+        told = {"run": str(run), "plans": [_plan_json(each) for each in found]}
+        stated(told, "\n\n".join(map(_plan_text, found)), as_json=as_json)
+        return
+    plans(assembled, folder, clients, answer)  # all are known, before anybody leaves
+    _let_go(assembled, folder, dict.fromkeys(clients), answer, as_json=as_json)
+
+
+def _let_go(
+    assembled: Assembled,
+    folder: RunFolder,
+    clients: Iterable[str],
+    answer: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Answer one after the other; what was answered is told even if the next cannot be."""
+    answers: list[dict[str, Any]] = []
+    history = History()
+    try:
+        for client in clients:
+            with shown(folder.path.name) as observe:
+                history, done = forget(assembled, folder, client, answer, observe)
+            answers.append(_answer_json(done))
+    finally:
+        if answers:
+            page_of(folder.path, None)
+            told = {
+                "run": str(folder.path),
+                "answers": answers,
+                **budget_of(history),
+            }
+            stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)
+
+
+def _answer_json(done: Forgotten) -> dict[str, Any]:
+    given = done.answered
+    return {
+        "client": done.client,
+        "answer": given.option.answer,
+        "first_affected_round": given.option.first_affected_round,
+        "first_replayed_round": given.option.first_replayed_round,
+        "rounds_replayed": given.option.rounds_replayed,
+        "seconds": round(done.seconds, 3),
+        "model_changed": given.model_changed,
+        "model_hash": given.model_hash,
+        "proof": str(given.proof),
+        "salt": given.salt,
+    }
+
+
+@app.command()
+def explain(
+    run: RunArgument,
+    client: Annotated[str, typer.Argument(help="The client's name.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is held on a client, before anything is erased."""
+    folder = RunFolder.existing(run)
+    told = explained(assemble(folder.config()), folder, client)
+    lines = [f"{key.replace('_', ' ')}: {_brief(value)}" for key, value in told.items()]
+    stated(told, "\n".join(lines), as_json=as_json)
+
+
+@app.command()
+def verify(
+    proof: Annotated[Path, typer.Argument(help="A proof, as JSON.")],
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="The folder of the run it is of.")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="The signer's public keys, from elsewhere, as PEM."),
+    ] = None,
+    mine: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--mine", metavar="NAME SALT", help="Is the proof about you?"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a proof offline; exit code 1 if a check fails."""
+    checks = api.verify(proof, ledger, key, mine)
+    valid = all(check.ok is not False for check in checks)
+    told = {"valid": valid, "checks": [asdict(check) for check in checks]}
+    stated(told, "\n".join(map(_check_text, checks)), as_json=as_json)
+    if not valid:
+        raise typer.Exit(1)
+
+
+def _check_text(check: Check) -> str:
+    mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
+    return f"{mark:7} {check.name}: {check.detail}"
+
+
+def _plan_json(found: Planned) -> dict[str, Any]:
+    return {
+        "client": found.client,
+        "answer": found.chosen.answer if found.chosen else None,
+        "reason": found.reason,
+        "options": [
+            {
+                **asdict(option),
+                "possible": option.possible,
+                "seconds": cost.seconds,
+                "bytes_deleted": cost.bytes_deleted,
+                "afterwards": AFTERWARDS[option.answer],
+            }
+            for option, cost in found.options
+        ],
+    }
+
+
+AFTERWARDS = {
+    "deny": "the model is unchanged; the client's update may have been the one used in "
+    "any round, and each set that held it keeps at least x members",
+    "roll_back": "the model is as if the client had left before the first replayed "
+    "round; the rounds before it still include the client",
+    "retrain": "the model is the one of a run that never met the client",
+    "calibrate": "the model is an approximation of one without the client",
+}
+
+
+def _plan_text(found: Planned) -> str:
+    heads = (
+        "answer",
+        "possible",
+        "rounds to replay",
+        "seconds",
+        "bytes deleted",
+        "then",
+    )
+    rows = [
+        (
+            option.answer,
+            "yes" if option.possible else "no",
+            str(option.rounds_replayed),
+            short(cost.seconds),
+            f"{cost.bytes_deleted:,}",
+            AFTERWARDS[option.answer] if option.possible else option.reason,
+        )
+        for option, cost in found.options
+    ]
+    told = found.chosen.answer if found.chosen else found.reason
+    return f"{found.client}: {told}\n{tabled(heads, rows)}"
+
+
+def _answer_text(told: dict[str, Any]) -> str:
+    changed = "changed" if told["model_changed"] else "unchanged"
+    return (
+        f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "
+        f"again in {told['seconds']:.1f} s, the model is {changed}\n"
+        f"proof: {told['proof']}\n"
+        f"salt for the requester, shown once: {told['salt']}"
+    )
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, list):
+        items = [str(each) for each in value]
+        more = f" and {len(items) - 12} more" if len(items) > 12 else ""
+        return (", ".join(items[:12]) or "none") + more
+    return str(value)

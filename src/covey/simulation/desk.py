@@ -1,0 +1,142 @@
+"""A run that is open to be carried on: its parts, its folder, its ledger, its secrets."""
+
+import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from covey.assembly import Assembled
+from covey.data import Client
+from covey.errors import RunError
+from covey.events import Event, ThresholdChanged, event_from, kind_and_body
+from covey.history import History, history_of
+from covey.ledger import Ledger, Record
+from covey.simulation.folder import RunFolder
+from covey.simulation.secrets import Secrets, secrets_of
+from covey.types import Handle
+
+__all__ = [
+    "Desk",
+    "as_known",
+    "by_entry",
+    "check_same",
+    "opened",
+    "read_events",
+    "what_matters",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Desk:
+    """What it takes to write one run; the ledger's lock is held."""
+
+    run: Assembled
+    folder: RunFolder
+    ledger: Ledger
+    secrets: Secrets
+
+    def client(self, handle: Handle) -> Client:
+        """Return a client that takes part."""
+        return next(c for c in self.run.population.clients if c.handle == handle)
+
+    def without(self, handle: Handle) -> "Desk":
+        """Return the same run without this client."""
+        stay = tuple(c for c in self.run.population.clients if c.handle != handle)
+        return replace(self, run=self.run.among(stay))
+
+
+@contextmanager
+def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
+    """Open a run, with the clients that have not left, under their handles.
+
+    Raises:
+        RunError: the settings or the data are not those that began the run.
+        LedgerLocked: another process is playing this run.
+    """
+    with _ledger(run, folder) as ledger:
+        secrets = secrets_of(
+            run.streams, run.config.secrets.source, folder.secret_marker
+        )
+        mine = as_known(run, ledger, secrets)
+        check_same(mine, history_of(read_events(ledger)), folder)
+        ledger.enrol({c.handle: c.name for c in mine.population.clients})
+        _note_threshold(mine, ledger)
+        yield Desk(mine, folder, ledger, secrets)
+
+
+def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
+    """Return the current story, entry by entry; None: between two rounds."""
+    return by_entry(ledger.story())
+
+
+def _note_threshold(run: Assembled, ledger: Ledger) -> None:
+    """Record that x is another one than before; it judges requests, not training."""
+    began = history_of(read_events(ledger)).started
+    before = began.deniability_threshold if began else None
+    x = run.config.merge.deniability_threshold
+    if before is not None and before != x:
+        ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
+
+
+def by_entry(records: list[Record]) -> list[tuple[int | None, list[Event]]]:
+    """Group records that follow each other in one round, or between two."""
+    entries: list[tuple[int | None, list[Event]]] = []
+    for record in records:
+        if not entries or entries[-1][0] != record.round_index:
+            entries.append((record.round_index, []))
+        entries[-1][1].append(event_from(record.kind, record.body))
+    return entries
+
+
+def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
+    """Refuse to carry on somebody else's run."""
+    began = history.started
+    if began is None:
+        return
+    for what, before, now in (
+        ("settings in config.toml", began.config_hash, what_matters(run)),
+        ("clients' data", began.data_hash, run.data_hash),
+    ):
+        if before != now:
+            raise RunError(
+                f"The {what} must be those that began the run in {folder.path}, with "
+                f"hash {before[:12]}, found {now[:12]}. Put them back, or start a new "
+                f"run."
+            )
+
+
+def what_matters(run: Assembled) -> str:
+    """Hash the settings that can change a result: not how many workers found it."""
+    settings = run.config.model_dump(
+        mode="json", exclude={"checkpoints": True, "engine": {"workers"}}
+    )
+    settings["data"].pop("dir")
+    settings["merge"].pop("deniability_threshold")
+    return hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
+
+
+def as_known(run: Assembled, ledger: Ledger, secrets: Secrets) -> Assembled:
+    """Return the run with the clients that have not left, under their handles."""
+    gone = ledger.tombstones()
+    handles = {name: handle for handle, name in ledger.names().items()}
+
+    def known(client: Client) -> Client:
+        handle = handles.get(client.name) or secrets.handle(client.handle)
+        return client if handle == client.handle else replace(client, handle=handle)
+
+    everybody = run.population.clients
+    stay = [c for c in everybody if not gone or secrets.tombstone(c.name) not in gone]
+    clients = tuple(known(client) for client in stay)
+    same = [c.handle for c in clients] == [c.handle for c in everybody]
+    return run if same else run.among(clients)
+
+
+def _ledger(run: Assembled, folder: RunFolder) -> Ledger:
+    def now() -> str:
+        return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    where = run.config.ledger.url or folder.ledger_path
+    return (
+        Ledger.open(where, now) if Ledger.exists(where) else Ledger.create(where, now)
+    )

@@ -1,0 +1,364 @@
+"""Clients that leave: planning is pure, and this is how an answer is carried out.
+
+An answer is one transaction of the ledger: what was answered, that the run goes on before
+some round, the client's name erased, its tombstone set. Whatever kills the process then,
+resuming the run deletes what the answer made obsolete, plays the rounds again, and signs.
+"""
+
+import json
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from covey.assembly import hangs_on_everybody
+from covey.checkpoints import checkpointed_rounds, delete_from
+from covey.config import Config
+from covey.data import Client
+from covey.errors import RunError
+from covey.events import (
+    ClientLeft,
+    Event,
+    RunRolledBack,
+    kind_and_body,
+)
+from covey.ledger import Record, Request
+from covey.params import model_hash
+from covey.redteam import self_judge
+from covey.simulation.desk import Desk, read_events
+from covey.simulation.folder import RunFolder
+from covey.simulation.updates import delete_updates, drop_client, stored_rounds
+from covey.strategies import ServerState
+from covey.types import Handle
+from covey.unlearning.odds import representative_probability
+from covey.unlearning.participation import Participation, participation_of
+from covey.unlearning.plan import Option, Rules, cheapest, options, sizes_left
+from covey.unlearning.proof import page, proof, refutation_success, subject_mark, text
+from covey.unlearning.signature import sign, signing_key
+from covey.unlearning.touched import touched_by
+from covey.unlearning.wording import Facts
+
+__all__ = [
+    "Answered",
+    "Plan",
+    "drawn",
+    "finish",
+    "planned",
+    "serve",
+    "tidy",
+]
+
+REPLAYED = {"roll_back": "recorded", "retrain": "anew", "calibrate": "calibrated"}
+RENDERED = ("report.html", "metrics.csv", "figures", "audit", "baseline")
+"""What shows a run as it was, and can be made again: it goes with every answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that could be answered to one client, now."""
+
+    story: Sequence[tuple[int | None, Event]]
+    participation: Participation
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that was answered.
+
+    Attributes:
+        salt: hex; together with its name it tells the requester its own proof. It is
+            kept nowhere else.
+    """
+
+    request: str
+    handle: Handle
+    option: Option
+    model_changed: bool
+    model_hash: str
+    proof: Path
+    salt: str
+
+
+def planned(desk: Desk, handle: Handle, x: int | None = None) -> Plan:
+    """Return every answer that this client could be given, without giving any.
+
+    `x` instead of the run's own deniability threshold asks what another one would mean.
+
+    Raises:
+        RunError: nobody can leave this run.
+    """
+    run, folder = desk.run, desk.folder
+    if run.config.method.name == "local":
+        raise RunError(
+            "Clients leave a model that they share, but with method.name = 'local' each "
+            "has its own. Delete that client's model instead."
+        )
+    if len(run.population.clients) < 2:
+        raise RunError(
+            "A run needs somebody to go on with, but this client is the last one. Delete "
+            "the run's folder instead."
+        )
+    story = [(t, e) for t, events in read_events(desk.ledger) for e in events]
+    participation = participation_of(story)
+    last, merge = desk.ledger.last_round(), run.config.merge
+    hidden = merge.name == "anonymity-sets"
+    rules = Rules(
+        deniability_threshold=(x or merge.deniability_threshold) if hidden else None,
+        stored_updates=bool(stored_rounds(folder.updates)),
+        restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
+        next_round=0 if last is None else min(last + 1, run.config.rounds),
+        alike_from_the_start=not hangs_on_everybody(run.config),
+    )
+    return Plan(story, participation, options(participation, handle, rules))
+
+
+def drawn(desk: Desk, t: int) -> Request | None:
+    """Return the request that a simulation draws before round t, unless it is answered."""
+    config = desk.run.config
+    chance, clients = config.unlearning.request_probability, desk.run.population.clients
+    if chance == 0 or t == 0 or len(clients) < 2:
+        return None
+    generator = desk.run.streams.at("request", t - 1).generator()
+    if generator.random() >= chance:
+        return None
+    leaver = clients[int(generator.integers(len(clients)))]
+    request = desk.ledger.ask(leaver.handle, _wish(config), after_round=t - 1)
+    return request if request.state == "pending" else None
+
+
+def _wish(config: Config) -> str:
+    if config.merge.name == "anonymity-sets":
+        return "auto"
+    return "calibrate" if config.unlearning.store_updates else "retrain"
+
+
+def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
+    """Answer a request, and return the run without the client.
+
+    If rounds have to be played again, the answer is finished once they are.
+    """
+    handle = request.handle
+    plan = planned(desk, handle)
+    try:
+        option = cheapest(plan.options, request.wanted)
+    except RunError as error:
+        desk.ledger.refused(request.id, str(error))
+        return desk
+    leaver, rest = desk.client(handle), desk.without(handle)
+    first, until = option.first_replayed_round, state.round_index
+    facts: list[Event] = [ClientLeft(handle, option.answer, rest.run.data_hash)]
+    if first is not None:
+        facts.append(RunRolledBack(first, until, REPLAYED[option.answer]))
+    salt = secrets.token_bytes(16)
+    note = {
+        "first": first,
+        "until": until if first is not None else 0,
+        "salt": salt.hex(),
+        "facts": {
+            "asked": request.asked_at,
+            "subject": subject_mark(leaver.name, salt),
+            "superseded_deleted": _superseded(desk.folder, option),
+            **_before(desk, leaver, state),
+            **_told(desk, plan, option, handle),
+        },
+    }
+    desk.ledger.serve(
+        request.id,
+        [Record(None, *kind_and_body(fact)) for fact in facts],
+        erase=handle,
+        tombstone=desk.secrets.tombstone(leaver.name),
+        note=note,
+    )
+    tidy(rest)
+    return rest
+
+
+def tidy(desk: Desk) -> None:
+    """Delete what the answer that is being served made obsolete; any number of times."""
+    for request in desk.ledger.requests():
+        if request.state != "serving" or request.note is None:
+            continue
+        desk.ledger.scrub()
+        for name in RENDERED:
+            _delete(desk.folder.path / name)
+        first, last = request.note["first"], desk.ledger.last_round()
+        if first is not None and (last is None or last < first):
+            delete_from(desk.folder.checkpoints, first)
+            if request.note["facts"]["answer"] != "calibrate":
+                delete_updates(desk.folder.updates, first)
+            desk.secrets.begin_again_at(first)
+
+
+def finish(
+    desk: Desk, request: Request, state: ServerState, leaver: Client | None
+) -> Answered:
+    """Sign what was answered, and close the request."""
+    note = request.note or {}
+    told = note["facts"]
+    if told["answer"] == "calibrate":
+        drop_client(desk.folder.updates, request.handle)
+    after = model_hash(state.clusters)
+    facts = {
+        **{key: value for key, value in told.items() if key != "measured_before"},
+        "covey_version": version("covey"),
+        "request": request.id,
+        "run": desk.ledger.hashes()[0][:16],
+        "answered": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "ledger_head": desk.ledger.head(),
+        "ledger_events": len(desk.ledger.hashes()),
+        "model_after": after,
+        "measured": _measured(desk, told["measured_before"], leaver, state),
+    }
+    key_path = desk.run.config.secrets.key_path
+    key = signing_key(Path(key_path) if key_path else None)
+    document = sign(key, proof(_facts(facts)))
+    path = desk.folder.proofs / f"{request.id}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text(document), encoding="ascii")
+    path.with_suffix(".html").write_text(page(document), encoding="utf-8")
+    desk.ledger.answered(request.id, told["answer"])
+    return Answered(
+        request=request.id,
+        handle=request.handle,
+        option=Option(
+            told["answer"],
+            first_affected_round=told["first_affected_round"],
+            first_replayed_round=told["first_replayed_round"],
+            rounds_replayed=told["rounds_replayed"],
+        ),
+        model_changed=after != told["model_before"],
+        model_hash=after,
+        proof=path,
+        salt=note["salt"],
+    )
+
+
+def _facts(told: Mapping[str, Any]) -> Facts:
+    return TypeAdapter(Facts).validate_json(json.dumps(told))
+
+
+def _before(desk: Desk, leaver: Client, state: ServerState) -> dict[str, Any]:
+    return {
+        "model_before": model_hash(state.clusters),
+        "measured_before": _attacked(desk, leaver, state),
+    }
+
+
+def _told(desk: Desk, plan: Plan, option: Option, handle: Handle) -> dict[str, Any]:
+    """Return what can be said of an answer before it is carried out."""
+    merge, found = desk.run.config.merge, plan.participation
+    hidden = merge.name == "anonymity-sets"
+    held = sizes_left(found, handle)
+    sizes = [len(each.members) for each, _ in held]
+    return {
+        "answer": option.answer,
+        "rounds": [
+            {
+                "round_index": each.round_index,
+                "cluster": each.cluster,
+                "size_left": left,
+                "diameter": _known(each.diameter, "the partition tells no distances"),
+            }
+            for each, left in held
+        ],
+        "deniability_threshold": merge.deniability_threshold if hidden else None,
+        "min_anonymity": merge.min_anonymity if hidden else None,
+        "max_distance": merge.max_distance if hidden and merge.max_distance else None,
+        "first_round": found.first_round(handle),
+        "first_affected_round": option.first_affected_round,
+        "first_replayed_round": option.first_replayed_round,
+        "rounds_replayed": option.rounds_replayed,
+        "representative_probability": _known(
+            representative_probability(sizes) if hidden else None,
+            "updates were not hidden in anonymity sets: every one of them was used",
+        ),
+        "refutation": _refutation(desk, [each.diameter for each, _ in held]),
+        "touched": [asdict(each) for each in touched_by(plan.story, handle)],
+        "secrets": desk.secrets.source,
+        "guarantee": _known(
+            None, "no mechanism of this run is accounted for as differentially private"
+        ),
+        "raw_updates_deleted": _known(
+            True if stored_rounds(desk.folder.updates) else None,
+            "this run stored no raw updates",
+        ),
+    }
+
+
+def _known(value: object, reason: str) -> dict[str, Any]:
+    return {"value": value, "reason": reason if value is None else ""}
+
+
+def _refutation(desk: Desk, diameters: Sequence[float | None]) -> dict[str, Any]:
+    """Say how well the holder of two candidates' updates tells which one was used."""
+    merge = desk.run.config.merge
+    known = [d for d in diameters if d is not None]
+    if merge.name != "anonymity-sets" or not diameters:
+        return _known(None, "no anonymity set held the requester")
+    if merge.noise == "none":
+        return _known(1.0, "")
+    if merge.noise == "released" or len(known) < len(diameters):
+        return _known(None, "how far the noise reaches is not recorded")
+    return _known(refutation_success(max(known), merge.sigma * merge.radius), "")
+
+
+def _attacked(
+    desk: Desk, leaver: Client, state: ServerState
+) -> dict[str, float] | None:
+    """Attack the leaver's own records with its holdout, under the model it uses."""
+    j = state.assignment.get(leaver.handle, 0)
+    streams = desk.run.streams.at("leaving", state.round_index)
+    judge = self_judge(desk.run.engine)
+    figure = judge((state.clusters[j],), (leaver,), streams)[leaver.handle][0]
+    if figure is None:
+        return None
+    half = 1.96 * figure.standard_error
+    return {
+        "cluster": float(j),
+        "mia_accuracy": figure.risk,
+        "low": figure.risk - half,
+        "high": figure.risk + half,
+    }
+
+
+def _measured(
+    desk: Desk,
+    before: dict[str, float] | None,
+    leaver: Client | None,
+    state: ServerState,
+) -> dict[str, Any]:
+    if before is None:
+        return _known(None, "the requester holds too few examples to attack")
+    if leaver is None:
+        return _known(None, "the answer was interrupted, and the data are gone since")
+    j = int(before["cluster"])
+    placed = state.with_choices({leaver.handle: j})
+    return _known({"before": before, "after": _attacked(desk, leaver, placed)}, "")
+
+
+def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:
+    first = option.first_replayed_round
+    gone = {
+        "report, figures, metrics, audit, baseline": sum(
+            (folder.path / name).exists() for name in RENDERED
+        )
+    }
+    if first is None:
+        return gone
+    states = [t for t in checkpointed_rounds(folder.checkpoints) if t >= first]
+    updates = [t for t in stored_rounds(folder.updates) if t >= first]
+    return gone | {"states": len(states), "updates": len(updates)}
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

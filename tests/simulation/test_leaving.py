@@ -1,0 +1,343 @@
+"""A client that leaves: what is true afterwards, in the model and on the disk."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from covey import Config, RunError, resume, run
+from covey.assembly import assemble
+from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned
+from covey.ledger import Ledger
+from covey.simulation import RunFolder, forget, plans, read_events
+
+LEAVER = "client-00003"
+HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
+SMALL = {
+    "rounds": 4,
+    "population": {"clients": 12, "audit_examples": 0},
+    "redteam": {"every": 2, "source": "none"},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def small(settings):
+    def made(**sections):
+        merged = {**SMALL, **sections}
+        for name in ("population", "redteam"):
+            merged[name] = {**SMALL[name], **sections.get(name, {})}
+        return settings(**merged)
+
+    return made
+
+
+def left(folder: Path, *clients: str, answer: str = "auto"):
+    """Let clients leave a run."""
+    existing = RunFolder.existing(folder)
+    run_again = assemble(existing.config())
+    return [forget(run_again, existing, client, answer)[1] for client in clients]
+
+
+def hash_of(folder: Path) -> str:
+    return resume(folder).summary["model_hash"]
+
+
+FEDAVG = {"method": {"name": "fedavg"}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "engine"),
+    [
+        (FEDAVG, "reference"),
+        (FEDAVG, "parallel"),
+        ({"redteam": {"source": "federated"}}, "parallel"),
+        ({"redteam": {"source": "shadow", "pool": 200}}, "parallel"),
+        ({"merge": HIDDEN, "redteam": {"source": "federated"}}, "reference"),
+        ({"merge": HIDDEN, **FEDAVG, "train": {"participation": 0.6}}, "parallel"),
+    ],
+    ids=["fedavg", "parallel", "federated", "shadow", "hidden", "hidden-and-sampled"],
+)
+def test_retraining_ends_where_a_run_without_the_client_ends(
+    small, tmp_path, sections, engine
+):
+    config = small(**sections, engine={"name": engine})
+    met, never = tmp_path / "met", tmp_path / "never"
+    first = run(config=config, out=met)
+    assert LEAVER in first.names
+
+    (answer,) = left(met, LEAVER, answer="retrain")
+
+    population = {**config.model_dump()["population"], "exclude": [LEAVER]}
+    excluded = Config.of({**config.model_dump(), "population": population})
+    expected = run(config=excluded, out=never).summary
+    assert hash_of(met) == answer.answered.model_hash == expected["model_hash"]
+    again = resume(met).summary
+    for figure in ("accuracy", "violations", "fairness", "clusters"):
+        assert again[figure] == expected[figure]
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from covey.assembly import assemble
+from covey.ledger import Ledger
+from covey.simulation import RunFolder, forget, leaving, loop
+
+where, calls, folder, answer, client = sys.argv[1:]
+left = int(calls)
+
+def deadly(function, *, first):
+    def call(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0 and first:
+            os.kill(os.getpid(), 9)
+        result = function(*args, **kwargs)
+        if left < 0:
+            os.kill(os.getpid(), 9)
+        return result
+    return call
+
+first = where.startswith("before")
+match where.split()[1]:
+    case "serve": Ledger.serve = deadly(Ledger.serve, first=first)
+    case "scrub": Ledger.scrub = deadly(Ledger.scrub, first=first)
+    case "delete": leaving.delete_from = deadly(leaving.delete_from, first=first)
+    case "append": Ledger.append = deadly(Ledger.append, first=first)
+    case "save": loop.save_state = deadly(loop.save_state, first=first)
+    case "answered": Ledger.answered = deadly(Ledger.answered, first=first)
+existing = RunFolder.existing(Path(folder))
+forget(assemble(existing.config()), existing, client, answer)
+"""
+
+
+@pytest.fixture(scope="module")
+def retrained(tmp_path_factory, settings):
+    """A run that can be copied, and where it ends once a client is taken out of it."""
+    folder = tmp_path_factory.mktemp("retrained") / "run"
+    config = settings(**SMALL | {"merge": HIDDEN})
+    run(config=config, out=folder)
+    shutil.copytree(folder, folder.with_name("without"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder.parent))
+        (answer,) = left(folder.with_name("without"), LEAVER, answer="retrain")
+    return folder, answer.answered.model_hash
+
+
+@pytest.mark.parametrize(
+    ("where", "calls"),
+    [
+        ("before serve", 0),  # asked, and nothing done about it yet
+        ("after serve", 0),  # answered, and every old state still there
+        ("after delete", 0),
+        ("after append", 1),  # in the middle of the rounds that are played again
+        ("before answered", 0),  # signed, and not closed
+    ],
+)
+def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
+    retrained, tmp_path, where, calls
+):
+    whole, expected = retrained
+    killed = shutil.copytree(whole, tmp_path / "killed")
+    kill_while_leaving(killed, where, calls)
+    assert resume(killed).summary["model_hash"] == expected
+    assert_answered_once(killed)
+
+
+def test_a_kill_is_survived_with_a_secret_of_the_system_too(small, tmp_path):
+    killed = tmp_path / "killed"
+    run(config=small(merge=HIDDEN, secrets={"source": "os"}), out=killed)
+    kill_while_leaving(killed, "after save", 2)
+    resume(killed)
+    assert_answered_once(killed)
+
+
+def kill_while_leaving(folder: Path, where: str, calls: int) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        where,
+        str(calls),
+        folder,
+        "retrain",
+        LEAVER,
+    ]
+    child = subprocess.run(command, capture_output=True, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+
+
+def assert_answered_once(folder: Path) -> None:
+    assert_gone(folder, LEAVER)
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        assert [each.state for each in ledger.requests()] == ["done"]
+    assert len(list((folder / "proofs").glob("*.json"))) == 1
+
+
+def assert_gone(folder: Path, name: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert name.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("answer", ["deny", "retrain"])
+def test_the_name_is_nowhere_in_the_run_folder_afterwards(small, tmp_path, answer):
+    folder = tmp_path / "run"
+    run(config=small(merge=HIDDEN, method={"name": "fedavg"}), out=folder)
+    run(config=small(method={"name": "fedavg"}), out=folder / "baseline")
+    assert LEAVER.encode() in (folder / "ledger.sqlite").read_bytes()
+    left(folder, LEAVER, answer=answer)
+    assert_gone(folder, LEAVER)
+    with pytest.raises(RunError, match="knows no client 'client-00003'") as again:
+        left(folder, LEAVER)
+    with pytest.raises(RunError, match="knows no client 'nobody'") as never:
+        left(folder, "nobody")
+    assert str(again.value) == str(never.value).replace("nobody", LEAVER)
+
+
+def events_of(folder: Path):
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        return [(t, each) for t, events in read_events(ledger) for each in events]
+
+
+def test_a_denial_changes_no_model_and_counts_for_the_next(small, tmp_path):
+    folder = tmp_path / "run"
+    before = run(config=small(merge=HIDDEN, method={"name": "fedavg"}), out=folder)
+    (one,) = left(folder, LEAVER)
+    assert one.answered.option.answer == "deny"
+    assert one.answered.model_hash == hash_of(folder) == before.summary["model_hash"]
+    # sets have four members at least and keep three: a second one from the same set
+    # of any round cannot be denied any more
+    handle = before.names[LEAVER]
+    sets = [
+        members
+        for _, event in events_of(folder)
+        if isinstance(event, AnonymitySetsFormed)
+        for members in event.sets
+        if handle in members and len(members) == 4
+    ]
+    names = {handle: name for name, handle in before.names.items()}
+    beside = next(name for h in sets[-1] if (name := names[h]) != LEAVER)
+    existing = RunFolder.existing(folder)
+    (plan,) = plans(assemble(existing.config()), existing, [beside], "auto")
+    assert plan.chosen is not None
+    assert plan.chosen.answer in ("roll_back", "retrain")
+
+
+def test_a_roll_back_keeps_the_others_choices_and_the_rounds_before(small, tmp_path):
+    folder = tmp_path / "run"
+    config = small(
+        rounds=6,
+        population={"clients": 24, "minority_share": 0.4},
+        merge=HIDDEN,
+        method={"initialisation": "groups"},
+        redteam={"source": "federated"},
+        train={"participation": 0.8},
+    )
+    names = run(config=config, out=folder).names
+
+    def answers():
+        for name in sorted(names):
+            before = events_of(folder)
+            (answer,) = left(folder, name)
+            yield names[name], before, answer.answered
+
+    leaver, before, answer = next(
+        found for found in answers() if found[2].option.answer == "roll_back"
+    )
+    first = answer.option.first_replayed_round
+    assert first is not None
+    assert first > 0
+    after = events_of(folder)
+    rounds_before = [(t, e) for t, e in before if t is not None and t < first]
+    assert [(t, e) for t, e in after if t is not None and t < first] == rounds_before
+
+    gone = {event.handle for _, event in after if isinstance(event, ClientLeft)}
+
+    def choices(events):
+        return {
+            t: {h: j for h, j in e.clusters.items() if h not in gone}
+            for t, e in events
+            if isinstance(e, ClientsAssigned) and e.by != "final"
+        }
+
+    assert choices(after) == choices(before)
+    assert not any(
+        leaver in json.dumps(event.sets)
+        for t, event in after
+        if isinstance(event, AnonymitySetsFormed) and t is not None and t >= first
+    )
+    assert answer.model_changed
+
+
+def test_removing_a_client_and_another_commutes(small, tmp_path):
+    other = "client-00007"
+    config = small(method={"name": "fedavg"})
+    hashes = set()
+    for number, order in enumerate([(LEAVER, other), (other, LEAVER)]):
+        folder = tmp_path / str(number)
+        run(config=config, out=folder)
+        left(folder, *order, answer="retrain")
+        hashes.add(hash_of(folder))
+    assert len(hashes) == 1
+
+
+def test_calibrating_keeps_lengths_and_loses_the_leaver(small, tmp_path):
+    folder = tmp_path / "run"
+    config = small(
+        method={"name": "fedavg"},
+        unlearning={"store_updates": 1},
+        train={"local_epochs": 2},
+    )
+    before = run(config=config, out=folder)
+    handle = before.names[LEAVER]
+    stored = sorted((folder / "updates").iterdir())
+    assert len(stored) == config.rounds
+    (answer,) = left(folder, LEAVER, answer="calibrate")
+    assert answer.answered.model_changed
+    assert answer.answered.option.rounds_replayed == 4
+    assert all(handle.encode() not in p.read_bytes() for p in stored)
+    accuracy = resume(folder).summary["accuracy"]["overall"]
+    assert accuracy > before.summary["accuracy"]["overall"] - 0.15
+
+
+def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp_path):
+    config = small(
+        rounds=8,
+        population={"clients": 20},
+        merge=HIDDEN,
+        method={"name": "fedavg"},
+        unlearning={"request_probability": 0.6},
+    )
+    result = run(config=config, out=tmp_path / "run")
+    answers = [each.answer for each in result.history.left]
+    assert len(answers) >= 3
+    assert len(list((tmp_path / "run" / "proofs").glob("*.json"))) == len(answers)
+    gone = {each.handle for each in result.history.left}
+    assert not gone & result.history.assignment.keys()
+    assert result.summary["left"]["deny"] >= 1
+    assert result.history.finished is not None
+    same = run(config=config, out=tmp_path / "same")
+    assert same.summary["model_hash"] == result.summary["model_hash"]
+
+
+def test_a_secret_of_the_system_hides_who_spoke_for_a_set(small, tmp_path):
+    config = small(merge=HIDDEN, method={"name": "fedavg"}, secrets={"source": "os"})
+    one, other = (run(config=config, out=tmp_path / name) for name in ("a", "b"))
+    assert one.summary["model_hash"] != other.summary["model_hash"]
+    assert not set(one.names.values()) & set(other.names.values())
+    kept = list((tmp_path / "config" / "covey" / "runs").glob("*.json"))
+    assert len(kept) == 2
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+    assert all(json.loads(path.read_text())["round"] == 4 for path in kept)
+    secret = next(each for each in kept)
+    assert secret.stem in {(tmp_path / n / "secret").read_text() for n in ("a", "b")}
