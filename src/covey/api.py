@@ -1,5 +1,6 @@
 """covey from Python: the same runs, with a model and data that live in the program."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from covey.checkpoints import newest_checkpoint
 from covey.config import Config
 from covey.data import Examples
 from covey.errors import DataError, LedgerError, RunError
+from covey.events import event_from
 from covey.history import History, history_of
-from covey.ledger import Ledger
+from covey.ledger import Ledger, current
 from covey.report import summary, write_audit
 from covey.simulation import (
     DEFAULT_ATTACKS,
@@ -28,7 +30,7 @@ from covey.simulation import (
 )
 from covey.simulation.game import play_game
 from covey.types import ClientName, Params
-from covey.unlearning import ChainView, Check, trusted_keys
+from covey.unlearning import ChainView, Check, latest_models, trusted_keys
 from covey.unlearning import verify as check_proof
 
 __all__ = ["Result", "audit", "game", "load", "resume", "run", "verify"]
@@ -221,16 +223,23 @@ def verify(
             f"{error}. Check what was given."
         ) from error
     trusted = trusted_keys(Path(key)) if key is not None else None
-    chain = _chain(Path(run)) if run is not None else None
+    chain = _chain(Path(run), written) if run is not None else None
     return check_proof(written, trusted, chain, name_and_salt)
 
 
-def _chain(folder: Path) -> ChainView:
+def _chain(folder: Path, proof: bytes) -> ChainView:
+    """Return the ledger that a proof speaks of, as it stood at the proof's position."""
+    try:
+        position = int(json.loads(proof)["ledger_events"])
+    except (ValueError, TypeError, KeyError):
+        position = 0  # no proof: its own checks say so
     with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
         try:
-            return ChainView(ledger.hashes(), verified=True)
+            hashes, records = ledger.hashes(), current(ledger.replay()[:position])
         except LedgerError:
             return ChainView((), verified=False)
+    story = [(r.round_index, event_from(r.kind, r.body)) for r in records]
+    return ChainView(hashes, verified=True, head_model_hash=latest_models(story))
 
 
 def _played(run: Assembled, folder: RunFolder, observe: Observer) -> Result:

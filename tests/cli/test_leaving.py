@@ -84,7 +84,8 @@ def without(folder: Path, *clients: str) -> tuple[Forgotten, ...]:
     """Let clients leave, with no report afterwards."""
     existing = RunFolder.existing(folder)
     run = assemble(existing.config())
-    return tuple(forget(run, existing, client, "retrain")[1] for client in clients)
+    each_once = dict.fromkeys(clients)
+    return tuple(forget(run, existing, client, "retrain")[1] for client in each_once)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

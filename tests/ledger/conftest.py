@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+NUMBERS = count()
+"""Never the same twice: pytest may make the fixture again, and the server stays."""
+
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def fresh(
@@ -12,9 +15,9 @@ def fresh(
     """Gives a place without a ledger, another one each time, on each database."""
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("ledgers")
-        return (f"{folder}/{n}.sqlite" for n in count()).__next__
+        return (f"{folder}/{n}.sqlite" for n in NUMBERS).__next__
     postgres = request.getfixturevalue("postgres")
-    return (postgres.run(f"{n}") for n in count()).__next__
+    return (postgres.run(f"{n}") for n in NUMBERS).__next__
 
 
 @pytest.fixture

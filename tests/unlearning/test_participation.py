@@ -14,7 +14,7 @@ from covey.events import (
     RoundMeasured,
     RunRolledBack,
 )
-from covey.unlearning import participation_of, sizes_left
+from covey.unlearning import latest_models, participation_of, sizes_left
 from covey.unlearning.participation import HidingSet, Participation
 from covey.unlearning.touched import touched_by
 from covey.unlearning.wording import Touch
@@ -67,7 +67,6 @@ def test_a_story_folded_by_hand():
         | {"D": {0: 1, 1: 1}, "E": {0: 1}},
         counted={"risks": (1, 2), "prices": (1,)},
         left=("E",),
-        model_hash="pooled",
     )
     assert [each.round_index for each in found.sets_of("A")] == [0, 1]
     assert found.sets_of("nobody") == ()
@@ -75,11 +74,17 @@ def test_a_story_folded_by_hand():
     assert found.first_round("nobody") is None
 
 
+def test_the_newest_models_are_those_after_pooling():
+    assert latest_models(STORY) == "pooled"
+    shared = ClientsAssigned({"A": 0, "B": 0}, "shared")
+    assert latest_models([(0, shared), (0, ModelsMerged("one model", (2,)))]) is None
+
+
 def test_nothing_was_played():
     found = participation_of([])
     assert found.sets == ()
     assert found.trained == {}
-    assert found.model_hash is None
+    assert latest_models([]) is None
     assert found.counted == {"risks": (), "prices": ()}
 
 

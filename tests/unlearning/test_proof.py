@@ -400,7 +400,11 @@ def test_a_denial_says_that_nothing_was_taken_out():
 
 def test_a_roll_back_says_which_rounds_still_include_the_requester():
     assert says(ROLLED_BACK, "The first replayed round is 4.", "from 0 to 3, before")
-    assert says(ROLLED_BACK, "3 checkpoints, 1 reports", "raw updates that the run had")
+    assert says(
+        ROLLED_BACK,
+        "3 checkpoints, 1 reports",
+        "requester's raw updates that the run had",
+    )
     assert says(ROLLED_BACK, "operating system", "no candidate's update is held")
     whole = replace(ROLLED_BACK, first_round=4)
     assert says(whole, "No round before it includes the requester")

@@ -202,8 +202,7 @@ def finish(
     """Sign what was answered, and close the request."""
     note = request.note or {}
     told = note["facts"]
-    if told["answer"] == "calibrate":
-        drop_client(desk.folder.updates, request.handle)
+    drop_client(desk.folder.updates, request.handle)
     after = model_hash(state.clusters)
     facts = {
         **{key: value for key, value in told.items() if key != "measured_before"},
@@ -354,7 +353,8 @@ def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:
         return gone
     states = [t for t in checkpointed_rounds(folder.checkpoints) if t >= first]
     updates = [t for t in stored_rounds(folder.updates) if t >= first]
-    return gone | {"states": len(states), "updates": len(updates)}
+    gone |= {"states": len(states)}
+    return gone if option.answer == "calibrate" else gone | {"updates": len(updates)}
 
 
 def _delete(path: Path) -> None:

@@ -1,7 +1,11 @@
 """Leaving a run: what may be answered, what it costs, and what can be proved."""
 
 from covey.unlearning.odds import Budget, budget, rollback_probability, settings_below
-from covey.unlearning.participation import Participation, participation_of
+from covey.unlearning.participation import (
+    Participation,
+    latest_models,
+    participation_of,
+)
 from covey.unlearning.plan import ANSWERS, Option, Rules, cheapest, options, sizes_left
 from covey.unlearning.proof import ChainView, verify
 from covey.unlearning.signature import Check, signing_key, trusted_keys
@@ -16,6 +20,7 @@ __all__ = [
     "Rules",
     "budget",
     "cheapest",
+    "latest_models",
     "options",
     "participation_of",
     "rollback_probability",

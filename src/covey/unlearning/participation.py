@@ -12,12 +12,13 @@ from covey.events import (
     ModelsPooled,
     PricesSet,
     RiskMeasured,
+    RunStarted,
 )
 from covey.types import Handle
 
-__all__ = ["HidingSet", "Participation", "participation_of"]
+__all__ = ["HidingSet", "Participation", "latest_models", "participation_of"]
 
-FINAL = "final"
+FINAL, SHARED = "final", "shared"
 PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
 
 
@@ -50,7 +51,6 @@ class Participation:
         trained: by client, the rounds it trained in, and the cluster it trained.
         counted: by kind, the rounds in which something published came of everybody.
         left: who has asked to leave, in order.
-        model_hash: of the newest cluster models; None before the first round.
     """
 
     sets: tuple[HidingSet, ...] = ()
@@ -61,7 +61,6 @@ class Participation:
         default_factory=dict[str, tuple[int, ...]]
     )
     left: tuple[Handle, ...] = ()
-    model_hash: str | None = None
 
     def sets_of(self, handle: Handle) -> tuple[HidingSet, ...]:
         """Return the sets that held this client, oldest first."""
@@ -78,7 +77,6 @@ def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation
     trained: dict[Handle, dict[int, int]] = {}
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: list[Handle] = []
-    model_hash = None
     for round_index, event in story:
         match round_index, event:
             case None, ClientLeft(handle):
@@ -90,8 +88,6 @@ def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation
                     trained.setdefault(handle, {})[t] = j
             case int(t), RiskMeasured() | PricesSet():
                 counted[PUBLISHED[type(event)]][t] = None
-            case _, ModelsMerged() | ModelsPooled():
-                model_hash = event.model_hash
             case _:
                 pass
     return Participation(
@@ -99,8 +95,26 @@ def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation
         trained=trained,
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
-        model_hash=model_hash,
     )
+
+
+def latest_models(story: Iterable[tuple[int | None, Event]]) -> str | None:
+    """Return the hash of the newest cluster models.
+
+    None before the first round, and while a warm start trains one model for all clusters.
+    """
+    found, shared, alone = None, False, False
+    for _, event in story:
+        match event:
+            case RunStarted():
+                alone = event.num_clusters == 1
+            case ClientsAssigned(_, by) if by != FINAL:
+                shared = by == SHARED
+            case ModelsMerged() | ModelsPooled():
+                found = None if shared and not alone else event.model_hash
+            case _:
+                pass
+    return found
 
 
 def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[HidingSet, ...]:

@@ -117,7 +117,7 @@ class Facts:
         touched: what else depended on the requester.
         secrets: "seeded" or "os", where representatives and noise came from.
         guarantee: of differential privacy, with mechanism, relation and adversary.
-        raw_updates_deleted: whether the clients' stored updates were.
+        raw_updates_deleted: whether what the requester had sent, if stored, was.
         superseded_deleted: how many artefacts of each kind the answer made obsolete and
             were deleted before signing.
         measured: an attack on the requester's data before and after, with intervals.
@@ -320,7 +320,7 @@ def _refuters(facts: Facts) -> Iterator[str]:
 def _copies(facts: Facts) -> Iterator[str]:
     match facts.raw_updates_deleted:
         case Told(True):
-            yield "The raw updates that the run had stored were deleted."
+            yield "The requester's raw updates that the run had stored were deleted."
         case Told(False):
             yield (
                 "Raw updates are still stored, and they identify which update stood for "
