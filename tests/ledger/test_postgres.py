@@ -215,6 +215,7 @@ def die_at_every_third_statement(where: str) -> None:
             return
 
 
+@pytest.mark.slow
 def test_killed_at_every_third_statement_all_of_a_round_is_there_or_none(postgres):
     where = postgres.run("killed")
     done = subprocess.run(

@@ -136,11 +136,13 @@ def retrained(tmp_path_factory, settings):
 @pytest.mark.parametrize(
     ("where", "calls"),
     [
-        ("before serve", 0),  # asked, and nothing done about it yet
+        # asked, and nothing done about it yet
+        pytest.param("before serve", 0, marks=pytest.mark.slow),
         ("after serve", 0),  # answered, and every old state still there
-        ("after delete", 0),
+        pytest.param("after delete", 0, marks=pytest.mark.slow),
         ("after append", 1),  # in the middle of the rounds that are played again
-        ("before answered", 0),  # signed, and not closed
+        # signed, and not closed
+        pytest.param("before answered", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
