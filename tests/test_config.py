@@ -76,6 +76,14 @@ max_distance = 0.0
 noise = "none"
 sigma = 1.0
 radius = 1.0
+[privacy]
+client_clip = 0.0
+client_noise = 0.0
+adaptive_clip = false
+record_clip = 0.0
+record_noise = 0.0
+selection_noise = 0.0
+delta = 1e-5
 [secrets]
 source = "seeded"
 key_path = ""
@@ -355,7 +363,7 @@ def test_settings_that_disagree_are_refused(
         ("seed.x=1", ("seed = {'x': 1}", "Change")),
         ("train.nonsense=1", ("'train.nonsense'", "local_epochs")),
         ("=5", ("Unknown setting",)),
-        ("privacy.client_clip=1", ("privacy", "not have yet")),
+        ("merge.epsilon=1", ("merge.epsilon", "not have yet")),
         ("engine.name=ray", ("engine.name", "'ray'", "planned")),
     ],
 )

@@ -15,6 +15,7 @@ from covey.types import Handle
 
 __all__ = [
     "AnonymitySetsFormed",
+    "ChoicesPerturbed",
     "ClientExposed",
     "ClientLeft",
     "ClientsAssigned",
@@ -29,12 +30,15 @@ __all__ = [
     "ModelsMerged",
     "ModelsPooled",
     "PricesSet",
+    "RepresentativesPerturbed",
     "RiskMeasured",
     "RiskUnknown",
     "RoundMeasured",
     "RunFinished",
     "RunRolledBack",
     "RunStarted",
+    "StepsPerturbed",
+    "SumPerturbed",
     "ThresholdChanged",
     "event_from",
     "kind_and_body",
@@ -139,6 +143,70 @@ class ClusterWaited(Event):
     cluster: int
     clients: int
     min_anonymity: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepresentativesPerturbed(Event):
+    """Each anonymity set of one cluster spoke through one projected, noisy update.
+
+    The partition looked at no data, and updates were projected into a public ball.
+
+    Attributes:
+        sizes: of the sets; a set weighs as much as it has members.
+        radius: Delta, the ball's radius in L2.
+        noise_multiplier: z; the noise per coordinate has standard deviation 2 z Delta.
+    """
+
+    cluster: int
+    sizes: tuple[int, ...]
+    radius: float
+    noise_multiplier: float
+
+
+@dataclass(frozen=True, slots=True)
+class SumPerturbed(Event):
+    """Gaussian noise was added to the sum of one cluster's clipped updates.
+
+    Attributes:
+        clip: C, the largest L2 norm of an update, and so of what a client adds to the sum.
+        noise_multiplier: z of all that the round released about the updates together; the
+            sum alone has noise of standard deviation z C per coordinate, or more.
+        sampling: chance that a client took part, by a secret coin of its own; 1: all did.
+    """
+
+    cluster: int
+    clip: float
+    noise_multiplier: float
+    sampling: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepsPerturbed(Event):
+    """Clients clipped each example's gradient and added noise to the sum (DP-SGD).
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise on a sum of clipped gradients,
+            in units of their largest L2 norm.
+        steps: gradient steps of each client in this round.
+        sampling: each client's chance, per step, that one of its examples is in the batch.
+    """
+
+    noise_multiplier: float
+    steps: Mapping[Handle, int]
+    sampling: Mapping[Handle, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicesPerturbed(Event):
+    """Clients chose their clusters by report-noisy-min.
+
+    Attributes:
+        epsilon: of one choice, whatever a client's examples are.
+        handles: the clients that chose.
+    """
+
+    epsilon: float
+    handles: tuple[Handle, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pytest
         (["--set", "rounds=-3"], "rounds = -3 is not possible"),
         (["--set", "train.learning_rate=fast"], "train.learning_rate = 'fast'"),
         (["--set", "merge.name=krum"], "does not have it yet"),
-        (["--set", "privacy.client_clip=1.0"], "differential privacy"),
+        (["--set", "privacy.client_noise=1.0"], "differential privacy"),
         (["--set", "population.clients=100"], "Lower population.clients"),
         (["--set", "model.name=nowhere:factory"], "nowhere"),
         (["--set", "model.name=collections:OrderedDict"], "must return an nn.Module"),

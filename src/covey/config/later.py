@@ -12,7 +12,6 @@ LATER_KEYS = {
     "merge.max_update_norm": "norm-bounded merges",
     "merge.epsilon": "differential privacy",
     "merge.delta": "differential privacy",
-    "privacy": "differential privacy",
 }
 
 LATER_VALUES = {

@@ -17,6 +17,7 @@ __all__ = [
     "ModelConfig",
     "PopulationConfig",
     "Positive",
+    "PrivacyConfig",
     "RedteamConfig",
     "SecretsConfig",
     "Section",
@@ -147,6 +148,18 @@ class MergeConfig(Section):
     noise: Literal["none", "released", "paper"] = "none"
     sigma: NotNegative = 1.0
     radius: Annotated[float, Field(gt=0)] = 1.0
+
+
+class PrivacyConfig(Section):
+    """Differential privacy of clients, records and choices; off by default."""
+
+    client_clip: NotNegative = 0.0
+    client_noise: NotNegative = 0.0
+    adaptive_clip: bool = False
+    record_clip: NotNegative = 0.0
+    record_noise: NotNegative = 0.0
+    selection_noise: NotNegative = 0.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
 class SecretsConfig(Section):

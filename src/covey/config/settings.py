@@ -20,6 +20,7 @@ from covey.config.sections import (
     ModelConfig,
     PopulationConfig,
     Positive,
+    PrivacyConfig,
     RedteamConfig,
     SecretsConfig,
     Section,
@@ -43,6 +44,7 @@ class Config(Section):
     method: MethodConfig = MethodConfig()
     redteam: RedteamConfig = RedteamConfig()
     merge: MergeConfig = MergeConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     secrets: SecretsConfig = SecretsConfig()
     audit: AuditConfig = AuditConfig()
     unlearning: UnlearningConfig = UnlearningConfig()
@@ -108,6 +110,7 @@ def _disagreements(config: Config) -> list[str]:
             f"another selection."
         )
     problems += [*_share_problems(method), *_hiding_problems(config)]
+    problems += _privacy_problems(config)
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "
@@ -168,6 +171,16 @@ def _hiding_problems(config: Config) -> list[str]:
             f"Set method.name = 'fedavg', or store_updates = 0."
         )
     return problems
+
+
+def _privacy_problems(config: Config) -> list[str]:
+    """Return why these settings cannot be private as they ask."""
+    return [
+        f"privacy.{name} belongs to differential privacy, which this version of covey "
+        f"does not have yet. Remove it."
+        for name in ("client_noise", "record_noise", "selection_noise")
+        if getattr(config.privacy, name) > 0
+    ]
 
 
 def _sentence(error: ValidationError) -> str:
