@@ -1,0 +1,36 @@
+"""What a run guarantees: differential privacy, accounted for and checked.
+
+`guarantees` folds the facts of a run; `forecast` says the same of settings; `theorem` holds
+what the second paper claims.
+"""
+
+from covey.privacy.account import aggregate_multiplier, guarantees
+from covey.privacy.accountant import gaussian_epsilon
+from covey.privacy.forecast import (
+    Plan,
+    Size,
+    forecast,
+    multiplier,
+    representative_noise,
+    size_of,
+    views,
+)
+from covey.privacy.guarantee import Guarantee
+from covey.privacy.theorem import claimed_epsilon, claimed_sigma, delivered
+
+__all__ = [
+    "Guarantee",
+    "Plan",
+    "Size",
+    "aggregate_multiplier",
+    "claimed_epsilon",
+    "claimed_sigma",
+    "delivered",
+    "forecast",
+    "gaussian_epsilon",
+    "guarantees",
+    "multiplier",
+    "representative_noise",
+    "size_of",
+    "views",
+]

@@ -1,0 +1,202 @@
+"""How much privacy noisy mechanisms cost together: dp-accounting, asked in one way.
+
+Two relations between neighbouring data occur. Where a sum of all is released, one client
+(or record) contributes or does not: a Gaussian's sensitivity is the clip. Where one of a
+set is picked to speak, one member is replaced by another: sampling without replacement is
+accounted for in that relation only, by Renyi divergence, and a Gaussian's multiplier is in
+units of what a replacement can change.
+
+References:
+    Balle, Wang, Improving the Gaussian Mechanism for Differential Privacy, 2018, Theorem 8.
+    Koskela et al., Computing Tight Differential Privacy Guarantees Using FFT, 2020.
+    Mironov, Renyi Differential Privacy, 2017.
+    Wang, Balle, Kasiviswanathan, Subsampled Renyi Differential Privacy, 2019.
+    Cesar, Rogers, Bounding, Concentrating, and Truncating, 2021, for choices.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    ExplicitBracketInterval,
+    GaussianDpEvent,
+    NeighboringRelation,
+    PoissonSampledDpEvent,
+    PrivacyAccountant,
+    SampledWithoutReplacementDpEvent,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+    calibrate_dp_mechanism,
+)
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from scipy.optimize import root_scalar
+from scipy.stats import norm
+
+__all__ = [
+    "Mechanism",
+    "Spent",
+    "choice",
+    "gaussian",
+    "gaussian_epsilon",
+    "multiplier_for",
+    "representative",
+    "spent",
+]
+
+Relation = Literal["contributes or not", "replaced by another"]
+Name = Literal["PLD", "RDP"]
+Mechanism = DpEvent
+"""One release, as dp-accounting describes it."""
+
+GRID = 1e-3
+"""Width of the accountant's privacy loss cells, in nats; rounded up, so never too low."""
+ORDERS = (*range(2, 25), 28, 32, 40, 48, 64, 96, 128)
+"""Renyi orders; sampling without replacement is known for whole ones only."""
+ROUNDED_UP = 1e-4
+"""More than the cells can add to an epsilon that is known in closed form."""
+LEAST_NOISE = 0.2
+"""A multiplier that is hardly looked below: accounting for less takes ever longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What mechanisms cost together: never below the truth.
+
+    Attributes:
+        relation: between the neighbouring data for which this holds.
+        accountant: "PLD" (privacy loss distributions) or "RDP" (Renyi divergence).
+    """
+
+    epsilon: float
+    relation: Relation
+    accountant: Name
+
+
+def gaussian(noise_multiplier: float, sampling: float = 1.0) -> Mechanism:
+    """Return a sum with Gaussian noise, each contribution in it by a coin of its own.
+
+    Args:
+        noise_multiplier: z, the noise's standard deviation over the largest norm of one
+            contribution.
+        sampling: the coin's chance; 1: everybody contributes.
+    """
+    noisy = GaussianDpEvent(noise_multiplier)
+    return noisy if sampling >= 1 else PoissonSampledDpEvent(sampling, noisy)
+
+
+def representative(noise_multiplier: float, set_size: int) -> Mechanism:
+    """Return a secret member of a set, speaking with Gaussian noise.
+
+    Args:
+        noise_multiplier: the noise's standard deviation over what replacing the speaker
+            can change: 2 Delta in a ball of radius Delta.
+        set_size: members who may have spoken.
+    """
+    noisy = GaussianDpEvent(noise_multiplier)
+    return SampledWithoutReplacementDpEvent(set_size, 1, noisy)
+
+
+def choice(epsilon: float) -> Mechanism:
+    """Return one choice by the exponential mechanism: epsilon^2 / 8 concentrated."""
+    return ZCDpEvent(epsilon**2 / 8)
+
+
+def spent(mechanisms: Iterable[Mechanism], delta: float) -> Spent | None:
+    """Return what these releases cost together, in whatever order and adaptively.
+
+    Returns:
+        None where no accountant knows their composition.
+    """
+    counted = Counter(mechanisms)
+    return _spent(tuple(sorted(counted.items(), key=str)), delta)
+
+
+@cache
+def _spent(counted: tuple[tuple[Mechanism, int], ...], delta: float) -> Spent | None:
+    together = ComposedDpEvent([SelfComposedDpEvent(each, n) for each, n in counted])
+    for account, relation, name in _accounts():
+        if account.supports(together):
+            epsilon = float(account.compose(together).get_epsilon(delta))
+            return Spent(epsilon, relation, name) if math.isfinite(epsilon) else None
+    return None
+
+
+def _accounts() -> Iterator[tuple[PrivacyAccountant, Relation, Name]]:
+    """Yield fresh accountants, the tightest first."""
+    yield _pld(), "contributes or not", "PLD"
+    yield RdpAccountant(ORDERS), "contributes or not", "RDP"
+    yield _rdp_replacing(), "replaced by another", "RDP"
+
+
+def multiplier_for(
+    epsilon: float, delta: float, rounds: int, mechanism: Callable[[float], Mechanism]
+) -> float:
+    """Return the least noise multiplier that keeps so many rounds below epsilon.
+
+    Args:
+        epsilon: what may be spent.
+        delta: with this probability of failure.
+        rounds: releases of the same mechanism.
+        mechanism: one release, given its noise multiplier.
+    """
+
+    def repeated(noise_multiplier: float) -> DpEvent:
+        return SelfComposedDpEvent(mechanism(noise_multiplier), rounds)
+
+    unsampled = math.sqrt(rounds) / _mu_for(epsilon, delta)
+    if isinstance(mechanism(1.0), GaussianDpEvent):
+        return unsampled * (1 + ROUNDED_UP)
+    bracket = ExplicitBracketInterval(min(LEAST_NOISE, unsampled / 2), 1.25 * unsampled)
+    accountant = _pld if _pld().supports(repeated(1.0)) else _rdp_replacing
+    return float(
+        calibrate_dp_mechanism(
+            accountant, repeated, epsilon, delta, bracket, tol=5e-4 * unsampled
+        )
+    )
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon of mu-Gaussian differential privacy, exactly.
+
+    delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu)
+
+    T Gaussian releases with multiplier z have mu = sqrt(T) / z.
+
+    References:
+        Balle, Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 2.13.
+    """
+    if mu <= 0:
+        return 0.0
+
+    def excess(epsilon: float) -> float:
+        above = norm.cdf(mu / 2 - epsilon / mu)
+        below = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+        return float(above - below - delta)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    return float(root_scalar(excess, bracket=(0.0, 50 * mu * (1 + mu))).root)
+
+
+def _mu_for(epsilon: float, delta: float) -> float:
+    """Undo `gaussian_epsilon`."""
+    most = 10 + 2 * epsilon
+    found = root_scalar(
+        lambda mu: gaussian_epsilon(mu, delta) - epsilon, bracket=(1e-6, most)
+    )
+    return float(found.root)
+
+
+def _pld() -> PrivacyAccountant:
+    return PLDAccountant(value_discretization_interval=GRID)
+
+
+def _rdp_replacing() -> PrivacyAccountant:
+    return RdpAccountant(ORDERS, neighboring_relation=NeighboringRelation.REPLACE_ONE)
