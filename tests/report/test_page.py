@@ -8,6 +8,7 @@ import torch
 
 from covey.history import History
 from covey.report import PROMISE, Reported, write_report
+from covey.unlearning import NOT_ACCOUNTED
 
 SECTIONS = (
     "Notes",
@@ -54,7 +55,7 @@ def test_every_section_is_on_every_page_in_order(pages: dict[str, str]):
     for html in pages.values():
         assert tuple(re.findall(r"<h2>(.*?)</h2>", html)) == SECTIONS
         assert PROMISE in prose(html)
-        assert "No differential privacy" in html
+        assert NOT_ACCOUNTED.capitalize() in prose(html)
 
 
 def test_a_page_needs_nothing_but_itself(pages: dict[str, str]):

@@ -8,7 +8,13 @@ import numpy as np
 
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
-from covey.unlearning import Rules, budget, options, participation_of
+from covey.unlearning import (
+    NOT_ACCOUNTED,
+    Rules,
+    budget,
+    options,
+    participation_of,
+)
 
 __all__ = [
     "PROMISE",
@@ -23,7 +29,6 @@ __all__ = [
 SETTLED_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""
 
-NO_PRIVACY = "no noise was added anywhere: this run has no differential privacy"
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
 PROMISE = (
     "Choosing a cluster by its risk lowers the risk of no model; it lowers how many "
@@ -54,7 +59,7 @@ def summary(history: History) -> dict[str, Any]:
         "fairness": fairness_gaps(history),
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "guarantee": None,
-        "guarantee_reason": NO_PRIVACY,
+        "guarantee_reason": NOT_ACCOUNTED,
         **budget_of(history),
         "left": dict(Counter(each.answer for each in history.left)),
         "notes": [*(started.notes if started else ()), PROMISE],

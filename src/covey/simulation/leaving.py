@@ -42,7 +42,7 @@ from covey.unlearning.plan import Option, Rules, cheapest, options, sizes_left
 from covey.unlearning.proof import page, proof, refutation_success, subject_mark, text
 from covey.unlearning.signature import sign, signing_key
 from covey.unlearning.touched import touched_by
-from covey.unlearning.wording import Facts
+from covey.unlearning.wording import NOT_ACCOUNTED, Facts
 
 __all__ = [
     "Answered",
@@ -281,9 +281,7 @@ def _told(desk: Desk, plan: Plan, option: Option, handle: Handle) -> dict[str, A
         "refutation": _refutation(desk, [each.diameter for each, _ in held]),
         "touched": [asdict(each) for each in touched_by(plan.story, handle)],
         "secrets": desk.secrets.source,
-        "guarantee": _known(
-            None, "no mechanism of this run is accounted for as differentially private"
-        ),
+        "guarantee": _known(None, NOT_ACCOUNTED),
         "raw_updates_deleted": _known(
             True if stored_rounds(desk.folder.updates) else None,
             "this run stored no raw updates",

@@ -9,9 +9,11 @@ from covey.unlearning.participation import (
 from covey.unlearning.plan import ANSWERS, Option, Rules, cheapest, options, sizes_left
 from covey.unlearning.proof import ChainView, verify
 from covey.unlearning.signature import Check, signing_key, trusted_keys
+from covey.unlearning.wording import NOT_ACCOUNTED
 
 __all__ = [
     "ANSWERS",
+    "NOT_ACCOUNTED",
     "Budget",
     "ChainView",
     "Check",
