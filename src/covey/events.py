@@ -63,6 +63,8 @@ class RunStarted(Event):
         num_clusters: the models that clients choose among.
         releases: how many of them belong to one cluster (`covey.releases`).
         deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
+        updates_stored: whether raw updates are kept too, beside which nothing can be
+            denied.
         notes: what a reader must know of the data or the settings (oracles in use).
     """
 
@@ -79,6 +81,7 @@ class RunStarted(Event):
     notes: tuple[str, ...]
     releases: int = 1
     deniability_threshold: int | None = None
+    updates_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

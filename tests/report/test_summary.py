@@ -1,7 +1,10 @@
 """A run in one JSON object: what it says where it knows nothing."""
 
-from covey.history import History
-from covey.report import summary
+from dataclasses import replace
+
+from covey.events import AnonymitySetsFormed, ClientLeft
+from covey.history import History, history_of
+from covey.report import budget_of, summary
 
 
 def test_no_guarantee_says_what_is_true_with_any_noise(histories: dict[str, History]):
@@ -10,3 +13,38 @@ def test_no_guarantee_says_what_is_true_with_any_noise(histories: dict[str, Hist
         assert told["guarantee"] is None
         assert "noise" not in told["guarantee_reason"]  # merge.noise adds some
         assert "accounted for as differentially private" in told["guarantee_reason"]
+
+
+def hidden(history: History, x: int | None, *, stored: bool = False) -> History:
+    """The story of six clients in two sets of three, before anybody leaves."""
+    assert history.started
+    started = replace(history.started, deniability_threshold=x, updates_stored=stored)
+    formed = AnonymitySetsFormed(
+        0, (("h0", "h1", "h2"), ("h3", "h4", "h5")), (1.0, 1.0)
+    )
+    return history_of([(0, [started, formed])])
+
+
+def test_the_budget_by_hand(histories: dict[str, History]):
+    some = histories["unfinished"]
+    assert budget_of(hidden(some, 2))["budget"] == {
+        "denials_left": 1,
+        "next_forces_rollback": 0.0,
+    }
+    # without h0 its set has two members: neither h1 nor h2 has one to spare any more
+    after = replace(hidden(some, 2), left=(ClientLeft("h0", "deny", "da7a"),))
+    assert budget_of(after)["budget"] == {
+        "denials_left": 0,
+        "next_forces_rollback": 2 / 5,
+    }
+
+
+def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, History]):
+    some = histories["unfinished"]
+    for history, reason in (
+        (hidden(some, None), "not hidden in anonymity sets"),
+        (hidden(some, 2, stored=True), "raw updates are stored"),
+    ):
+        told = budget_of(history)
+        assert told["budget"] is None
+        assert reason in told["budget_reason"]

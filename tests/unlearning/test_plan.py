@@ -16,6 +16,7 @@ from covey.unlearning import (
     Option,
     Participation,
     Rules,
+    at_risk,
     cheapest,
     options,
     participation_of,
@@ -100,6 +101,24 @@ def test_a_denial_is_true_iff_every_set_keeps_x(held, handle, left, x):
     )
     rules = replace(HIDDEN, deniability_threshold=x)
     assert deniable(story, handle, rules) == keeps
+
+
+@given(stories(), st.sets(clients, max_size=3), st.integers(1, 4))
+def test_at_risk_are_those_who_could_not_be_denied_next(held, left, x):
+    story = played(held, *sorted(left))
+    rules = replace(HIDDEN, deniability_threshold=x)
+
+    def breaks(one: str) -> bool:
+        gone = frozenset((*left, one))
+        return any(
+            each.speaking_for(other, gone) < x
+            for each in story.sets_of(one)
+            for other in each.members & gone
+        )
+
+    stay = set(CLIENTS) - left
+    assert at_risk(story, x) == {one for one in stay if breaks(one)}
+    assert at_risk(story, x) == {one for one in stay if not deniable(story, one, rules)}
 
 
 @given(stories(), clients, clients, st.integers(1, 4))

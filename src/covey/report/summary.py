@@ -8,13 +8,7 @@ import numpy as np
 
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
-from covey.unlearning import (
-    NOT_ACCOUNTED,
-    Rules,
-    budget,
-    options,
-    participation_of,
-)
+from covey.unlearning import NOT_ACCOUNTED, at_risk, budget, participation_of
 
 __all__ = [
     "PROMISE",
@@ -30,6 +24,9 @@ SETTLED_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""
 
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
+STORED = (
+    "raw updates are stored beside the anonymity sets: no participation can be denied"
+)
 PROMISE = (
     "Choosing a cluster by its risk lowers the risk of no model; it lowers how many "
     "clients end in a model riskier than they accept."
@@ -76,16 +73,16 @@ def budget_of(history: History) -> dict[str, Any]:
     x = started.deniability_threshold if started else None
     if started is None or x is None:
         return {"budget": None, "budget_reason": NO_SETS}
+    if started.updates_stored:
+        return {"budget": None, "budget_reason": STORED}
     facts = [(t, each) for t, each in history.hidden]
     found = participation_of([*facts, *((None, each) for each in history.left)])
-    stay = started.groups.keys() - set(found.left)
-    rules = Rules(
-        x, stored_updates=False, restorable=(0,), next_round=len(history.rounds)
-    )
-    at_risk = sum(not options(found, handle, rules)[0].possible for handle in stay)
     left = frozenset(found.left)
     counted = budget(
-        (len(each.members - left) for each in found.sets), x, at_risk, len(stay)
+        remaining_sizes=(len(each.members - left) for each in found.sets),
+        x=x,
+        at_risk=len(at_risk(found, x)),
+        clients=len(started.groups.keys() - left),
     )
     return {
         "budget": {

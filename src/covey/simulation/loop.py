@@ -246,6 +246,7 @@ def _started(run: Assembled) -> RunStarted:
         notes=run.notes,
         releases=run.releases,
         deniability_threshold=config.merge.deniability_threshold if hidden else None,
+        updates_stored=config.unlearning.store_updates > 0,
     )
 
 

@@ -6,7 +6,15 @@ from covey.unlearning.participation import (
     latest_models,
     participation_of,
 )
-from covey.unlearning.plan import ANSWERS, Option, Rules, cheapest, options, sizes_left
+from covey.unlearning.plan import (
+    ANSWERS,
+    Option,
+    Rules,
+    at_risk,
+    cheapest,
+    options,
+    sizes_left,
+)
 from covey.unlearning.proof import ChainView, verify
 from covey.unlearning.signature import Check, signing_key, trusted_keys
 from covey.unlearning.wording import NOT_ACCOUNTED
@@ -20,6 +28,7 @@ __all__ = [
     "Option",
     "Participation",
     "Rules",
+    "at_risk",
     "budget",
     "cheapest",
     "latest_models",

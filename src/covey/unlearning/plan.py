@@ -19,7 +19,16 @@ from covey.errors import RunError
 from covey.types import Handle
 from covey.unlearning.participation import HidingSet, Participation
 
-__all__ = ["ANSWERS", "Answer", "Option", "Rules", "cheapest", "options", "sizes_left"]
+__all__ = [
+    "ANSWERS",
+    "Answer",
+    "Option",
+    "Rules",
+    "at_risk",
+    "cheapest",
+    "options",
+    "sizes_left",
+]
 
 Answer = Literal["deny", "roll_back", "retrain", "calibrate"]
 ANSWERS: tuple[Answer, ...] = ("deny", "roll_back", "retrain", "calibrate")
@@ -107,23 +116,43 @@ def cheapest(found: Sequence[Option], wanted: str) -> Option:
     return back
 
 
+def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
+    """Return the clients whose leaving would make some set fall below x."""
+    left = frozenset(participation.left)
+    found = (_breaking(each, left, x) for each in participation.sets)
+    return frozenset[Handle]().union(*found)
+
+
 def _first_broken(
     participation: Participation, handle: Handle, rules: Rules
 ) -> int | None:
-    """Return the first round in which a set with this client would fall below x.
-
-    Whoever was denied before counts on the same sets, and must stay deniable too.
-    """
+    """Return the first round in which a set with this client would fall below x."""
     x = rules.deniability_threshold
     if x is None:
         return None
-    left = frozenset((*participation.left, handle))
+    left = frozenset(participation.left) - {handle}
     broken = [
         each.round_index
         for each in participation.sets_of(handle)
-        if any(each.speaking_for(gone, left) < x for gone in each.members & left)
+        if handle in _breaking(each, left, x)
     ]
     return min(broken, default=None)
+
+
+def _breaking(held: HidingSet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
+    """Return the members whose leaving would leave somebody fewer than x to hide among.
+
+    Whoever was denied before counts on the same set, and must stay deniable too.
+    """
+    stay = held.members - left
+    if held.near is None:  # all count for all: x and the leaver
+        return stay if len(stay) <= x else frozenset()
+    beside = {gone: near - left - {gone} for gone, near in held.near.items()}
+    found = {one for one in stay if len(beside[one]) < x}
+    for gone in held.members & left:
+        if len(beside[gone]) <= x:
+            found |= stay if len(beside[gone]) < x else beside[gone]
+    return frozenset(found)
 
 
 def sizes_left(
