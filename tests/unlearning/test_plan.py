@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from covey.errors import RunError
@@ -103,7 +103,14 @@ def test_a_denial_is_true_iff_every_set_keeps_x(held, handle, left, x):
     assert deniable(story, handle, rules) == keeps
 
 
+ALONE = {
+    who: frozenset(near)
+    for who, near in zip("ABCD", ("", "CD", "BD", "BC"), strict=True)
+}
+
+
 @given(stories(), st.sets(clients, max_size=3), st.integers(1, 4))
+@example([(0, tuple("ABCD"), ALONE)], {"A"}, 1)  # whoever leaves, A has nobody
 def test_at_risk_are_those_who_could_not_be_denied_next(held, left, x):
     story = played(held, *sorted(left))
     rules = replace(HIDDEN, deniability_threshold=x)
