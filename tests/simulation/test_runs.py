@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from covey import Config, ConfigError, DataError, RunError, load, run
+from covey.assembly.methods import notes
 from covey.events import ClientsAssigned, CohortSampled
 from covey.history import pooled_clusters
 from covey.ledger import Ledger
@@ -47,6 +48,20 @@ def test_fedavg_has_one_cluster_and_local_training_one_per_client(play):
 def test_groups_start_from_the_truth_and_say_so(play):
     summary = play(method={"initialisation": "groups"}).summary
     assert any("an oracle" in note for note in summary["notes"])
+
+
+@pytest.mark.parametrize(
+    ("merge", "source", "said"),
+    [
+        ("anonymity-sets", "seeded", 1),
+        ("anonymity-sets", "os", 0),
+        ("mean", "seeded", 0),
+    ],
+)
+def test_what_the_seed_gives_away_is_said(merge, source, said):
+    config = Config.of({"merge": {"name": merge}, "secrets": {"source": source}})
+    found = [each for each in notes(config) if "recomputed from the seed" in each]
+    assert len(found) == said
 
 
 def test_pooling_brings_a_clients_examples_into_every_model(play):

@@ -410,4 +410,9 @@ def notes(config: Config) -> tuple[str, ...]:
             "Each client judged the risk for itself and told nobody: there is no risk to "
             "show before the audit at the end."
         )
+    if config.merge.name == "anonymity-sets" and config.secrets.source == "seeded":
+        told.append(
+            "Everything hidden can be recomputed from the seed: no deniability against "
+            "whoever holds it."
+        )
     return tuple(told)
