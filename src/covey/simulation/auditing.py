@@ -8,12 +8,9 @@ import numpy as np
 
 from covey.assembly import Assembled
 from covey.assembly.imported import imported
-from covey.checkpoints import newest_checkpoint
 from covey.data import Examples
 from covey.engine import ScoringJob
-from covey.errors import ConfigError, RunError
-from covey.history import History, history_of
-from covey.ledger import Ledger
+from covey.errors import ConfigError
 from covey.redteam import (
     ATTACKS,
     FEDMIA,
@@ -26,10 +23,8 @@ from covey.redteam import (
     examined,
     source_of,
 )
-from covey.simulation.desk import as_known, check_same, read_events
+from covey.simulation.finished import Finished, finished
 from covey.simulation.folder import RunFolder
-from covey.simulation.secrets import secrets_of
-from covey.simulation.states import load_state
 from covey.types import Params
 
 __all__ = ["DEFAULT_ATTACKS", "SOURCE", "Audit", "AuditRequest", "audit_run"]
@@ -83,14 +78,8 @@ def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit
         RunError: the run is not finished, or its settings or data are others now.
     """
     attacks = _attacks(request)
-    with Ledger.read(folder.ledger) as ledger:
-        history = history_of(read_events(ledger))
-        secrets = secrets_of(
-            run.streams, run.config.secrets.source, folder.secret_marker
-        )
-        run = as_known(run, ledger, secrets)
-    check_same(run, history, folder)
-    targets = _targets(run, history, _final_models(folder, history))
+    found = finished(run, folder, "An audit")
+    run, targets = found.run, _targets(found)
     auditor = Auditor(
         attacks=attacks,
         from_updates=FEDMIA in request.attacks,
@@ -132,20 +121,9 @@ def _attack(name: str) -> Attack:
     return ATTACKS[name]
 
 
-def _final_models(folder: RunFolder, history: History) -> tuple[Params, ...]:
-    newest = newest_checkpoint(folder.checkpoints)
-    if history.finished is None or newest is None:
-        raise RunError(
-            f"An audit needs a finished run, and {folder.path} is not. Carry it on with "
-            f"`covey resume {folder.path}`."
-        )
-    return load_state(newest)[0].clusters
-
-
-def _targets(
-    run: Assembled, history: History, models: Sequence[Params]
-) -> list[Target]:
+def _targets(found: Finished) -> list[Target]:
     """Return each cluster model with the clients that use it and trained it."""
+    run, history = found.run, found.history
 
     def of(j: int, params: Params) -> Target:
         clients = tuple(
@@ -156,7 +134,7 @@ def _targets(
         )
         return Target(j, params, clients, run.config.rounds)
 
-    return [of(j, params) for j, params in enumerate(models)]
+    return [of(j, params) for j, params in enumerate(found.models)]
 
 
 def _source(run: Assembled, targets: Sequence[Target]) -> Attribution | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from covey.assembly import Assembled
 from covey.data import Client
 from covey.errors import RunError
-from covey.events import Event, ThresholdChanged, event_from, kind_and_body
+from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
 from covey.history import History, history_of
 from covey.ledger import Ledger, Record
 from covey.simulation.folder import RunFolder
@@ -59,9 +59,10 @@ def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
             run.streams, run.config.secrets.source, folder.secret_marker
         )
         mine = as_known(run, ledger, secrets)
-        check_same(mine, history_of(read_events(ledger)), folder)
+        history = history_of(read_events(ledger))
+        check_same(mine, history, folder)
         ledger.enrol({c.handle: c.name for c in mine.population.clients})
-        _note_threshold(mine, ledger)
+        _note_threshold(mine, ledger, history.started)
         yield Desk(mine, folder, ledger, secrets)
 
 
@@ -70,9 +71,8 @@ def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
     return by_entry(ledger.story())
 
 
-def _note_threshold(run: Assembled, ledger: Ledger) -> None:
+def _note_threshold(run: Assembled, ledger: Ledger, began: RunStarted | None) -> None:
     """Record that x is another one than before; it judges requests, not training."""
-    began = history_of(read_events(ledger)).started
     before = began.deniability_threshold if began else None
     x = run.config.merge.deniability_threshold
     if before is not None and before != x:

@@ -9,14 +9,10 @@ import numpy as np
 from numpy import ndarray
 
 from covey.assembly import Assembled
-from covey.checkpoints import newest_checkpoint
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
 from covey.errors import RunError
-from covey.events import CohortSampled
-from covey.history import History, history_of
-from covey.ledger import Ledger
 from covey.redteam.participation import (
     FEWEST_RESERVED,
     Outcome,
@@ -26,11 +22,9 @@ from covey.redteam.participation import (
 )
 from covey.redteam.truth import beats_chance, blind_risk, refusal
 from covey.rng import Streams
-from covey.simulation.desk import as_known, check_same, read_events
+from covey.simulation.finished import final_models, finished
 from covey.simulation.folder import RunFolder
 from covey.simulation.loop import Observer, play
-from covey.simulation.secrets import secrets_of
-from covey.simulation.states import load_state
 from covey.types import Params
 
 __all__ = ["Control", "Game", "play_game"]
@@ -38,6 +32,7 @@ __all__ = ["Control", "Game", "play_game"]
 MOST_ASKED = 5
 """Participants that the control run does without."""
 
+GAME = "The game"
 NOBODY_LEFT = "nobody has left this run"
 NO_MATCH = "no reserved client is of a group that somebody left"
 
@@ -138,14 +133,18 @@ def play_game(
     """
     _check_alike(run.config)
     everybody = run.population.clients
-    run, history, took_part = _known(run, folder)
-    models = _final_models(folder, history)
+    found = finished(run, folder, GAME)
+    run, models = found.run, found.models
     streams = run.streams.at("participation game")
     reserved = reserved_clients(everybody, run.reference, streams.at("reserved"))
     table = _Table(run.engine, reserved, streams)
-    participants = [c for c in took_part if c.group in reserved]
-    found = table.outcome(models, participants, "participants")
-    if found is None:
+    participants = [
+        client
+        for client in run.population.clients
+        if client.handle in found.took_part and client.group in reserved
+    ]
+    met = table.outcome(models, participants, "participants")
+    if met is None:
         raise RunError(_too_few(run, everybody))
     blind = blind_risk(participants, run.reference, streams)
     if blind is not None and beats_chance(blind):
@@ -155,48 +154,15 @@ def play_game(
     left = table.outcome(models, gone, "left")
     asked = _drawn(run, participants, streams) if control else []
     return Game(
-        auc=found.auc,
-        low=found.low,
-        high=found.high,
-        participants=found.clients,
+        auc=met.auc,
+        low=met.low,
+        high=met.high,
+        participants=met.clients,
         reserved=table.against(participants),
         left=left,
         left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
         control=_control(run, table, models, asked, observe) if asked else None,
     )
-
-
-def _known(
-    run: Assembled, folder: RunFolder
-) -> tuple[Assembled, History, tuple[Client, ...]]:
-    """Return the run without those who left, its story, and who took part in it."""
-    with Ledger.read(folder.ledger) as ledger:
-        entries = read_events(ledger)
-        secrets = secrets_of(
-            run.streams, run.config.secrets.source, folder.secret_marker
-        )
-        run = as_known(run, ledger, secrets)
-    history = history_of(entries)
-    check_same(run, history, folder)
-    sampled = {
-        handle
-        for _, events in entries
-        for event in events
-        if isinstance(event, CohortSampled)
-        for handle in event.handles
-    }
-    clients = tuple(c for c in run.population.clients if c.handle in sampled)
-    return run, history, clients
-
-
-def _final_models(folder: RunFolder, history: History) -> tuple[Params, ...]:
-    newest = newest_checkpoint(folder.checkpoints)
-    if history.finished is None or newest is None:
-        raise RunError(
-            f"The game needs a finished run, and {folder.path} is not. Carry it on with "
-            f"`covey resume {folder.path}`."
-        )
-    return load_state(newest)[0].clusters
 
 
 def _scores(
@@ -242,7 +208,8 @@ def _control(
         without = _without(run, asked)
         folder = RunFolder.create(Path(place), without.config)
         history = play(without, folder, observe)
-        never_met = table.outcome(_final_models(folder, history), asked, "control")
+        without_them = final_models(folder, history, GAME)
+        never_met = table.outcome(without_them, asked, "control")
     met = table.outcome(models, asked, "asked")
     assert never_met is not None  # noqa: S101 - all asked have reserved clients
     assert met is not None  # noqa: S101 - the same
