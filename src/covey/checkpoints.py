@@ -5,7 +5,6 @@ is whole or it is not there, whenever the process or the machine dies.
 """
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from covey.durable import flush_folder, replace_whole
 from covey.errors import RunError
 
 __all__ = [
@@ -69,14 +69,7 @@ def save_checkpoint(
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"round-{round_index:05d}.safetensors"
-    # a fixed name, so that what a kill leaves behind is overwritten on resuming
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    _flush_folder(folder)
+    replace_whole(path, payload)
     return path
 
 
@@ -129,7 +122,7 @@ def delete_from(folder: Path, first: int) -> None:
     for unfinished in folder.glob("round-*.unfinished"):
         unfinished.unlink()
     if folder.is_dir():
-        _flush_folder(folder)
+        flush_folder(folder)
 
 
 def thin(folder: Path, keep: Keep) -> None:
@@ -149,15 +142,6 @@ def _dumps(value: Mapping[str, Any]) -> str:
 def _apart(value: Tensor) -> Tensor:
     """Return a copy on the CPU: safetensors refuses tensors that share memory."""
     return value.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Put the folder itself on the disk: a rename is a change to the folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from covey.durable import replace_whole
 from covey.errors import RunError
 from covey.rng import Streams
 from covey.types import ClientName, Handle
@@ -133,11 +134,4 @@ def _own_folder() -> Path:
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
     """Replace the file at once, for its owner's eyes only."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(unfinished, flags, 0o600), "w") as file:
-        file.write(json.dumps(dict(kept)))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    replace_whole(path, json.dumps(dict(kept)).encode("ascii"), mode=0o600)

@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from covey.durable import flush_folder
 from covey.errors import ConfigError, LedgerError
 
 __all__ = [
@@ -232,7 +233,7 @@ def _write_new(place: Path) -> None:
         pass  # the other maker's key is the one
     finally:
         Path(unfinished).unlink()
-    _flush_folder(place.parent)
+    flush_folder(place.parent)
 
 
 def _read_private(place: Path) -> SigningKey:
@@ -260,16 +261,7 @@ def _publish(place: Path, public: PublicKey) -> None:
         file.write(pem)
         file.flush()
         os.fsync(file.fileno())
-    _flush_folder(place.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Put the folder itself on the disk: a new name is a change to the folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush_folder(place.parent)
 
 
 @contextmanager
