@@ -15,7 +15,7 @@ from covey.config import Config
 from covey.data import Examples
 from covey.errors import DataError, LedgerError, RunError
 from covey.events import event_from
-from covey.history import History, history_of
+from covey.history import History
 from covey.ledger import Ledger, current
 from covey.report import summary, write_audit
 from covey.simulation import (
@@ -26,7 +26,7 @@ from covey.simulation import (
     audit_run,
     load_state,
     play,
-    read_events,
+    read_history,
 )
 from covey.simulation.game import play_game
 from covey.types import ClientName, Params
@@ -133,7 +133,7 @@ def load(folder: str | Path) -> Result:
     """Read a run, finished or not, without its data."""
     existing = RunFolder.existing(Path(folder))
     with Ledger.read(existing.ledger) as ledger:
-        return _result(existing, history_of(read_events(ledger)), ledger)
+        return _result(existing, read_history(ledger), ledger)
 
 
 def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need

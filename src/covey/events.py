@@ -65,6 +65,8 @@ class RunStarted(Event):
         deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
         updates_stored: whether raw updates are kept too, beside which nothing can be
             denied.
+        secrets: "os" if nobody can recompute what was drawn; "seeded": from the seed.
+        delta: the probability with which an epsilon of this run may be exceeded.
         notes: what a reader must know of the data or the settings (oracles in use).
     """
 
@@ -82,6 +84,8 @@ class RunStarted(Event):
     releases: int = 1
     deniability_threshold: int | None = None
     updates_stored: bool = False
+    secrets: str = "seeded"
+    delta: float = 1e-5
 
 
 @dataclass(frozen=True, slots=True)

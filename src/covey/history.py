@@ -73,6 +73,8 @@ class History:
         prices: the subsidies set after each round, if the method sets any.
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was answered, in order.
+        told: every fact of all rounds ever played, superseded ones first: what they
+            released stays released.
     """
 
     started: RunStarted | None = None
@@ -98,6 +100,7 @@ class History:
     exposures: tuple[ClientExposed, ...] = ()
     fairness: tuple[FairnessMeasured, ...] = ()
     finished: RunFinished | None = None
+    told: tuple[Event, ...] = ()
 
     def over(self) -> int | None:
         """Count the clients whose cluster's figure is above their threshold.
@@ -113,9 +116,17 @@ class History:
         return sum(risk > taus[handle] for handle, risk in known)
 
 
-def history_of(entries: Iterable[tuple[int | None, Sequence[Event]]]) -> History:
-    """Fold a whole run: its rounds, and what happened between them (None)."""
-    history = History()
+def history_of(
+    entries: Iterable[tuple[int | None, Sequence[Event]]],
+    superseded: Iterable[Event] = (),
+) -> History:
+    """Fold a whole run: its rounds, and what happened between them (None).
+
+    Args:
+        entries: what still counts.
+        superseded: facts of rounds that were rolled back.
+    """
+    history = History(told=tuple(superseded))
     for round_index, events in entries:
         if round_index is None:
             history = _between(history, events)
@@ -125,6 +136,7 @@ def history_of(entries: Iterable[tuple[int | None, Sequence[Event]]]) -> History
 
 
 def _between(history: History, events: Sequence[Event]) -> History:
+    history = replace(history, told=(*history.told, *events))
     for event in events:
         if isinstance(event, ThresholdChanged) and history.started:
             x = event.deniability_threshold
@@ -143,6 +155,7 @@ def _between(history: History, events: Sequence[Event]) -> History:
 def after(history: History, round_index: int, events: Sequence[Event]) -> History:
     """Return the story with one more round, or with its end."""
     moved, participants = 0, 0
+    history = replace(history, told=(*history.told, *events))
     for event in events:
         if isinstance(event, ClientsAssigned):
             moved = len(_movers(history, event))

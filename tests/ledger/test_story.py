@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from covey.errors import LedgerError, LedgerMismatch
 from covey.ledger import REWIND, Ledger, Record, current, seal
-from covey.ledger.story import superseded_up_to
+from covey.ledger.story import superseded, superseded_up_to
 
 
 def noon() -> str:
@@ -90,6 +90,14 @@ def test_only_what_comes_later_supersedes(first: list[Record], second: list[Reco
 def test_without_a_rewind_the_story_is_everything(facts: list[Record]):
     plain = [one for one in facts if one.kind != REWIND]
     assert current(plain) == plain
+
+
+@given(histories())
+def test_what_counts_and_what_does_not_are_everything(facts: list[Record]):
+    told, lost = current(facts), superseded(facts)
+    assert len(told) + len(lost) == len(facts)
+    assert all(record.round_index is not None for record in lost)
+    assert sorted(map(str, told + lost)) == sorted(map(str, facts))
 
 
 @given(histories())

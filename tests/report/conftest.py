@@ -14,11 +14,13 @@ from covey.events import (
     Event,
     FairnessMeasured,
     GroupsSought,
+    ModelsMerged,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
     RunFinished,
     RunStarted,
+    SumPerturbed,
 )
 from covey.history import History, history_of
 from covey.report import Reported
@@ -47,6 +49,8 @@ class Plot:
     groups: bool = True
     red_team: bool = True
     finished: bool = True
+    noise: float = 0.0
+    secrets: str = "os"
 
 
 def story(plot: Plot) -> History:
@@ -82,6 +86,7 @@ def _first(plot: Plot, t: int) -> Sequence[Event]:
             groups={h: int(i > 1) if plot.groups else None for i, h in _clients()},
             risk_thresholds=dict(zip(HANDLES, THRESHOLDS, strict=True)),
             risk_lives=10,
+            secrets=plot.secrets,
             notes=("Clients saw the true risk: an oracle.",),
         ),
         GroupsSought({"updates": -1.4}, "updates", "nothing"),
@@ -116,8 +121,15 @@ def _figure(cluster: int, t: int) -> RiskMeasured:
 def _played(plot: Plot, t: int) -> list[Event]:
     clusters = plot.clusters if t else (0,) * 6
     chosen: dict[Handle, int] = dict(zip(HANDLES, clusters, strict=True))
+    noisy = [
+        SumPerturbed(j, 1.0, plot.noise, 1.0)
+        for j in range(plot.num_clusters)
+        if plot.noise
+    ]
     played: list[Event] = [
         ClientsAssigned(chosen, "clients"),
+        *noisy,
+        ModelsMerged("", _sizes(plot)),
         RoundMeasured(0.5 + 0.1 * t, _by_group(plot, 0.4), _sizes(plot)),
     ]
     return played

@@ -1,5 +1,6 @@
 """`covey guarantee`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -223,5 +224,5 @@ def _read(told: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _listed(lines: list[str]) -> str:
+def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {each}" for each in lines)

@@ -3,7 +3,7 @@
 from covey.ledger.chain import GENESIS, Link, Record, canonical, link, seal, verify
 from covey.ledger.register import Request
 from covey.ledger.store import Ledger
-from covey.ledger.story import REWIND, current
+from covey.ledger.story import REWIND, current, superseded
 
 __all__ = [
     "GENESIS",
@@ -16,5 +16,6 @@ __all__ = [
     "current",
     "link",
     "seal",
+    "superseded",
     "verify",
 ]

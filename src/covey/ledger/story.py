@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from covey.errors import LedgerError
 from covey.ledger.chain import Record
 
-__all__ = ["REWIND", "current", "rewound_to", "superseded_up_to"]
+__all__ = ["REWIND", "current", "rewound_to", "superseded", "superseded_up_to"]
 
 REWIND = "RunRolledBack"
 """The kind of a record between rounds that rewinds the story; its body's `round_index`
@@ -23,15 +23,25 @@ def current(records: Sequence[Record]) -> list[Record]:
 
     What happened between rounds stays, rewinds included.
     """
-    story: list[Record] = []
+    return [record for record, counts in _judged(records) if counts]
+
+
+def superseded(records: Sequence[Record]) -> list[Record]:
+    """Return what no longer counts, in order: what it released stays released."""
+    return [record for record, counts in _judged(records) if not counts]
+
+
+def _judged(records: Sequence[Record]) -> list[tuple[Record, bool]]:
+    """Say of each record whether it still counts."""
+    judged: list[tuple[Record, bool]] = []
     first_superseded = math.inf  # by the rewinds that come later in `records`
     for record in reversed(records):
-        if record.round_index is None or record.round_index < first_superseded:
-            story.append(record)
+        t = record.round_index
+        judged.append((record, t is None or t < first_superseded))
         rewound = rewound_to(record)
         if rewound is not None:
             first_superseded = min(first_superseded, rewound)
-    return story[::-1]
+    return judged[::-1]
 
 
 def rewound_to(record: Record) -> int | None:

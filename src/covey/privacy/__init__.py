@@ -4,7 +4,7 @@
 what the second paper claims.
 """
 
-from covey.privacy.account import aggregate_multiplier, guarantees
+from covey.privacy.account import aggregate_multiplier, guarantees, spent_so_far
 from covey.privacy.accountant import gaussian_epsilon
 from covey.privacy.forecast import (
     Plan,
@@ -32,5 +32,6 @@ __all__ = [
     "multiplier",
     "representative_noise",
     "size_of",
+    "spent_so_far",
     "views",
 ]

@@ -53,7 +53,7 @@ from covey.privacy.wording import (
 )
 from covey.types import Handle
 
-__all__ = ["aggregate_multiplier", "guarantees"]
+__all__ = ["aggregate_multiplier", "guarantees", "spent_so_far"]
 
 Noisy = SumPerturbed | RepresentativesPerturbed
 
@@ -104,6 +104,28 @@ def guarantees(
     if StepsPerturbed in kinds:
         found.append(_guarantee("record", facts, delta, reason))
     return tuple(found)
+
+
+def spent_so_far(
+    facts: Sequence[Event], delta: float, *, secret: bool, points: int
+) -> dict[Unit, list[tuple[int, float]]]:
+    """Return per unit what had been spent after so many merges, at about `points` places.
+
+    Empty for a unit as soon as nothing is guaranteed any more.
+    """
+    merges = list(_merges(facts))[:-1]
+    places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
+    lines: dict[Unit, list[tuple[int, float]]] = {}
+    for place in places:
+        past = [fact for merge in merges[:place] for fact in merge]
+        for each in guarantees(past, delta, secret=secret):
+            line = lines.setdefault(each.unit, [])
+            if each.epsilon is not None:
+                line.append((place, each.epsilon))
+    return {
+        unit: line if line and line[-1][0] == places[-1] else []
+        for unit, line in lines.items()
+    }
 
 
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:

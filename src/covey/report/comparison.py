@@ -11,7 +11,7 @@ from covey.report.settings import (
     settings_of,
     with_baselines,
 )
-from covey.report.summary import violations
+from covey.report.summary import guarantee_of, violations
 
 __all__ = ["comparison"]
 
@@ -22,7 +22,8 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     All rows have the same keys: name, method, selection, seed, accuracy, per group
     accuracy_GROUP, violations by point estimate and by 95% lower bound, the true risk
     (with its standard error) of the cluster that holds most of the smallest group and
-    of the one that holds most of the largest, adjusted_rand_index; and in `reason` why
+    of the one that holds most of the largest, adjusted_rand_index; the epsilon that
+    holds and for whom (unit), None without one; and in `reason` why
     some figure is None.
     """
     every = with_baselines(runs)
@@ -32,6 +33,7 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
     found, above = accuracies(run.history), violations(run.history)
+    guarantee = guarantee_of(run.history)["guarantee"]
     sizes = list(group_sizes(run.history))
     finished = run.history.finished
     return {
@@ -47,6 +49,8 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         **_risk(run.history, "minority", sizes[:1]),
         **_risk(run.history, "majority", sizes[-1:]),
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
+        "epsilon": guarantee["epsilon"] if guarantee else None,
+        "unit": guarantee["unit"] if guarantee else None,
         "reason": _reason(run.history, [*sizes[:1], *sizes[-1:]]),
     }
 

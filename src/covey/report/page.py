@@ -12,6 +12,7 @@ from covey.report.comparison import comparison
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,
+    epsilon_figure,
     fairness_figure,
     overlaid_accuracy,
     pareto_figure,
@@ -19,13 +20,14 @@ from covey.report.figures import (
     prices_figure,
     risk_figure,
     samples_figure,
+    spent_figure,
     violations_figure,
 )
 from covey.report.metrics_file import metrics_csv
 from covey.report.reading import Reported, group_sizes
 from covey.report.seeds import means
 from covey.report.settings import labels, with_baselines
-from covey.report.summary import PROMISE
+from covey.report.summary import PROMISE, guarantee_of
 from covey.report.view import MOST_CLUSTERS, run_view
 from covey.report.wording import estimate, interval, number, spread
 from covey.unlearning import NOT_ACCOUNTED
@@ -67,9 +69,12 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
         "accuracy": png(overlaid_accuracy(list(zip(lines, histories, strict=True)))),
         "pareto": png(pareto_figure(settings)),
     }
+    rows = comparison(runs)
+    if any(row["epsilon"] is not None for row in rows):
+        pictures["epsilon"] = png(epsilon_figure(rows))
     groups = dict.fromkeys(g for h in histories for g in group_sizes(h))
     told = {
-        "rows": comparison(runs),
+        "rows": rows,
         "means": settings if repeated else [],
         "groups": list(groups),
         "notes": dict.fromkeys(
@@ -89,6 +94,8 @@ def _figures(run: Reported) -> dict[str, Figure]:
     }
     if run.history.prices:
         figures["prices"] = prices_figure(run.history)
+    if guarantee_of(run.history)["guarantee"]:
+        figures["spent"] = spent_figure(run.history)
     if run.samples:
         figures["samples"] = samples_figure(run.samples)
     return figures

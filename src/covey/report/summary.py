@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
+from covey.privacy import Guarantee, guarantees
 from covey.unlearning import NOT_ACCOUNTED, at_risk, budget, participation_of
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "budget_of",
     "client_groups",
     "fairness_gaps",
+    "guarantee_of",
     "moves",
     "summary",
     "violations",
@@ -55,11 +58,26 @@ def summary(history: History) -> dict[str, Any]:
         "prices": list(history.prices[-1][1].prices) if history.prices else None,
         "fairness": fairness_gaps(history),
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
-        "guarantee": None,
-        "guarantee_reason": NOT_ACCOUNTED,
+        **guarantee_of(history),
         **budget_of(history),
         "left": dict(Counter(each.answer for each in history.left)),
         "notes": [*(started.notes if started else ()), PROMISE],
+    }
+
+
+def guarantee_of(history: History) -> dict[str, Any]:
+    """Return the strongest guarantee that holds, and all that noise was added for."""
+    started = history.started
+    found: tuple[Guarantee, ...] = ()
+    if started is not None:
+        secret = started.secrets == "os"
+        found = guarantees(history.told, started.delta, secret=secret)
+    holds = next((each for each in found if each.epsilon is not None), None)
+    reason = found[0].reason if found else NOT_ACCOUNTED
+    return {
+        "guarantee": asdict(holds) if holds else None,
+        "guarantee_reason": "" if holds else reason,
+        "guarantees": [asdict(each) for each in found],
     }
 
 

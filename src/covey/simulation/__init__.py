@@ -2,7 +2,7 @@
 
 from covey.simulation.auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
 from covey.simulation.departure import Forgotten, Planned, explained, forget, plans
-from covey.simulation.desk import Desk, opened, read_events
+from covey.simulation.desk import Desk, opened, read_events, read_history
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered, Plan, planned
 from covey.simulation.loop import Observer, carry_on, play
@@ -29,4 +29,5 @@ __all__ = [
     "plans",
     "play",
     "read_events",
+    "read_history",
 ]

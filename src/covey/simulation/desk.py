@@ -11,7 +11,7 @@ from covey.data import Client
 from covey.errors import RunError
 from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
 from covey.history import History, history_of
-from covey.ledger import Ledger, Record
+from covey.ledger import Ledger, Record, current, superseded
 from covey.simulation.folder import RunFolder
 from covey.simulation.secrets import Secrets, secrets_of
 from covey.types import Handle
@@ -23,6 +23,7 @@ __all__ = [
     "check_same",
     "opened",
     "read_events",
+    "read_history",
     "what_matters",
 ]
 
@@ -77,6 +78,16 @@ def _note_threshold(run: Assembled, ledger: Ledger, began: RunStarted | None) ->
     x = run.config.merge.deniability_threshold
     if before is not None and before != x:
         ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
+
+
+def read_history(ledger: Ledger, before: int | None = None) -> History:
+    """Fold what is recorded; if `before` is given, of the rounds before that one only."""
+    records = ledger.replay()
+    entries = by_entry(current(records))
+    return history_of(
+        ((t, e) for t, e in entries if before is None or t is None or t < before),
+        superseded=[event_from(each.kind, each.body) for each in superseded(records)],
+    )
 
 
 def by_entry(records: list[Record]) -> list[tuple[int | None, list[Event]]]:

@@ -16,10 +16,10 @@ from covey.events import (
     RunStarted,
     kind_and_body,
 )
-from covey.history import History, after, history_of
+from covey.history import History, after
 from covey.ledger import REWIND, Record, Request, current
 from covey.simulation.conclusion import conclude
-from covey.simulation.desk import Desk, by_entry, opened, read_events, what_matters
+from covey.simulation.desk import Desk, by_entry, opened, read_history, what_matters
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered, drawn, finish, serve, tidy
 from covey.simulation.measurement import (
@@ -137,11 +137,8 @@ def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
 
 def _told_until(desk: Desk, round_index: int) -> History:
     """Fold what is recorded, up to this round; a finished run to its end."""
-    entries = read_events(desk.ledger)
     finished = desk.ledger.last_round() == desk.run.config.rounds == round_index
-    return history_of(
-        (t, events) for t, events in entries if t is None or t < round_index or finished
-    )
+    return read_history(desk.ledger, None if finished else round_index)
 
 
 def _next(desk: Desk, t: int) -> tuple[Request | None, Request | None]:
@@ -247,6 +244,8 @@ def _started(run: Assembled) -> RunStarted:
         releases=run.releases,
         deniability_threshold=config.merge.deniability_threshold if hidden else None,
         updates_stored=config.unlearning.store_updates > 0,
+        secrets=config.secrets.source,
+        delta=config.privacy.delta,
     )
 
 

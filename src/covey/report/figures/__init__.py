@@ -15,12 +15,14 @@ from covey.report.figures.rounds import (
     clusters_figure,
     prices_figure,
 )
+from covey.report.figures.spent import epsilon_figure, spent_figure
 from covey.report.figures.style import png, svg
 
 __all__ = [
     "accuracy_figure",
     "calibration_figure",
     "clusters_figure",
+    "epsilon_figure",
     "fairness_figure",
     "overlaid_accuracy",
     "pareto_figure",
@@ -29,6 +31,7 @@ __all__ = [
     "risk_figure",
     "roc_figure",
     "samples_figure",
+    "spent_figure",
     "svg",
     "violations_figure",
 ]
