@@ -5,17 +5,11 @@ some round, the client's name erased, its tombstone set. Whatever kills the proc
 resuming the run deletes what the answer made obsolete, plays the rounds again, and signs.
 """
 
-import json
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from covey.assembly import hangs_on_everybody
 from covey.checkpoints import checkpointed_rounds, delete_from
@@ -29,20 +23,16 @@ from covey.events import (
     kind_and_body,
 )
 from covey.ledger import Record, Request
-from covey.params import model_hash
-from covey.redteam import self_judge
 from covey.simulation.desk import Desk, read_events
 from covey.simulation.folder import RunFolder
+from covey.simulation.proving import before, prove, recorded
 from covey.simulation.updates import delete_updates, drop_client, stored_rounds
 from covey.strategies import ServerState
 from covey.types import Handle
-from covey.unlearning.odds import representative_probability
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import Option, Rules, cheapest, options, sizes_left
-from covey.unlearning.proof import page, proof, refutation_success, subject_mark, text
-from covey.unlearning.signature import sign, signing_key
+from covey.unlearning.plan import Option, Rules, cheapest, options
+from covey.unlearning.proof import subject_mark
 from covey.unlearning.touched import touched_by
-from covey.unlearning.wording import NOT_ACCOUNTED, Facts
 
 __all__ = [
     "Answered",
@@ -165,8 +155,9 @@ def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
             "asked": request.asked_at,
             "subject": subject_mark(leaver.name, salt),
             "superseded_deleted": _superseded(desk.folder, option),
-            **_before(desk, leaver, state),
-            **_told(desk, plan, option, handle),
+            "touched": [asdict(each) for each in touched_by(plan.story, handle)],
+            **recorded(desk, plan.participation, option, handle),
+            **before(desk, leaver, state),
         },
     }
     desk.ledger.serve(
@@ -203,25 +194,7 @@ def finish(
     note = request.note or {}
     told = note["facts"]
     drop_client(desk.folder.updates, request.handle)
-    after = model_hash(state.clusters)
-    facts = {
-        **{key: value for key, value in told.items() if key != "measured_before"},
-        "covey_version": version("covey"),
-        "request": request.id,
-        "run": desk.ledger.hashes()[0][:16],
-        "answered": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "ledger_head": desk.ledger.head(),
-        "ledger_events": len(desk.ledger.hashes()),
-        "model_after": after,
-        "measured": _measured(desk, told["measured_before"], leaver, state),
-    }
-    key_path = desk.run.config.secrets.key_path
-    key = signing_key(Path(key_path) if key_path else None)
-    document = sign(key, proof(_facts(facts)))
-    path = desk.folder.proofs / f"{request.id}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text(document), encoding="ascii")
-    path.with_suffix(".html").write_text(page(document), encoding="utf-8")
+    path, document = prove(desk, request, state, leaver)
     desk.ledger.answered(request.id, told["answer"])
     return Answered(
         request=request.id,
@@ -232,112 +205,11 @@ def finish(
             first_replayed_round=told["first_replayed_round"],
             rounds_replayed=told["rounds_replayed"],
         ),
-        model_changed=after != told["model_before"],
-        model_hash=after,
+        model_changed=document["model_changed"],
+        model_hash=document["model_after"],
         proof=path,
         salt=note["salt"],
     )
-
-
-def _facts(told: Mapping[str, Any]) -> Facts:
-    return TypeAdapter(Facts).validate_json(json.dumps(told))
-
-
-def _before(desk: Desk, leaver: Client, state: ServerState) -> dict[str, Any]:
-    return {
-        "model_before": model_hash(state.clusters),
-        "measured_before": _attacked(desk, leaver, state),
-    }
-
-
-def _told(desk: Desk, plan: Plan, option: Option, handle: Handle) -> dict[str, Any]:
-    """Return what can be said of an answer before it is carried out."""
-    merge, found = desk.run.config.merge, plan.participation
-    hidden = merge.name == "anonymity-sets"
-    held = sizes_left(found, handle)
-    sizes = [len(each.members) for each, _ in held]
-    return {
-        "answer": option.answer,
-        "rounds": [
-            {
-                "round_index": each.round_index,
-                "cluster": each.cluster,
-                "size_left": left,
-                "diameter": _known(each.diameter, "the partition tells no distances"),
-            }
-            for each, left in held
-        ],
-        "deniability_threshold": merge.deniability_threshold if hidden else None,
-        "min_anonymity": merge.min_anonymity if hidden else None,
-        "max_distance": merge.max_distance if hidden and merge.max_distance else None,
-        "first_round": found.first_round(handle),
-        "first_affected_round": option.first_affected_round,
-        "first_replayed_round": option.first_replayed_round,
-        "rounds_replayed": option.rounds_replayed,
-        "representative_probability": _known(
-            representative_probability(sizes) if hidden else None,
-            "updates were not hidden in anonymity sets: every one of them was used",
-        ),
-        "refutation": _refutation(desk, [each.diameter for each, _ in held]),
-        "touched": [asdict(each) for each in touched_by(plan.story, handle)],
-        "secrets": desk.secrets.source,
-        "guarantee": _known(None, NOT_ACCOUNTED),
-        "raw_updates_deleted": _known(
-            True if stored_rounds(desk.folder.updates) else None,
-            "this run stored no raw updates",
-        ),
-    }
-
-
-def _known(value: object, reason: str) -> dict[str, Any]:
-    return {"value": value, "reason": reason if value is None else ""}
-
-
-def _refutation(desk: Desk, diameters: Sequence[float | None]) -> dict[str, Any]:
-    """Say how well the holder of two candidates' updates tells which one was used."""
-    merge = desk.run.config.merge
-    known = [d for d in diameters if d is not None]
-    if merge.name != "anonymity-sets" or not diameters:
-        return _known(None, "no anonymity set held the requester")
-    if merge.noise == "none":
-        return _known(1.0, "")
-    if merge.noise == "released" or len(known) < len(diameters):
-        return _known(None, "how far the noise reaches is not recorded")
-    return _known(refutation_success(max(known), merge.sigma * merge.radius), "")
-
-
-def _attacked(
-    desk: Desk, leaver: Client, state: ServerState
-) -> dict[str, float] | None:
-    """Attack the leaver's own records with its holdout, under the model it uses."""
-    j = state.assignment.get(leaver.handle, 0)
-    streams = desk.run.streams.at("leaving", state.round_index)
-    judge = self_judge(desk.run.engine)
-    figure = judge((state.clusters[j],), (leaver,), streams)[leaver.handle][0]
-    if figure is None:
-        return None
-    half = 1.96 * figure.standard_error
-    return {
-        "cluster": float(j),
-        "mia_accuracy": figure.risk,
-        "low": figure.risk - half,
-        "high": figure.risk + half,
-    }
-
-
-def _measured(
-    desk: Desk,
-    before: dict[str, float] | None,
-    leaver: Client | None,
-    state: ServerState,
-) -> dict[str, Any]:
-    if before is None:
-        return _known(None, "the requester holds too few examples to attack")
-    if leaver is None:
-        return _known(None, "the answer was interrupted, and the data are gone since")
-    j = int(before["cluster"])
-    placed = state.with_choices({leaver.handle: j})
-    return _known({"before": before, "after": _attacked(desk, leaver, placed)}, "")
 
 
 def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:
