@@ -132,7 +132,9 @@ def _wish(config: Config) -> str:
 def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
     """Answer a request, and return the run without the client.
 
-    If rounds have to be played again, the answer is finished once they are.
+    What the answer made obsolete is still there: whoever carries the run on tidies
+    first, after a crash as well. If rounds have to be played again, the answer is
+    finished once they are.
     """
     handle = request.handle
     plan = planned(desk, handle)
@@ -167,22 +169,22 @@ def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
         tombstone=desk.secrets.tombstone(leaver.name),
         note=note,
     )
-    tidy(rest)
     return rest
 
 
 def tidy(desk: Desk) -> None:
-    """Delete what the answer that is being served made obsolete; any number of times."""
-    for request in desk.ledger.requests():
-        if request.state != "serving" or request.note is None:
-            continue
+    """Delete what answers that are being served made obsolete; any number of times."""
+    requests = desk.ledger.requests()
+    notes = [r.note for r in requests if r.state == "serving" and r.note is not None]
+    if notes:
         desk.ledger.scrub()
         for name in RENDERED:
             _delete(desk.folder.path / name)
-        first, last = request.note["first"], desk.ledger.last_round()
+    for note in notes:
+        first, last = note["first"], desk.ledger.last_round()
         if first is not None and (last is None or last < first):
             delete_from(desk.folder.checkpoints, first)
-            if request.note["facts"]["answer"] != "calibrate":
+            if note["facts"]["answer"] != "calibrate":
                 delete_updates(desk.folder.updates, first)
             desk.secrets.begin_again_at(first)
 
