@@ -1,3 +1,6 @@
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,3 +42,50 @@ def play(tmp_path: Path) -> Callable[..., Result]:
 @pytest.fixture(scope="session")
 def settings() -> Callable[..., Config]:
     return tiny
+
+
+DEADLY = """
+import os, signal, sys
+from covey.ledger import Ledger
+from covey.simulation import leaving, loop
+
+when, what, calls, *words = sys.argv[1:]
+left = int(calls)
+
+def deadly(function):
+    def call(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0 and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = function(*args, **kwargs)
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+    return call
+
+place, name = {
+    "append": (Ledger, "append"),
+    "serve": (Ledger, "serve"),
+    "answered": (Ledger, "answered"),
+    "delete": (leaving, "delete_from"),
+    "save": (loop, "save_state"),
+}[what]
+setattr(place, name, deadly(getattr(place, name)))
+"""
+
+
+@pytest.fixture(scope="session")
+def killed() -> Callable[..., None]:
+    """Run a program over `words` that dies before or after a call of what writes."""
+
+    def kill(program: str, where: str, calls: int, *words: object) -> None:
+        command = [*where.split(), str(calls), *map(str, words)]
+        child = subprocess.run(
+            [sys.executable, "-c", DEADLY + program, *command],
+            capture_output=True,
+            check=False,
+        )
+        assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+
+    return kill

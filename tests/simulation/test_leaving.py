@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -85,36 +82,12 @@ def test_retraining_ends_where_a_run_without_the_client_ends(
         assert again[figure] == expected[figure]
 
 
-CHILD = """
-import os, signal, sys
+PROGRAM = """
 from pathlib import Path
 from covey.assembly import assemble
-from covey.ledger import Ledger
-from covey.simulation import RunFolder, forget, leaving, loop
+from covey.simulation import RunFolder, forget
 
-where, calls, folder, answer, client = sys.argv[1:]
-left = int(calls)
-
-def deadly(function, *, first):
-    def call(*args, **kwargs):
-        global left
-        left -= 1
-        if left < 0 and first:
-            os.kill(os.getpid(), 9)
-        result = function(*args, **kwargs)
-        if left < 0:
-            os.kill(os.getpid(), 9)
-        return result
-    return call
-
-first = where.startswith("before")
-match where.split()[1]:
-    case "serve": Ledger.serve = deadly(Ledger.serve, first=first)
-    case "scrub": Ledger.scrub = deadly(Ledger.scrub, first=first)
-    case "delete": leaving.delete_from = deadly(leaving.delete_from, first=first)
-    case "append": Ledger.append = deadly(Ledger.append, first=first)
-    case "save": loop.save_state = deadly(loop.save_state, first=first)
-    case "answered": Ledger.answered = deadly(Ledger.answered, first=first)
+folder, answer, client = words
 existing = RunFolder.existing(Path(folder))
 forget(assemble(existing.config()), existing, client, answer)
 """
@@ -146,36 +119,21 @@ def retrained(tmp_path_factory, settings):
     ],
 )
 def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
-    retrained, tmp_path, where, calls
+    retrained, killed, tmp_path, where, calls
 ):
     whole, expected = retrained
-    killed = shutil.copytree(whole, tmp_path / "killed")
-    kill_while_leaving(killed, where, calls)
-    assert resume(killed).summary["model_hash"] == expected
-    assert_answered_once(killed)
+    folder = shutil.copytree(whole, tmp_path / "killed")
+    killed(PROGRAM, where, calls, folder, "retrain", LEAVER)
+    assert resume(folder).summary["model_hash"] == expected
+    assert_answered_once(folder)
 
 
-def test_a_kill_is_survived_with_a_secret_of_the_system_too(small, tmp_path):
-    killed = tmp_path / "killed"
-    run(config=small(merge=HIDDEN, secrets={"source": "os"}), out=killed)
-    kill_while_leaving(killed, "after save", 2)
-    resume(killed)
-    assert_answered_once(killed)
-
-
-def kill_while_leaving(folder: Path, where: str, calls: int) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        CHILD,
-        where,
-        str(calls),
-        folder,
-        "retrain",
-        LEAVER,
-    ]
-    child = subprocess.run(command, capture_output=True, check=False)
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+def test_a_kill_is_survived_with_a_secret_of_the_system_too(small, killed, tmp_path):
+    folder = tmp_path / "killed"
+    run(config=small(merge=HIDDEN, secrets={"source": "os"}), out=folder)
+    killed(PROGRAM, "after save", 2, folder, "retrain", LEAVER)
+    resume(folder)
+    assert_answered_once(folder)
 
 
 def assert_answered_once(folder: Path) -> None:

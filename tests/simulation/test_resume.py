@@ -1,9 +1,6 @@
 """Whenever a run is killed, resuming it ends as if nothing had happened."""
 
-import signal
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -21,31 +18,11 @@ from covey import (
 from covey.ledger import Ledger
 from covey.simulation import loop
 
-CHILD = """
-import os, signal, sys, tomllib
+PROGRAM = """
+import tomllib
 from covey import Config, run
-from covey.ledger import Ledger
-from covey.simulation import loop
 
-where, calls, settings, out = sys.argv[1:]
-left = int(calls)
-
-def deadly(function, *, first):
-    def call(*args, **kwargs):
-        global left
-        left -= 1
-        if left < 0 and first:
-            os.kill(os.getpid(), signal.SIGKILL)
-        answer = function(*args, **kwargs)
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
-    return call
-
-if where.endswith("append"):
-    Ledger.append = deadly(Ledger.append, first=where.startswith("before"))
-else:
-    loop.save_state = deadly(loop.save_state, first=where.startswith("before"))
+settings, out = words
 run(config=Config.of(tomllib.loads(settings)), out=out)
 """
 
@@ -80,13 +57,11 @@ def whole(tmp_path_factory):
     ],
 )
 def test_resuming_after_a_kill_ends_in_the_same_bits(  # noqa: PLR0913, PLR0917
-    settings, whole, tmp_path, where, calls, source, method
+    settings, whole, killed, tmp_path, where, calls, source, method
 ):
     config = settings(redteam={"source": source, "pool": 200}, method=method)
     folder = tmp_path / "killed"
-    command = [sys.executable, "-c", CHILD, where, str(calls), config.toml(), folder]
-    child = subprocess.run(command, capture_output=True, check=False)
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    killed(PROGRAM, where, calls, config.toml(), folder)
 
     resumed, expected = resume(folder), whole(config)
 
