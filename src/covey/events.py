@@ -101,7 +101,8 @@ class ClientsAssigned(Event):
 
     Attributes:
         by: who decided: "clients", "groups" (an oracle), "shared" (warm start: one model
-            for everybody), "split" (warm start: the server's guess) or "final".
+            for everybody), "split" (warm start: the server's guess), "chance" (once, for
+            good) or "final".
     """
 
     clusters: Mapping[Handle, int]

@@ -43,6 +43,7 @@ from covey.strategies import (
     head_first,
     ifca,
     ifca_mir,
+    isolated,
     local_training,
     menu_shares,
     on_the_menu,
@@ -111,6 +112,7 @@ class World:
 
 STRATEGIES: dict[str, Callable[[World], Strategy]] = {
     "fedavg": lambda w: fedavg(init, w.steps()),
+    "isolated": lambda w: isolated(init, w.steps(), 3, w.population),
     "local": lambda w: local_training(init, w.steps(), w.population),
     "ifca": lambda w: ifca(different_models(init, 2), w.steps()),
     "weighted": lambda w: w.mir(select_weighted),

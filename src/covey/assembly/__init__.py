@@ -1,6 +1,12 @@
 """From settings to functions: the only place where a string becomes behaviour."""
 
-from covey.assembly.methods import Again, composed, hangs_on_everybody, red_team
+from covey.assembly.methods import (
+    Again,
+    composed,
+    hangs_on_everybody,
+    keeps_clusters_apart,
+    red_team,
+)
 from covey.assembly.run import Assembled, Given, assemble
 
 __all__ = [
@@ -10,5 +16,6 @@ __all__ = [
     "assemble",
     "composed",
     "hangs_on_everybody",
+    "keeps_clusters_apart",
     "red_team",
 ]

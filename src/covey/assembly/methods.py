@@ -28,7 +28,7 @@ from covey.clustering import (
 )
 from covey.config import Config
 from covey.data import Client, Examples, Population, Preference
-from covey.engine import Engine, Recipe
+from covey.engine import Engine, Recipe, VmapEngine
 from covey.params import layers_of
 from covey.redteam import (
     Laboratory,
@@ -61,6 +61,7 @@ from covey.strategies import (
     head_first,
     ifca,
     ifca_mir,
+    isolated,
     local_training,
     menu_shares,
     on_the_menu,
@@ -71,6 +72,7 @@ from covey.strategies import (
     self_judged,
     share_by_risk,
     smoothed,
+    sparing,
     train_with,
     uniform,
     warm_started,
@@ -82,6 +84,7 @@ __all__ = [
     "Again",
     "composed",
     "hangs_on_everybody",
+    "keeps_clusters_apart",
     "notes",
     "num_clusters",
     "red_team",
@@ -102,12 +105,14 @@ class Again:
     Attributes:
         recorded: by round, the clusters that clients took then, and take again.
         stored: the updates that clients calibrate in this round; None: they train.
+        kept: the models after this round of clusters that need not be trained again.
     """
 
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
     )
     stored: Mapping[Handle, Params] | None = None
+    kept: Mapping[int, Params] = field(default_factory=dict[int, Params])
 
 
 FIRST_TIME = Again()
@@ -130,8 +135,12 @@ def composed(
         patience=config.redteam.every,
         recorded=again.recorded,
     )
+    if again.kept:
+        steps = sparing(steps, again.kept)
     if method.name == "fedavg":
         strategy = fedavg(init, steps)
+    elif method.name == "isolated":
+        strategy = isolated(init, steps, method.num_clusters, population.clients)
     elif method.name == "local":
         strategy = local_training(init, steps, population.clients)
     else:
@@ -193,7 +202,7 @@ def _pooled(
     clients = {client.handle: client for client in population.clients}
     if _has_menu(config):
         control = menu_shares(method.num_clusters)
-    elif method.pooling == 0 or method.name in ("fedavg", "local"):
+    elif method.pooling == 0 or method.name in ("fedavg", "isolated", "local"):
         return strategy
     elif method.pooling == "risk":
         control = share_by_risk(clients, math.log(population.num_classes))
@@ -396,6 +405,19 @@ def hangs_on_everybody(config: Config) -> bool:
     client needs.
     """
     return config.redteam.source == "shadow" or _starts_warm(config)
+
+
+def keeps_clusters_apart(config: Config, engine: Engine) -> bool:
+    """Say whether a cluster's model hangs, to the last bit, on its own clients alone.
+
+    Clients that train in one batch are rounded together: not so with `VmapEngine`.
+    """
+    return (
+        config.method.name == "isolated"
+        and config.merge.name == "mean"
+        and config.privacy == type(config.privacy)()
+        and not isinstance(engine, VmapEngine)
+    )
 
 
 def notes(config: Config) -> tuple[str, ...]:

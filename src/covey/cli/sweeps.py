@@ -88,6 +88,8 @@ def _meaning(settings: Config) -> Mapping[str, Any]:
     method = whole["method"]
     if method["name"] in ("fedavg", "local"):
         whole["method"] = {"name": method["name"]}
+    elif method["name"] == "isolated":
+        whole["method"] = {key: method[key] for key in ("name", "num_clusters")}
     elif method["name"] == "ifca":
         for key in ("selection", "risk_scale", "risk_weight", "target_share"):
             method.pop(key)

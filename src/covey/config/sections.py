@@ -107,7 +107,7 @@ class TrainConfig(Section):
 class MethodConfig(Section):
     """How clients come to share models."""
 
-    name: Literal["fedavg", "ifca", "ifca-mir", "local"] = "ifca-mir"
+    name: Literal["fedavg", "ifca", "ifca-mir", "isolated", "local"] = "ifca-mir"
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
     selection: (

@@ -23,6 +23,15 @@ INERT = ("engine.", "checkpoints.", "data.dir")
 OF_THE_METHOD = ("method.", "redteam.")
 UNUSED = {
     "fedavg": ("method.",),
+    "isolated": (
+        "method.initialisation",
+        "method.select",
+        "method.risk_",
+        "method.pooling",
+        "method.hysteresis",
+        "method.smoothing",
+        "method.target_share",
+    ),
     "local": ("method.",),
     "ifca": (
         "method.selection",

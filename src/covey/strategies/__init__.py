@@ -17,7 +17,7 @@ from covey.strategies.choices import (
     priced_towards,
     smoothed,
 )
-from covey.strategies.fedavg import fedavg, local_training
+from covey.strategies.fedavg import fedavg, isolated, local_training
 from covey.strategies.federaser import calibrated_by
 from covey.strategies.ifca import ifca, ifca_mir
 from covey.strategies.menu import SHARES as MENU
@@ -44,7 +44,14 @@ from covey.strategies.starts import (
     one_model,
     warm_started,
 )
-from covey.strategies.steps import Evaluate, Steps, Train, evaluate_with, train_with
+from covey.strategies.steps import (
+    Evaluate,
+    Steps,
+    Train,
+    evaluate_with,
+    sparing,
+    train_with,
+)
 
 __all__ = [
     "MENU",
@@ -75,6 +82,7 @@ __all__ = [
     "head_first",
     "ifca",
     "ifca_mir",
+    "isolated",
     "local_training",
     "menu_shares",
     "on_the_menu",
@@ -85,6 +93,7 @@ __all__ = [
     "self_judged",
     "share_by_risk",
     "smoothed",
+    "sparing",
     "targets",
     "train_with",
     "uniform",

@@ -1,4 +1,4 @@
-"""FedAvg and local training: everybody shares one model, or nobody shares any.
+"""FedAvg, in one cluster or in several isolated ones, and local training.
 
 Read `fedavg` first: it is the smallest complete strategy.
 """
@@ -17,7 +17,7 @@ from covey.strategies.base import (
 from covey.strategies.steps import Steps
 from covey.types import Params
 
-__all__ = ["fedavg", "local_training"]
+__all__ = ["fedavg", "isolated", "local_training"]
 
 
 def fedavg(init: Callable[[Streams], Params], steps: Steps) -> Strategy:
@@ -38,6 +38,49 @@ def fedavg(init: Callable[[Streams], Params], steps: Steps) -> Strategy:
     def conclude(state: ServerState, cohort: Cohort, _: Streams) -> Played:
         final = ClientsAssigned({client.handle: 0 for client in cohort}, "final")
         return Played(state.with_choices(final.clusters), (final,))
+
+    return Strategy(start, play_round, conclude)
+
+
+def isolated(
+    init: Callable[[Streams], Params],
+    steps: Steps,
+    num_clusters: int,
+    population: Cohort,
+) -> Strategy:
+    """Put every client into a cluster by chance, for good, and play FedAvg in each.
+
+    j_i ~ Uniform{0, ..., K - 1}, for each client i by a draw of its own
+
+    All clusters start from one model. What a client sends moves its own cluster and never
+    reaches another, so when it leaves only that one has to be trained again (`sparing`).
+    The papers draw the clusters otherwise; chance has to know nothing of a client, and
+    nobody's cluster hangs on who else is there. FedCIO's last mean over clusters is not
+    taken.
+
+    References:
+        Su, Li, Asynchronous Federated Unlearning (KNOT), INFOCOM 2023.
+        Qiu, Wang, Xu, Cui, Shen, FedCIO: Efficient Exact Federated Unlearning with
+        Clustering, Isolation, and One-shot Aggregation, IEEE BigData 2023.
+    """
+
+    def start(streams: Streams) -> ServerState:
+        own = {
+            client.handle: int(
+                streams.at("cluster", client.name).generator().integers(num_clusters)
+            )
+            for client in population
+        }
+        model = init(streams.at("initial model", 0))
+        return fresh_state((model,) * num_clusters).with_choices(own)
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        own = {client.handle: state.assignment[client.handle] for client in cohort}
+        return steps.move(state, cohort, ClientsAssigned(own, "chance"), streams)
+
+    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> Played:
+        own = {client.handle: state.assignment[client.handle] for client in cohort}
+        return Played(state, (ClientsAssigned(own, "final"),))
 
     return Strategy(start, play_round, conclude)
 

@@ -1,7 +1,7 @@
 """The replaceable steps of a round: train, evaluate, merge."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covey.aggregation import ClientUpdate, Merge
+from covey.aggregation import ClientUpdate, Merge, Merged
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
 from covey.events import (
@@ -26,7 +26,7 @@ from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState
 from covey.types import Handle, Params
 
-__all__ = ["Evaluate", "Steps", "Train", "evaluate_with", "train_with"]
+__all__ = ["Evaluate", "Steps", "Train", "evaluate_with", "sparing", "train_with"]
 
 Evaluate = Callable[
     [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
@@ -157,6 +157,33 @@ class Steps:
             }
             present = tuple(client for client in cohort if client.handle in starts)
             yield from self.train(state.clusters, present, starts, streams)
+
+
+def sparing(steps: Steps, kept: Mapping[int, Params]) -> Steps:
+    """Return the steps of a round after which these clusters' models are known already.
+
+    theta_j <- kept_j for every kept j, whose clients do not train; else as in `steps`
+
+    Events are those of the whole round, if the merge looks at each cluster by itself.
+    """
+
+    def train(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+    ) -> Iterator[ClientUpdate]:
+        rest = tuple(c for c in cohort if assignment[c.handle] not in kept)
+        return steps.train(clusters, rest, assignment, streams)
+
+    def merge(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> Merged:
+        merged = steps.merge(clusters, updates, streams)
+        models = (kept.get(j, model) for j, model in enumerate(merged.clusters))
+        return replace(merged, clusters=tuple(models))
+
+    return replace(steps, train=train, merge=merge)
 
 
 def _waited(
