@@ -16,9 +16,12 @@ from safetensors.torch import save_file
 
 from covey import checkpoints, durable
 from covey.checkpoints import (
+    checkpoint_of,
+    checkpointed_rounds,
     load_checkpoint,
     newest_checkpoint,
     save_checkpoint,
+    set_aside_from,
     thin,
 )
 from covey.errors import RunError
@@ -138,6 +141,24 @@ def test_thinning_keeps_the_first_the_powers_of_two_and_the_last_ten(tmp_path: P
     thin(tmp_path, "thin")
     kept = {0, 1, 2, 4, 8, 16, *range(20, 30)}
     assert set(tmp_path.iterdir()) == {paths[index] for index in kept}
+
+
+def test_states_are_set_aside_from_a_round_on_however_often(tmp_path: Path):
+    folder, aside = tmp_path / "states", tmp_path / "aside"
+    set_aside_from(folder, 0, aside)
+    assert not aside.exists()
+    saved(folder, 0, 1, 2, 3)
+    bits = (folder / "round-00003.safetensors").read_bytes()
+    aside.mkdir()  # as if it had been killed after the first one
+    (folder / "round-00002.safetensors").rename(aside / "round-00002.safetensors")
+    for _ in range(2):
+        set_aside_from(folder, 2, aside)
+    assert checkpointed_rounds(folder) == (0, 1)
+    assert checkpointed_rounds(aside) == (2, 3)
+    assert checkpoint_of(aside, 3) == aside / "round-00003.safetensors"
+    assert (aside / "round-00003.safetensors").read_bytes() == bits
+    (aside / "round-00003.safetensors").write_bytes(bits[:-1])
+    assert checkpoint_of(aside, 3) is checkpoint_of(aside, 4) is None
 
 
 def test_killed_at_any_step_the_newest_checkpoint_is_whole(tmp_path: Path):

@@ -22,11 +22,13 @@ from covey.errors import RunError
 __all__ = [
     "Checkpoint",
     "Keep",
+    "checkpoint_of",
     "checkpointed_rounds",
     "delete_from",
     "load_checkpoint",
     "newest_checkpoint",
     "save_checkpoint",
+    "set_aside_from",
     "thin",
 ]
 
@@ -68,7 +70,7 @@ def save_checkpoint(
         {name: _apart(value) for name, value in tensors.items()}, metadata
     )
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"round-{round_index:05d}.safetensors"
+    path = _path(folder, round_index)
     replace_whole(path, payload)
     return path
 
@@ -109,9 +111,30 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return None
 
 
+def checkpoint_of(folder: Path, round_index: int) -> Path | None:
+    """Return the whole checkpoint of this very round, if it is there."""
+    path = _path(folder, round_index)
+    return path if _is_whole(path) else None
+
+
 def checkpointed_rounds(folder: Path) -> tuple[int, ...]:
     """Return the rounds whose states are there, in order."""
     return tuple(_round_of(path) for path in _by_round(folder))
+
+
+def set_aside_from(folder: Path, first: int, aside: Path) -> None:
+    """Move the states after round `first` and all later ones to another folder.
+
+    If it is killed half-way, it can be called again.
+    """
+    gone = [path for path in _by_round(folder) if _round_of(path) >= first]
+    if not gone:
+        return
+    aside.mkdir(exist_ok=True)
+    for path in gone:
+        path.replace(aside / path.name)
+    flush_folder(aside)
+    flush_folder(folder)
 
 
 def delete_from(folder: Path, first: int) -> None:
@@ -165,6 +188,10 @@ def _by_round(folder: Path) -> list[Path]:
     """Return the files that are named like checkpoints, oldest round first."""
     paths = folder.glob("round-*.safetensors")
     return sorted(filter(_is_named, paths), key=_round_of)
+
+
+def _path(folder: Path, round_index: int) -> Path:
+    return folder / f"round-{round_index:05d}.safetensors"
 
 
 def _is_named(path: Path) -> bool:

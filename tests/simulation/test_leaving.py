@@ -2,14 +2,18 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from covey import Config, RunError, resume, run
-from covey.assembly import assemble
-from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned
+from covey.assembly import assemble, keeps_clusters_apart
+from covey.engine import ReferenceEngine
+from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
 from covey.ledger import Ledger
+from covey.models import build_model
+from covey.rng import Streams
 from covey.simulation import RunFolder, forget, plans, read_events
 
 LEAVER = "client-00003"
@@ -49,6 +53,11 @@ def hash_of(folder: Path) -> str:
 
 
 FEDAVG = {"method": {"name": "fedavg"}}
+ISOLATED = {
+    "method": {"name": "isolated", "num_clusters": 3},
+    "redteam": {"source": "federated"},
+    "train": {"participation": 0.8},
+}
 
 
 @pytest.mark.parametrize(
@@ -301,3 +310,122 @@ def test_a_secret_of_the_system_hides_who_spoke_for_a_set(small, tmp_path):
     assert all(json.loads(path.read_text())["round"] == 4 for path in kept)
     secret = next(each for each in kept)
     assert secret.stem in {(tmp_path / n / "secret").read_text() for n in ("a", "b")}
+
+
+class Recording(ReferenceEngine):
+    """Remembers whom it trained in which round."""
+
+    def __init__(self, module) -> None:
+        super().__init__(module)
+        self.trained: list[tuple[int, str]] = []
+
+    def train(self, jobs):
+        known = list(jobs)
+        for job in known:
+            _, t, _, name = job.streams.path
+            self.trained.append((int(t), str(name)))
+        return super().train(known)
+
+
+def rounds_of(folder: Path):
+    """Return what was recorded of every round, but for the hash of the settings."""
+    return [
+        (t, replace(each, config_hash="") if isinstance(each, RunStarted) else each)
+        for t, each in events_of(folder)
+        if t is not None
+    ]
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory, settings):
+    """A run in isolated clusters, and one that never met the client."""
+    folder = tmp_path_factory.mktemp("apart") / "run"
+    config = settings(**SMALL | ISOLATED).model_dump()
+    first = run(config=Config.of(config), out=folder)
+    config["population"]["exclude"] = [LEAVER]
+    never = run(config=Config.of(config), out=folder.with_name("never"))
+    return first, never
+
+
+@pytest.mark.parametrize("stored", [(0, 1, 2, 3), (1, 3), (3,)], ids=str)
+def test_isolated_clusters_are_trained_alone_and_to_the_same_story(
+    apart, tmp_path, stored
+):
+    first, never = apart
+    folder = shutil.copytree(first.folder, tmp_path / "run")
+    for t in set(range(4)) - set(stored):
+        (folder / "checkpoints" / f"round-{t:05d}.safetensors").unlink()
+    names = {handle: name for name, handle in first.names.items()}
+    others = [
+        (t, names[handle], j)
+        for t, event in events_of(folder)
+        if isinstance(event, ClientsAssigned) and event.by == "chance"
+        for handle, j in event.clusters.items()
+        if names[handle] != LEAVER
+    ]
+    assert len({j for *_, j in others}) == 3
+
+    existing = RunFolder.existing(folder)
+    engine = Recording(build_model("mlp", (1, 8, 8), 10, Streams(0)))
+    watched = replace(assemble(existing.config()), engine=engine)
+    history, _ = forget(watched, existing, LEAVER, "retrain")
+
+    own = first.history.assignment[first.names[LEAVER]]
+    assert sorted(engine.trained) == sorted(
+        (t, name) for t, name, j in others if j == own or t not in stored
+    )
+    assert history.finished is not None
+    assert not (folder / "superseded").exists()
+    assert rounds_of(folder) == rounds_of(never.folder)
+
+
+@pytest.mark.parametrize(
+    ("where", "calls"),
+    [
+        # everything set aside, and nothing of it used
+        pytest.param("before delete", 0, marks=pytest.mark.slow),
+        ("after append", 1),
+    ],
+)
+def test_a_kill_while_one_isolated_cluster_is_trained_again(
+    apart, killed, tmp_path, where, calls
+):
+    first, never = apart
+    folder = shutil.copytree(first.folder, tmp_path / "killed")
+    killed(PROGRAM, where, calls, folder, "retrain", LEAVER)
+    assert (folder / "superseded").exists()
+    assert resume(folder).summary["model_hash"] == never.summary["model_hash"]
+    assert not (folder / "superseded").exists()
+    assert_answered_once(folder)
+
+
+def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(
+    apart, tmp_path
+):
+    first, _ = apart
+    cluster = {name: first.history.assignment[h] for name, h in first.names.items()}
+    other = next(name for name in cluster if cluster[name] != cluster[LEAVER])
+    together, in_turn = tmp_path / "together", tmp_path / "in turn"
+    for folder in (together, in_turn):
+        shutil.copytree(first.folder, folder)
+    *_, last = left(in_turn, LEAVER, other, answer="retrain")
+    with Ledger.open(RunFolder(together).ledger, lambda: "2026-01-01T00:00") as ledger:
+        for name in (LEAVER, other):
+            ledger.ask(first.names[name], "retrain")
+    assert resume(together).summary["model_hash"] == last.answered.model_hash
+
+
+@pytest.mark.parametrize(
+    ("sections", "kept"),
+    [
+        ({}, True),
+        ({"engine": {"name": "vmap"}}, False),
+        ({"merge": HIDDEN}, False),
+        ({"privacy": {"client_clip": 1.0}}, False),
+        ({"method": {"name": "fedavg"}}, False),
+    ],
+    ids=["isolated", "vmap", "hidden", "private", "fedavg"],
+)
+def test_only_clusters_that_share_nothing_are_kept(small, sections, kept):
+    config = small(**{**ISOLATED, **sections})
+    assert keeps_clusters_apart(config, assemble(config).engine) == kept

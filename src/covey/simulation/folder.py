@@ -16,6 +16,7 @@ class RunFolder:
 
     config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
+    superseded/ while rounds are played again
     """
 
     path: Path
@@ -73,6 +74,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """The states."""
         return self.path / "checkpoints"
+
+    @property
+    def superseded(self) -> Path:
+        """States of rounds that are played again, if a part of them still holds."""
+        return self.path / "superseded"
 
     @property
     def updates(self) -> Path:

@@ -7,12 +7,17 @@ resuming the run deletes what the answer made obsolete, plays the rounds again, 
 
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from covey.assembly import hangs_on_everybody
-from covey.checkpoints import checkpointed_rounds, delete_from
+from covey.assembly import hangs_on_everybody, keeps_clusters_apart
+from covey.checkpoints import (
+    checkpoint_of,
+    checkpointed_rounds,
+    delete_from,
+    set_aside_from,
+)
 from covey.config import Config
 from covey.data import Client
 from covey.errors import RunError
@@ -26,9 +31,10 @@ from covey.ledger import Record, Request
 from covey.simulation.desk import Desk, read_events
 from covey.simulation.folder import RunFolder
 from covey.simulation.proving import before, prove, recorded
+from covey.simulation.states import load_state
 from covey.simulation.updates import delete_updates, drop_client, stored_rounds
 from covey.strategies import ServerState
-from covey.types import Handle
+from covey.types import Handle, Params
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import Option, Rules, cheapest, options
 from covey.unlearning.proof import subject_mark
@@ -39,6 +45,7 @@ __all__ = [
     "Plan",
     "drawn",
     "finish",
+    "kept_models",
     "planned",
     "serve",
     "tidy",
@@ -153,6 +160,7 @@ def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
         "first": first,
         "until": until if first is not None else 0,
         "salt": salt.hex(),
+        "cluster": _apart(desk, state, handle),
         "facts": {
             "asked": request.asked_at,
             "subject": subject_mark(leaver.name, salt),
@@ -173,7 +181,10 @@ def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
 
 
 def tidy(desk: Desk) -> None:
-    """Delete what answers that are being served made obsolete; any number of times."""
+    """Delete what answers that are being served made obsolete; any number of times.
+
+    States that still hold for the other clusters are set aside until the answer is signed.
+    """
     requests = desk.ledger.requests()
     notes = [r.note for r in requests if r.state == "serving" and r.note is not None]
     if notes:
@@ -183,10 +194,27 @@ def tidy(desk: Desk) -> None:
     for note in notes:
         first, last = note["first"], desk.ledger.last_round()
         if first is not None and (last is None or last < first):
+            if note.get("cluster") is not None:
+                set_aside_from(desk.folder.checkpoints, first, desk.folder.superseded)
             delete_from(desk.folder.checkpoints, first)
             if note["facts"]["answer"] != "calibrate":
                 delete_updates(desk.folder.updates, first)
             desk.secrets.begin_again_at(first)
+
+
+def kept_models(desk: Desk, t: int) -> Mapping[int, Params]:
+    """Return the models after round t, as it was, of clusters that met nobody who leaves.
+
+    They are what they would be again, so only the other clusters have to be trained.
+    Empty where that does not hold of this run, or its state was not kept.
+    """
+    path = checkpoint_of(desk.folder.superseded, t)
+    notes = [each.note for each in desk.ledger.requests() if each.state == "serving"]
+    left = {note.get("cluster") for note in notes if note}
+    if path is None or None in left:
+        return {}
+    clusters = load_state(path)[0].clusters
+    return {j: model for j, model in enumerate(clusters) if j not in left}
 
 
 def finish(
@@ -196,6 +224,7 @@ def finish(
     note = request.note or {}
     told = note["facts"]
     drop_client(desk.folder.updates, request.handle)
+    _delete(desk.folder.superseded)
     path, document = prove(desk, request, state, leaver)
     desk.ledger.answered(request.id, told["answer"])
     return Answered(
@@ -212,6 +241,12 @@ def finish(
         proof=path,
         salt=note["salt"],
     )
+
+
+def _apart(desk: Desk, state: ServerState, handle: Handle) -> int | None:
+    """Return the one cluster that ever met this client; None where there may be more."""
+    apart = keeps_clusters_apart(desk.run.config, desk.run.engine)
+    return state.assignment[handle] if apart else None
 
 
 def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:

@@ -21,7 +21,14 @@ from covey.ledger import REWIND, Record, Request, current
 from covey.simulation.conclusion import conclude
 from covey.simulation.desk import Desk, by_entry, opened, read_history, what_matters
 from covey.simulation.folder import RunFolder
-from covey.simulation.leaving import Answered, drawn, finish, serve, tidy
+from covey.simulation.leaving import (
+    Answered,
+    drawn,
+    finish,
+    kept_models,
+    serve,
+    tidy,
+)
 from covey.simulation.measurement import (
     accuracies,
     round_measured,
@@ -204,6 +211,8 @@ def _round(
             stored = read_updates(desk.folder.updates, t)
             run = run.again(Again(stored=stored))
             cohort = cohort if stored else ()
+        elif kept := kept_models(desk, t):
+            run = run.again(Again(kept=kept))
     played = run.strategy.play_round(state, cohort, streams)
     clusters, assignment = played.state.clusters, played.state.assignment
     found = accuracies(run.engine, clusters, assignment, tested)
