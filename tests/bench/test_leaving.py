@@ -34,11 +34,20 @@ def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     out = tmp_path / "bench"
     found = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}
 
-    assert list(found) == ["retrain", "federaser", "k4-x2", "k4-x3", "k4-x4"]
+    assert list(found) == [
+        "retrain",
+        "federaser",
+        "isolated",
+        "k4-x2",
+        "k4-x3",
+        "k4-x4",
+    ]
     asked = sum(found["retrain"].answers.values())
     assert asked > 0
     assert found["retrain"].answers == {"retrain": asked}
     assert found["federaser"].answers == {"calibrate": asked}
+    assert found["isolated"].answers == {"retrain": asked}
+    assert len(load(out / "isolated").history.rounds[-1].clients) == 4
     denied = [found[f"k4-x{x}"].answers.get("deny", 0) for x in TINY.x]
     assert denied == sorted(denied, reverse=True)
     assert denied[0] > denied[-1]
@@ -73,7 +82,9 @@ def test_stored_updates_take_as_many_bytes_as_the_formula_says(tmp_path):
 
 
 def test_the_prediction_is_worked_by_hand():
-    # .6 * (1 + 2 + 3 + 4 + 5) = 9 rounds are played again, if everything is
+    # .6 * (1 + 2 + 3 + 4 + 5) = 9 rounds are played again, if everything is; FedEraser
+    # takes two thirds of them, and isolated clusters are four
     least, most = predicted(TINY, 1.0)
-    assert least == pytest.approx(2 * 6 + 9 * 5 / 3 + 6)
-    assert most == pytest.approx(2 * 6 + 9 * 5 / 3 + 3 * (6 + 9))
+    baselines = (6 + 9) + (6 + 6) + (6 + 2.25)
+    assert least == pytest.approx(baselines + 6)
+    assert most == pytest.approx(baselines + 3 * (6 + 9))

@@ -1,13 +1,13 @@
 """What leaving costs: the second paper's experiment, setting by setting.
 
 Fifty clients train together, and after each round one of them may ask to leave. FedAvg
-trains again from the leaver's first round on, FedEraser calibrates what it stored, and
-anonymity sets deny while they can. Each setting is a run in a folder of its own, so that a
-stopped bench goes on where it was.
+trains again from the leaver's first round on, FedEraser calibrates what it stored, of four
+isolated clusters one is trained again, and anonymity sets deny while they can. Each
+setting is a run in a folder of its own, so that a stopped bench goes on where it was.
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
-    Tables 1, 2 and 4, Figure 4.
+    Tables 1, 2 and 4, Figure 4. Isolated clusters: `strategies.isolated`.
 """
 
 import shutil
@@ -65,6 +65,8 @@ BASE: Settings = {
     "checkpoints": {"every": 1, "keep": "all"},
 }
 
+ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
+
 PAPER = Leaving("MNIST, LeNet-5, 50 x 1000", BASE, (4, 6, 8, 10), (2, 3, 4))
 QUICK_LEAVING = Leaving(
     "MNIST, LeNet-5, 40 x 60",
@@ -110,12 +112,13 @@ def outcomes(
         found.append(outcome)
         observe(outcome)
 
-    for name, extra in (
+    stored = {**leaving.base["unlearning"], "store_updates": 1}
+    for name, change in (
         ("retrain", {}),
-        ("federaser", {"store_updates": 1}),
+        ("federaser", {"unlearning": stored}),
+        ("isolated", {"method": ISOLATED}),
     ):
-        unlearning = {**leaving.base["unlearning"], **extra}
-        settings = {**leaving.base, "seed": seed, "unlearning": unlearning}
+        settings = {**leaving.base, "seed": seed, **change}
         met(_played(out / name, Config.of(settings), ()))
     for k in leaving.k:
         for outcome in _hidden(leaving, seed, k, out):
@@ -127,13 +130,14 @@ def predicted(leaving: Leaving, seconds_per_round: float) -> tuple[float, float]
     """Return the least and the most seconds that the bench may take.
 
     T rounds each; a request after round t, with chance p, may play t rounds again:
-    p T (T - 1) / 2 rounds. At best only FedAvg and FedEraser do, FedEraser for two thirds
-    of the price, and all x share one run; at worst every setting does.
+    p T (T - 1) / 2 rounds. At best only the baselines do, FedEraser for two thirds of the
+    price and one of K isolated clusters for a Kth, and all x share one run; at worst every
+    setting does.
     """
     rounds = leaving.base["rounds"]
     chance = leaving.base["unlearning"]["request_probability"]
     again = chance * rounds * (rounds - 1) / 2
-    baselines = 2 * rounds + again * 5 / 3
+    baselines = 3 * rounds + again * (1 + 2 / 3 + 1 / ISOLATED["num_clusters"])
     least = baselines + len(leaving.k) * rounds
     most = baselines + len(leaving.k) * len(leaving.x) * (rounds + again)
     return least * seconds_per_round, most * seconds_per_round

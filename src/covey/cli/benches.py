@@ -107,7 +107,7 @@ def unlearning(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare what leaving costs: training again, FedEraser, and anonymity sets."""
+    """Compare what leaving costs: training again, FedEraser, isolated clusters, sets."""
     leaving = QUICK_LEAVING if quick else PAPER
     least, most = predicted(leaving, _seconds_per_round(leaving, seed, out))
     console.print(
