@@ -66,6 +66,7 @@ from covey.strategies import (
     menu_shares,
     on_the_menu,
     one_model,
+    perturbed_with,
     pooled,
     priced_towards,
     red_teamed,
@@ -126,14 +127,17 @@ def composed(
     again: Again = FIRST_TIME,
 ) -> Strategy:
     """Compose the method out of its steps, and wrap it in its red team."""
-    method, recipe = config.method, _recipe(config)
+    method, usual = config.method, _recipe(config)
+    recipe = usual if again.stored is None else _shorter(usual)
+    longer = _longer(usual, population)
     train = partial(train_with, engine, weights=config.merge.weights)
     steps = Steps(
         evaluate=evaluate_with(engine, method.select_on, method.select_examples),
-        train=_train(train, recipe, again),
+        train=_calibrating(train(recipe), again),
         merge=_merge(config),
         patience=config.redteam.every,
         recorded=again.recorded,
+        perturbed=perturbed_with(recipe),
     )
     if again.kept:
         steps = sparing(steps, again.kept)
@@ -147,7 +151,8 @@ def composed(
         warm = WarmStart(
             shared_rounds=_shared_rounds(config),
             kept_rounds=_kept_rounds(config),
-            train=train(_longer(recipe, population)),
+            train=train(longer),
+            perturbed=perturbed_with(longer),
         )
         strategy = _personalised(config, init, steps, warm)
     start = strategy.init(Streams(config.seed)).clusters
@@ -161,15 +166,17 @@ def composed(
     return red_teamed(strategy, attack, config.redteam.every, by_handle)
 
 
-def _train(train: Callable[[Recipe], Train], recipe: Recipe, again: Again) -> Train:
-    if again.stored is None:
-        return train(recipe)
-    shorter = replace(
+def _calibrating(train: Train, again: Again) -> Train:
+    return train if again.stored is None else calibrated_by(train, again.stored)
+
+
+def _shorter(recipe: Recipe) -> Recipe:
+    """Return FedEraser's recipe, for clients that only calibrate."""
+    return replace(
         recipe,
         local_epochs=max(1, round(recipe.local_epochs * CALIBRATION_RATIO)),
         local_steps=math.ceil(recipe.local_steps * CALIBRATION_RATIO),
     )
-    return calibrated_by(train(shorter), again.stored)
 
 
 def _personalised(
@@ -366,13 +373,15 @@ def _starts_warm(config: Config) -> bool:
 
 
 def _recipe(config: Config) -> Recipe:
-    settings = config.train
+    settings, privacy = config.train, config.privacy
     return Recipe(
         local_epochs=settings.local_epochs,
         local_steps=settings.local_steps,
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
         momentum=settings.momentum,
+        record_clip=privacy.record_clip,
+        record_noise=privacy.record_noise,
     )
 
 

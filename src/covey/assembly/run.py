@@ -18,7 +18,13 @@ from covey.assembly.methods import (
 from covey.assembly.populations import data_hash, population_and_notes
 from covey.config import Config
 from covey.data import Client, Examples, Population
-from covey.engine import Engine, ParallelEngine, ReferenceEngine, VmapEngine
+from covey.engine import (
+    Engine,
+    ParallelEngine,
+    ReferenceEngine,
+    VmapEngine,
+    check_private,
+)
 from covey.errors import ConfigError, DataError
 from covey.models import build_model, check_model, initial_params
 from covey.redteam import Reference, Retrial
@@ -141,6 +147,8 @@ def _model(
 
     module = build(Streams(config.seed).at("architecture"))
     check_model(module, shape, classes)
+    if config.privacy.record_clip > 0:
+        check_private(module)
     return module, lambda streams: initial_params(build(streams))
 
 
@@ -148,7 +156,8 @@ def _engine(config: Config, module: nn.Module) -> Engine:
     settings = config.engine
     name = settings.name
     if name == "auto":
-        name = "vmap" if torch.cuda.is_available() else "parallel"
+        on_gpu = torch.cuda.is_available() and config.privacy.record_clip == 0
+        name = "vmap" if on_gpu else "parallel"
     if settings.precision != "float32" and name != "parallel":
         raise ConfigError(
             f"engine.precision = {settings.precision!r} is for the parallel engine, "

@@ -175,12 +175,29 @@ def _hiding_problems(config: Config) -> list[str]:
 
 def _privacy_problems(config: Config) -> list[str]:
     """Return why these settings cannot be private as they ask."""
-    return [
+    privacy, engine = config.privacy, config.engine
+    problems = [
         f"privacy.{name} belongs to differential privacy, which this version of covey "
         f"does not have yet. Remove it."
-        for name in ("client_noise", "record_noise", "selection_noise")
-        if getattr(config.privacy, name) > 0
+        for name in ("client_noise", "selection_noise")
+        if getattr(privacy, name) > 0
     ]
+    if privacy.record_noise > 0 and privacy.record_clip == 0:
+        problems.append(
+            "privacy.record_noise hides an example only if its gradient is clipped, "
+            "found privacy.record_clip = 0. Set it, for example to 1.0."
+        )
+    if privacy.record_clip > 0 and engine.name == "vmap":
+        problems.append(
+            "privacy.record_clip needs the gradient of each example, which "
+            "engine.name = 'vmap' does not have. Set engine.name = 'parallel'."
+        )
+    if privacy.record_clip > 0 and engine.precision != "float32":
+        problems.append(
+            f"privacy.record_clip is computed in float32, found engine.precision = "
+            f"{engine.precision!r}. Leave the precision at its default."
+        )
+    return problems
 
 
 def _sentence(error: ValidationError) -> str:

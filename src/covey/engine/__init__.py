@@ -1,6 +1,7 @@
 """Engines: interchangeable ways to run the clients' local training and scoring."""
 
 from covey.engine.parallel import ParallelEngine, Precision
+from covey.engine.private import check_private
 from covey.engine.protocol import Engine, Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.reference import ReferenceEngine
 from covey.engine.vmap import VmapEngine
@@ -15,4 +16,5 @@ __all__ = [
     "ScoringJob",
     "TrainingJob",
     "VmapEngine",
+    "check_private",
 ]

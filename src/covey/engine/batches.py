@@ -12,7 +12,18 @@ from torch import Tensor
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Recipe, TrainingJob
 
-__all__ = ["batch_indices", "batches", "job_indices"]
+__all__ = ["batch_indices", "batches", "job_indices", "num_steps"]
+
+
+def num_steps(num_examples: int, recipe: Recipe) -> int:
+    """Return how many gradient steps a client with so many examples takes.
+
+    ceil(n / batch_size) per epoch, or `local_steps`; none without examples.
+    """
+    if num_examples == 0:
+        return 0
+    epoch_steps = math.ceil(num_examples / recipe.batch_size)
+    return recipe.local_steps or recipe.local_epochs * epoch_steps
 
 
 def batch_indices(
@@ -24,15 +35,11 @@ def batch_indices(
     may be short. A positive `local_steps` takes that many pieces of an endless row of
     epochs. Without examples there are no batches.
     """
-    if num_examples == 0:
-        return []
-    epoch_steps = math.ceil(num_examples / recipe.batch_size)
-    num_steps = recipe.local_steps or recipe.local_epochs * epoch_steps
     pieces = itertools.chain.from_iterable(
         torch.from_numpy(generator.permutation(num_examples)).split(recipe.batch_size)
         for _ in itertools.count()
     )
-    return list(itertools.islice(pieces, num_steps))
+    return list(itertools.islice(pieces, num_steps(num_examples, recipe)))
 
 
 def job_indices(job: TrainingJob) -> list[Int[Tensor, " batch"]]:

@@ -18,7 +18,7 @@ from covey.engine.protocol import TrainingJob
 from covey.errors import ModelError
 from covey.models import dropout_layers
 
-__all__ = ["check_dropout", "seeded_dropout"]
+__all__ = ["check_dropout", "refuse_dropout", "seeded_dropout"]
 
 _REPRODUCIBLE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -32,6 +32,15 @@ def check_dropout(module: nn.Module) -> None:
                 "nn.Dropout3d, so that a client's masks can be reproduced, "
                 f"but the model has {layer}. Use nn.Dropout instead."
             )
+
+
+def refuse_dropout(module: nn.Module, who: str, remedy: str) -> None:
+    """Refuse every dropout layer, where masks would be drawn inside `vmap`."""
+    if dropped := dropout_layers(module):
+        raise ModelError(
+            f"{who} needs a model without dropout, because masks drawn inside vmap "
+            f"cannot be reproduced, but the model has {dropped[0]}. {remedy}"
+        )
 
 
 def seeded_dropout(

@@ -24,6 +24,7 @@ from covey.data.examples import Examples
 from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
 from covey.engine.loss import nll_losses
+from covey.engine.private import private_gradients
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import in_parts, joined, score_part
 from covey.types import Params
@@ -31,7 +32,7 @@ from covey.types import Params
 __all__ = ["ParallelEngine", "Precision"]
 
 Precision = Literal["float32", "bfloat16"]
-"""What a training step multiplies in; parameters and scores are always float32."""
+"""What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
 
 
 class ParallelEngine:
@@ -96,16 +97,26 @@ class ParallelEngine:
             value for value in module.parameters() if value.requires_grad
         ]
         velocity = [torch.zeros_like(value) for value in weights]
-        own_dropout = seeded_dropout(module, job)
-        for batch in batches(job):
-            with own_dropout:
-                loss = self._loss(module, batch)
-            gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
-            _descend(weights, velocity, list(gradients), job.recipe)
+        if job.recipe.record_clip > 0:
+            steps = private_gradients(module, job)
+        else:
+            steps = self._gradients(module, weights, job)
+        for gradients in steps:
+            _descend(weights, velocity, gradients, job.recipe)
         return {
             name: value.clone(memory_format=torch.contiguous_format)
             for name, value in module.state_dict().items()
         }
+
+    def _gradients(
+        self, module: nn.Module, weights: list[Tensor], job: TrainingJob
+    ) -> Iterator[list[Tensor]]:
+        """Yield each step's gradient at what the weights are by then."""
+        own_dropout = seeded_dropout(module, job)
+        for batch in batches(job):
+            with own_dropout:
+                loss = self._loss(module, batch)
+            yield list(torch.autograd.grad(loss, weights, materialize_grads=True))
 
     def _loss(self, module: nn.Module, batch: Examples) -> Tensor:
         # The cache of cast weights is shared by all threads, and would outlive a step.

@@ -9,6 +9,7 @@ from torch import nn
 from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
 from covey.engine.loss import nll_losses
+from covey.engine.private import private_gradients
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
 from covey.types import Params
@@ -44,11 +45,28 @@ class ReferenceEngine:
             lr=job.recipe.learning_rate,
             momentum=job.recipe.momentum,
         )
-        own_dropout = seeded_dropout(module, job)
-        for batch in batches(job):
-            optimizer.zero_grad()
-            with own_dropout:
-                outputs = module(batch.inputs)
-            nll_losses(outputs, batch.labels).mean().backward()
-            optimizer.step()
+        descend = _descend_privately if job.recipe.record_clip > 0 else _descend
+        descend(module, optimizer, job)
         return dict(module.state_dict())
+
+
+def _descend(
+    module: nn.Module, optimizer: torch.optim.Optimizer, job: TrainingJob
+) -> None:
+    own_dropout = seeded_dropout(module, job)
+    for batch in batches(job):
+        optimizer.zero_grad()
+        with own_dropout:
+            outputs = module(batch.inputs)
+        nll_losses(outputs, batch.labels).mean().backward()
+        optimizer.step()
+
+
+def _descend_privately(
+    module: nn.Module, optimizer: torch.optim.Optimizer, job: TrainingJob
+) -> None:
+    weights = [value for value in module.parameters() if value.requires_grad]
+    for gradients in private_gradients(module, job):
+        for value, gradient in zip(weights, gradients, strict=True):
+            value.grad = gradient
+        optimizer.step()

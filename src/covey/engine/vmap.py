@@ -15,11 +15,11 @@ from torch.func import functional_call, grad, vmap
 
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import job_indices
+from covey.engine.dropout import refuse_dropout
 from covey.engine.loss import nll_losses
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
-from covey.errors import ModelError
-from covey.models import dropout_layers
+from covey.errors import ConfigError, ModelError
 from covey.types import Params
 
 __all__ = ["VmapEngine"]
@@ -47,6 +47,11 @@ class VmapEngine:
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
         known = list(jobs)
+        if any(job.recipe.record_clip for job in known):
+            raise ConfigError(
+                "The vmap engine cannot clip the gradient of each example, found a "
+                "recipe with record_clip > 0. Use the parallel engine."
+            )
         waiting: dict[tuple[int, Recipe], deque[int]] = defaultdict(deque)
         for index, job in enumerate(known):
             waiting[_alike(job)].append(index)
@@ -126,12 +131,7 @@ def _apart(stacked: Params, names: Iterable[str]) -> list[Params]:
 
 def _check_batchable(module: nn.Module) -> None:
     """Refuse layers whose training `vmap` cannot batch."""
-    if dropped := dropout_layers(module):
-        raise ModelError(
-            "The vmap engine needs a model without dropout, because masks drawn inside "
-            f"vmap cannot be reproduced, but the model has {dropped[0]}. "
-            "Remove it or use the parallel engine."
-        )
+    refuse_dropout(module, "The vmap engine", "Remove it or use the parallel engine.")
     for layer in module.modules():
         if isinstance(layer, _BATCH_NORMS) and layer.momentum is None:
             raise ModelError(

@@ -6,6 +6,14 @@ from covey.models.build import (
     check_model,
     dropout_layers,
     initial_params,
+    refuse_batch_norm,
 )
 
-__all__ = ["NETWORKS", "build_model", "check_model", "dropout_layers", "initial_params"]
+__all__ = [
+    "NETWORKS",
+    "build_model",
+    "check_model",
+    "dropout_layers",
+    "initial_params",
+    "refuse_batch_norm",
+]

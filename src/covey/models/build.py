@@ -24,7 +24,14 @@ from covey.models.networks import (
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["NETWORKS", "build_model", "check_model", "dropout_layers", "initial_params"]
+__all__ = [
+    "NETWORKS",
+    "build_model",
+    "check_model",
+    "dropout_layers",
+    "initial_params",
+    "refuse_batch_norm",
+]
 
 NETWORKS: Mapping[str, type[nn.Module]] = MappingProxyType(
     {
@@ -47,6 +54,9 @@ _DROPOUTS = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def build_model(
@@ -87,6 +97,25 @@ def dropout_layers(module: nn.Module) -> list[nn.Module]:
         for layer in module.modules()
         if isinstance(layer, _DROPOUTS) and layer.p > 0
     ]
+
+
+def refuse_batch_norm(module: nn.Module, why: str) -> None:
+    """Refuse BatchNorm, and whatever else keeps statistics over the examples of a batch.
+
+    Args:
+        module: the model.
+        why: what cannot be had with them, as the subject of a sentence.
+
+    Raises:
+        ModelError: naming the first such layer.
+    """
+    for layer in module.modules():
+        running = isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats
+        if running or isinstance(layer, _BATCH_NORMS):
+            raise ModelError(
+                f"{why} needs a model that sees every example alone, but the model's "
+                f"{layer} mixes the examples of a batch. Use nn.GroupNorm instead."
+            )
 
 
 def check_model(

@@ -46,11 +46,14 @@ from covey.strategies.starts import (
 )
 from covey.strategies.steps import (
     Evaluate,
+    Perturbed,
     Steps,
     Train,
     evaluate_with,
+    perturbed_with,
     sparing,
     train_with,
+    unperturbed,
 )
 
 __all__ = [
@@ -64,6 +67,7 @@ __all__ = [
     "Look",
     "Market",
     "Memory",
+    "Perturbed",
     "Played",
     "ServerState",
     "Steps",
@@ -87,6 +91,7 @@ __all__ = [
     "menu_shares",
     "on_the_menu",
     "one_model",
+    "perturbed_with",
     "pooled",
     "priced_towards",
     "red_teamed",
@@ -97,5 +102,6 @@ __all__ = [
     "targets",
     "train_with",
     "uniform",
+    "unperturbed",
     "warm_started",
 ]

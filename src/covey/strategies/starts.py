@@ -27,7 +27,7 @@ from covey.strategies.base import (
     Strategy,
     fresh_state,
 )
-from covey.strategies.steps import Steps, Train
+from covey.strategies.steps import Perturbed, Steps, Train, unperturbed
 from covey.types import Handle, Params
 
 __all__ = ["WarmStart", "different_models", "from_groups", "one_model", "warm_started"]
@@ -75,11 +75,13 @@ class WarmStart:
         shared_rounds: rounds of FedAvg before the split.
         kept_rounds: rounds from the split on in which clients keep their part.
         train: the split round's longer training, which makes differences show.
+        perturbed: what is told of the noise in that.
     """
 
     shared_rounds: int
     kept_rounds: int
     train: Train
+    perturbed: Perturbed = unperturbed
 
 
 def warm_started(strategy: Strategy, steps: Steps, warm: WarmStart) -> Strategy:
@@ -96,7 +98,8 @@ def warm_started(strategy: Strategy, steps: Steps, warm: WarmStart) -> Strategy:
             return strategy.play_round(state, cohort, streams)
         if state.round_index < warm.shared_rounds or len(cohort) <= _clusters(state):
             return _shared_round(steps, state, cohort, streams)
-        return _split_round(replace(steps, train=warm.train), state, cohort, streams)
+        longer = replace(steps, train=warm.train, perturbed=warm.perturbed)
+        return _split_round(longer, state, cohort, streams)
 
     return strategy._replace(play_round=play_round)
 
@@ -130,10 +133,10 @@ def _split_round(
     ) -> Iterator[ClientUpdate]:
         return (replace(each, cluster=assignment[each.handle]) for each in updates)
 
-    moved = replace(steps, train=already_trained).move(
-        state, cohort, ClientsAssigned(split, "split"), streams
-    )
-    return Played(moved.state, (_sought(candidates, best), *moved.events))
+    merging = replace(steps, train=already_trained, perturbed=unperturbed)
+    moved = merging.move(state, cohort, ClientsAssigned(split, "split"), streams)
+    noise = steps.perturbed(cohort)
+    return Played(moved.state, (*noise, _sought(candidates, best), *moved.events))
 
 
 def _clusters(state: ServerState) -> int:

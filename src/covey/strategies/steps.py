@@ -11,6 +11,8 @@ from torch import Tensor
 
 from covey.aggregation import ClientUpdate, Merge, Merged
 from covey.data.examples import Client, Examples
+from covey.engine.batches import num_steps
+from covey.engine.private import sampling_rate
 from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
 from covey.events import (
     ClientsAssigned,
@@ -19,6 +21,7 @@ from covey.events import (
     ClusterWaited,
     Event,
     ModelsMerged,
+    StepsPerturbed,
 )
 from covey.params import model_hash, subtract
 from covey.releases import cluster_of
@@ -26,7 +29,17 @@ from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState
 from covey.types import Handle, Params
 
-__all__ = ["Evaluate", "Steps", "Train", "evaluate_with", "sparing", "train_with"]
+__all__ = [
+    "Evaluate",
+    "Perturbed",
+    "Steps",
+    "Train",
+    "evaluate_with",
+    "perturbed_with",
+    "sparing",
+    "train_with",
+    "unperturbed",
+]
 
 Evaluate = Callable[
     [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
@@ -34,6 +47,8 @@ Evaluate = Callable[
 Train = Callable[
     [tuple[Params, ...], Cohort, Mapping[Handle, int], Streams], Iterator[ClientUpdate]
 ]
+Perturbed = Callable[[Sequence[Client]], tuple[Event, ...]]
+"""The facts about the noise in what clients trained, each as often as it trained."""
 
 
 def train_with(
@@ -43,6 +58,11 @@ def train_with(
 
     theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
     """
+
+    def drawing(streams: Streams, client: Client, j: int) -> Streams:
+        own = streams.at("local training", client.name)
+        # noise that is drawn twice for two models cancels in their difference
+        return own.at("model", j) if recipe.record_clip > 0 else own
 
     def train(
         clusters: tuple[Params, ...],
@@ -54,7 +74,7 @@ def train_with(
             TrainingJob(
                 start=clusters[assignment[client.handle]],
                 examples=client.train,
-                streams=streams.at("local training", client.name),
+                streams=drawing(streams, client, assignment[client.handle]),
                 recipe=recipe,
             )
             for client in cohort
@@ -65,6 +85,30 @@ def train_with(
             yield ClientUpdate(client.handle, j, subtract(local, clusters[j]), weight)
 
     return train
+
+
+def unperturbed(_: Sequence[Client]) -> tuple[Event, ...]:
+    """Say nothing: clients train without noise."""
+    return ()
+
+
+def perturbed_with(recipe: Recipe) -> Perturbed:
+    """Return what tells of the noise in the steps of this recipe, if it has any."""
+    if recipe.record_noise == 0:
+        return unperturbed
+
+    def perturbed(trained: Sequence[Client]) -> tuple[Event, ...]:
+        times = Counter(client.handle for client in trained)
+        sizes = {client.handle: len(client.train) for client in trained if client.train}
+        if not sizes:
+            return ()
+        steps = {
+            handle: times[handle] * num_steps(n, recipe) for handle, n in sizes.items()
+        }
+        sampling = {handle: sampling_rate(n, recipe) for handle, n in sizes.items()}
+        return (StepsPerturbed(recipe.record_noise, steps, sampling),)
+
+    return perturbed
 
 
 def evaluate_with(
@@ -104,6 +148,7 @@ class Steps:
         patience: rounds for which clients stay in a cluster whose merge makes them wait.
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
+        perturbed: what is told of the noise in the training.
     """
 
     evaluate: Evaluate
@@ -113,6 +158,7 @@ class Steps:
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
     )
+    perturbed: Perturbed = unperturbed
 
     def move(
         self,
@@ -129,12 +175,13 @@ class Steps:
         trained = Counter(
             j for handle in chosen.clusters for j in after.trained_by(handle)
         )
+        noise = self.perturbed([c for c in cohort for _ in after.trained_by(c.handle)])
         counts = [trained[j] for j in range(len(state.clusters))]
         fact = ModelsMerged(model_hash(merged.clusters), tuple(counts))
         after = _waited(after, merged.events, counts, self.patience)
         return Played(
             after.with_models(merged.clusters),
-            (chosen, *merged.events, *_desertions(state, after), fact),
+            (chosen, *noise, *merged.events, *_desertions(state, after), fact),
             merged.stored,
         )
 

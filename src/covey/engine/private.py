@@ -1,0 +1,114 @@
+"""DP-SGD: gradients to which each example adds little, under noise that hides it.
+
+The generator of the coins and the noise is numpy's PCG64: fast, and not cryptographic; nor
+does anything here resist attacks on the rounding of floating-point noise.
+
+References:
+    Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from covey.data.examples import Examples, to_floats
+from covey.engine.batches import num_steps
+from covey.engine.dropout import refuse_dropout
+from covey.engine.loss import nll_losses
+from covey.engine.protocol import Recipe, TrainingJob
+from covey.models import refuse_batch_norm
+from covey.types import Params
+
+__all__ = ["check_private", "clipped_sum", "private_gradients", "sampling_rate"]
+
+WHO = "Clipping the gradient of every example (privacy.record_clip)"
+
+
+def check_private(module: nn.Module) -> None:
+    """Refuse layers with which there is no gradient of one example alone.
+
+    Raises:
+        ModelError: naming the layer: one that mixes examples, or dropout.
+    """
+    refuse_batch_norm(module, WHO)
+    refuse_dropout(module, WHO, "Remove it.")
+
+
+def sampling_rate(num_examples: int, recipe: Recipe) -> float:
+    """Return each example's chance to be in a batch: q = min(1, batch_size / n)."""
+    return min(1.0, recipe.batch_size / num_examples)
+
+
+def private_gradients(module: nn.Module, job: TrainingJob) -> Iterator[list[Tensor]]:
+    """Yield one noised gradient per step; the caller descends before it takes the next.
+
+    g = (1/L) (sum_{x in batch} clip_C(grad f(theta, x)) + N(0, (z C)^2 I))
+
+    C is `record_clip` and z `record_noise`; theta are the module's parameters when g is
+    taken. Each of the n examples is in the batch with chance q = min(1, batch_size / n),
+    by a coin of its own at every step, and L = q n is the batch size to expect. A batch
+    may be empty: noise alone is added then. Coins and noise are hidden draws.
+
+    Yields:
+        g, a tensor for each of the module's parameters that require gradients.
+    """
+    check_private(module)
+    examples, recipe, hidden = job.examples, job.recipe, job.streams.hidden()
+    coins = hidden.at("private batches").generator()
+    noise = hidden.at("private noise").generator()
+    n, clip = len(examples), recipe.record_clip
+    for _ in range(num_steps(n, recipe)):
+        q = sampling_rate(n, recipe)
+        (drawn,) = np.nonzero(coins.random(n) < q)
+        total = clipped_sum(module, examples.take(torch.from_numpy(drawn)), clip)
+        noised = _noised(total, recipe.record_noise * clip, noise)
+        yield [value / (q * n) for value in noised]
+
+
+def clipped_sum(module: nn.Module, batch: Examples, clip: float) -> list[Tensor]:
+    """Return the sum over the examples x of clip_C(grad f(theta, x)).
+
+    clip_C(v) = v min(1, C / ||v||), with the L2 norm over all parameters together. What is
+    not finite in a gradient counts as 0: nothing else would bound it.
+    """
+    weights = {
+        name: value.detach()
+        for name, value in module.named_parameters()
+        if value.requires_grad
+    }
+    if len(batch) == 0:  # vmap needs somebody
+        return [torch.zeros_like(value) for value in weights.values()]
+
+    def loss(
+        weights: Params, inputs: Float[Tensor, "..."], label: Int[Tensor, ""]
+    ) -> Float[Tensor, ""]:
+        outputs = functional_call(module, dict(weights), (inputs[None],))
+        return nll_losses(outputs, label[None]).sum()
+
+    per_example = vmap(grad(loss), in_dims=(None, 0, 0))
+    found = per_example(weights, to_floats(batch.inputs), batch.labels)
+    gradients = [value.nan_to_num(0.0, 0.0, 0.0) for value in found.values()]
+    norms = torch.stack([value.flatten(1).norm(dim=1) for value in gradients]).norm(
+        dim=0
+    )
+    shares = (clip / norms).clamp(max=1)
+    return [torch.tensordot(shares, value, dims=1) for value in gradients]
+
+
+def _noised(
+    values: Sequence[Tensor], std: float, generator: np.random.Generator
+) -> list[Tensor]:
+    """Return `values + N(0, std^2 I)`."""
+    if std == 0:
+        return list(values)
+    sizes = [math.prod(value.shape) for value in values]
+    drawn = torch.from_numpy(generator.normal(0.0, std, sum(sizes))).split(sizes)
+    return [
+        value + noise.view(value.shape).to(value)
+        for value, noise in zip(values, drawn, strict=True)
+    ]

@@ -1,0 +1,310 @@
+"""DP-SGD: what one example can add, the noise over it, and who may know the draws."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from covey.data.examples import Examples, to_floats
+from covey.engine import (
+    Engine,
+    ParallelEngine,
+    Recipe,
+    ReferenceEngine,
+    TrainingJob,
+    VmapEngine,
+)
+from covey.engine.batches import num_steps
+from covey.engine.private import clipped_sum, private_gradients, sampling_rate
+from covey.errors import ConfigError, ModelError
+from covey.rng import Streams
+
+MakeEngine = Callable[[nn.Module], Engine]
+MakeModule = Callable[..., nn.Module]
+MakeJobs = Callable[..., list[TrainingJob]]
+
+SIZES = (10, 4, 10, 7, 0, 1)
+RECIPE = Recipe(
+    local_epochs=2,
+    batch_size=4,
+    learning_rate=0.1,
+    momentum=0.5,
+    record_clip=0.5,
+    record_noise=0.7,
+)
+CLIPPING = replace(RECIPE, record_noise=0.0)
+
+
+@pytest.fixture(
+    params=[
+        ReferenceEngine,
+        lambda module: ParallelEngine(module, workers=1),
+        lambda module: ParallelEngine(module, workers=3),
+    ],
+    ids=["reference", "parallel-1", "parallel-3"],
+)
+def private_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    return request.param
+
+
+def some(count: int, seed: int = 0) -> Examples:
+    """Images of 1x4x4 in three classes."""
+    draws = torch.Generator().manual_seed(seed)
+    inputs = torch.randint(256, (count, 1, 4, 4), dtype=torch.uint8, generator=draws)
+    return Examples(inputs, torch.randint(3, (count,), generator=draws))
+
+
+def point_job(recipe: Recipe, count: int = 1, x: float = 1.0) -> TrainingJob:
+    """Examples that are all x of class 0, and a linear model at the origin."""
+    start = {"weight": torch.zeros(2, 1)}
+    examples = Examples(torch.full((count, 1), x), torch.zeros(count, dtype=torch.long))
+    return TrainingJob(start, examples, Streams(0).at("client"), recipe)
+
+
+def still_job(weights: int, recipe: Recipe, streams: Streams) -> TrainingJob:
+    """Inputs of zeros: all gradients are 0, and what moves the weights is noise."""
+    examples = Examples(torch.zeros(4, weights), torch.zeros(4, dtype=torch.long))
+    return TrainingJob({"weight": torch.zeros(2, weights)}, examples, streams, recipe)
+
+
+def norm(gradients: list[Tensor]) -> float:
+    return float(torch.cat([value.flatten() for value in gradients]).norm())
+
+
+def one_by_one(module: nn.Module, examples: Examples, clip: float) -> list[Tensor]:
+    """The clipped sum as the paper writes it: a loop over the examples."""
+    weights = [value for value in module.parameters() if value.requires_grad]
+    total = [torch.zeros_like(value) for value in weights]
+    for x, y in zip(to_floats(examples.inputs), examples.labels, strict=True):
+        loss = nn.functional.cross_entropy(module(x[None]), y[None])
+        own = torch.autograd.grad(loss, weights, materialize_grads=True)
+        factor = min(1.0, clip / max(norm(list(own)), 1e-12))
+        total = [a + factor * b for a, b in zip(total, own, strict=True)]
+    return total
+
+
+class Odd(nn.Module):
+    """One layer that is never used and one that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(16, 3)
+        self.unused = nn.Linear(2, 2)
+        self.frozen = nn.Linear(3, 3).requires_grad_(requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.frozen(self.used(inputs.flatten(1)))
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.5, 100.0])
+@pytest.mark.parametrize("build", ["plain", "group-norm", "inner-relu", "odd"])
+def test_the_sum_is_that_of_a_loop_over_the_examples(
+    make_module: MakeModule, build: str, clip: float
+):
+    extras = {
+        "group-norm": [nn.GroupNorm(1, 2)],
+        "inner-relu": [nn.ReLU(inplace=True)],
+    }
+    module = Odd() if build == "odd" else make_module(*extras.get(build, []))
+    for size in (1, 9):
+        found = clipped_sum(module, some(size), clip)
+        expected = one_by_one(module, some(size), clip)
+        assert norm(expected) > 0
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@given(
+    clip=st.floats(1e-3, 10.0),
+    size=st.integers(1, 8),
+    left_out=st.integers(0, 7),
+    seed=st.integers(0, 100),
+)
+def test_no_example_adds_more_than_the_clip(
+    clip: float, size: int, left_out: int, seed: int
+):
+    with Streams(seed).lent_to_torch():
+        module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    examples = some(size, seed)
+    whole = clipped_sum(module, examples, clip)
+    assert norm(whole) <= size * clip * (1 + 1e-5)
+    others = examples.take(torch.arange(size)[torch.arange(size) != left_out % size])
+    rest = clipped_sum(module, others, clip)
+    change = [a - b for a, b in zip(whole, rest, strict=True)]
+    assert norm(change) <= clip * (1 + 1e-4)
+
+
+def test_an_empty_batch_sums_to_nothing(make_module: MakeModule):
+    found = clipped_sum(make_module(), some(0), 1.0)
+    assert norm(found) == 0
+    assert [value.shape for value in found] == [
+        value.shape for value in make_module().parameters()
+    ]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38])
+def test_what_is_not_finite_adds_no_more_than_the_clip(bad: float):
+    module = nn.Linear(1, 2, bias=False)
+    examples = Examples(torch.tensor([[1.0], [bad]]), torch.tensor([0, 0]))
+    found = clipped_sum(module, examples, 0.1)
+    assert norm(found) <= 0.2 * (1 + 1e-5)
+
+
+def test_two_momentum_steps_by_hand(private_engine: MakeEngine):
+    # n = batch_size = 1, so q = L = 1. Gradients (p_0 - 1, p_1) x of norm 0.707 and 0.67
+    # are clipped to 0.5: (-0.353553, 0.353553) both times. With momentum 0.9 the weight
+    # ends in -0.1 * (1 + 1.9) of that: (0.102530, -0.102530).
+    recipe = Recipe(
+        local_epochs=2, batch_size=1, learning_rate=0.1, momentum=0.9, record_clip=0.5
+    )
+    (trained,) = private_engine(nn.Linear(1, 2, bias=False)).train([point_job(recipe)])
+    expected = torch.tensor([[0.102530], [-0.102530]])
+    torch.testing.assert_close(trained["weight"], expected, rtol=0, atol=1e-6)
+
+
+def test_the_noise_has_the_deviation_it_should(private_engine: MakeEngine):
+    # L = 2, z = 1.5, C = 3: one step of rate 1 moves each weight by N(0, (1.5 * 3 / 2)^2).
+    # 200,000 of them: the deviation is off by 1% with 6 standard errors, the mean by 4.
+    recipe = Recipe(
+        local_steps=1,
+        batch_size=2,
+        learning_rate=1.0,
+        record_clip=3.0,
+        record_noise=1.5,
+    )
+    job = still_job(100_000, recipe, Streams(0))
+    (trained,) = private_engine(nn.Linear(100_000, 2, bias=False)).train([job])
+    moved = trained["weight"].double()
+    assert float(moved.std()) == pytest.approx(2.25, rel=0.01)
+    assert abs(float(moved.mean())) < 4 * 2.25 / 200_000**0.5
+
+
+def test_momentum_carries_the_noise_on(private_engine: MakeEngine):
+    # The gradients g1, g2 are noise alone, wherever the weights are:
+    # they end in -0.1 (g1 + (0.5 g1 + g2)).
+    recipe = replace(RECIPE, local_steps=2)
+    module, job = nn.Linear(50, 2, bias=False), still_job(50, recipe, Streams(0))
+    (g1,), (g2,) = private_gradients(module, job)
+    assert abs(float((g1 * g2).mean())) < 0.5 * float(g1.var())  # drawn anew
+    (trained,) = private_engine(module).train([job])
+    torch.testing.assert_close(trained["weight"], -0.1 * (1.5 * g1 + g2))
+
+
+def test_each_example_is_in_each_batch_by_a_coin_of_its_own():
+    # Example i is the unit vector e_i, so its gradient shows in column i alone. Of 20,000
+    # coins with q = 0.2 the mean has standard error 0.0028; two coins in a row are both
+    # heads with 0.04, and 19,000 such pairs have 0.0014; batch sizes have deviation 12.6.
+    n, recipe = 1000, Recipe(local_steps=20, batch_size=200, record_clip=0.1)
+    examples = Examples(torch.eye(n), torch.zeros(n, dtype=torch.long))
+    job = TrainingJob({}, examples, Streams(0), recipe)
+    steps = private_gradients(nn.Linear(n, 2, bias=False), job)
+    inside = torch.stack([gradient[0] != 0 for (gradient,) in steps]).double()
+    assert float(inside.mean()) == pytest.approx(0.2, abs=0.012)
+    assert float((inside[1:] * inside[:-1]).mean()) == pytest.approx(0.04, abs=0.006)
+    assert 6 < float(inside.sum(dim=1).std()) < 25
+
+
+@pytest.mark.parametrize(
+    ("n", "recipe", "steps", "rate"),
+    [
+        (10, Recipe(batch_size=4), 3, 0.4),
+        (10, Recipe(batch_size=4, local_epochs=3), 9, 0.4),
+        (10, Recipe(batch_size=4, local_epochs=3, local_steps=5), 5, 0.4),
+        (3, Recipe(batch_size=25, local_epochs=2), 2, 1.0),
+    ],
+)
+def test_steps_and_rates_by_hand(n: int, recipe: Recipe, steps: int, rate: float):
+    private = replace(recipe, record_clip=1.0)
+    assert num_steps(n, recipe) == steps
+    assert sampling_rate(n, recipe) == rate
+    job = point_job(private, count=n)
+    assert len(list(private_gradients(nn.Linear(1, 2, bias=False), job))) == steps
+
+
+def test_without_examples_there_is_no_step(private_engine: MakeEngine):
+    job = point_job(replace(RECIPE, local_steps=3), count=0)
+    (trained,) = private_engine(nn.Linear(1, 2, bias=False)).train([job])
+    assert torch.equal(trained["weight"], job.start["weight"])
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, CLIPPING], ids=["noise", "clip"])
+@pytest.mark.parametrize("build", ["plain", "group-norm"])
+def test_training_agrees_with_the_reference(
+    private_engine: MakeEngine,
+    make_module: MakeModule,
+    make_jobs: MakeJobs,
+    build: str,
+    recipe: Recipe,
+):
+    module = make_module(*([nn.GroupNorm(1, 2)] if build == "group-norm" else []))
+    jobs = make_jobs(module, SIZES, recipe)
+    state = torch.get_rng_state()
+    expected = list(ReferenceEngine(module).train(jobs))
+    found = list(private_engine(module).train(jobs))
+    assert torch.equal(torch.get_rng_state(), state)
+    for trained, oracle, job in zip(found, expected, jobs, strict=True):
+        torch.testing.assert_close(dict(trained), dict(oracle), rtol=0, atol=1e-5)
+        moved = not torch.equal(trained["0.weight"], job.start["0.weight"])
+        assert moved == (len(job.examples) > 0)
+        assert list(trained) == list(job.start)
+        assert all(value.is_contiguous() for value in trained.values())
+
+
+def test_the_number_of_workers_changes_no_bit(
+    make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    jobs = make_jobs(module, SIZES, RECIPE)
+    alone = ParallelEngine(module, workers=1).train(jobs)
+    together = ParallelEngine(module, workers=3).train(jobs)
+    for one, other in zip(alone, together, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_only_the_secret_repeats_the_draws():
+    def noise(streams: Streams) -> Iterator[float]:
+        job = still_job(3, RECIPE, streams.at("client"))
+        for (gradient,) in private_gradients(nn.Linear(3, 2, bias=False), job):
+            yield from gradient.flatten().tolist()
+
+    known = list(noise(Streams(0, secret=7)))
+    assert list(noise(Streams(1, secret=7))) == known
+    for other in (Streams(0), Streams(0, secret=8), Streams(0, secret=7).at("other")):
+        assert not set(noise(other)) & set(known)
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (nn.BatchNorm2d(2), "BatchNorm2d.*GroupNorm"),
+        (nn.InstanceNorm2d(2, track_running_stats=True), "InstanceNorm2d.*GroupNorm"),
+        (nn.Dropout(0.1), "Dropout.*Remove it"),
+    ],
+)
+def test_layers_without_a_gradient_of_one_example_are_refused(
+    private_engine: MakeEngine,
+    make_module: MakeModule,
+    make_jobs: MakeJobs,
+    layer: nn.Module,
+    said: str,
+):
+    module = make_module(layer)
+    (job,) = make_jobs(module, (4,), CLIPPING)
+    with pytest.raises(ModelError, match=rf"privacy\.record_clip.*{said}"):
+        list(private_engine(module).train([job]))
+
+
+def test_the_vmap_engine_names_the_one_that_can(
+    make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    with pytest.raises(ConfigError, match="Use the parallel engine"):
+        list(VmapEngine(module).train(make_jobs(module, (4,), CLIPPING)))
+
+
+def test_noise_without_a_clip_is_refused():
+    with pytest.raises(ConfigError, match="needs record_clip > 0"):
+        Recipe(record_noise=1.0)
