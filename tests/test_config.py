@@ -348,6 +348,18 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
             {"method": {"selection": "menu", "pooling": 0.5}},
             ("method.selection = 'menu'", "method.pooling = 0.5", "Leave"),
         ),
+        (
+            {"privacy": {"record_noise": 1.0}},
+            ("privacy.record_noise", "privacy.record_clip = 0", "Set it"),
+        ),
+        (
+            {"privacy": {"record_clip": 1.0}, "engine": {"name": "vmap"}},
+            ("privacy.record_clip", "'vmap'", "Set engine.name = 'parallel'"),
+        ),
+        (
+            {"privacy": {"record_clip": 1.0}, "engine": {"precision": "bfloat16"}},
+            ("privacy.record_clip", "'bfloat16'", "Leave"),
+        ),
     ],
 )
 def test_settings_that_disagree_are_refused(

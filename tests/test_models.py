@@ -6,7 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from covey.errors import ModelError
-from covey.models import NETWORKS, build_model, check_model, initial_params
+from covey.models import (
+    NETWORKS,
+    build_model,
+    check_model,
+    initial_params,
+    refuse_batch_norm,
+)
 from covey.rng import Streams
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
@@ -189,3 +195,24 @@ def test_checking_leaves_no_trace():
     assert all(
         torch.equal(before[name], v) for name, v in initial_params(module).items()
     )
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(4),
+        nn.BatchNorm2d(4, track_running_stats=False),
+        nn.SyncBatchNorm(4),
+        nn.InstanceNorm1d(4, track_running_stats=True),
+    ],
+)
+def test_layers_that_mix_examples_are_refused_by_name(layer: nn.Module):
+    module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer))
+    said = rf"^Noise needs .* {type(layer).__name__}\(4.*Use nn\.GroupNorm instead\.$"
+    with pytest.raises(ModelError, match=said):
+        refuse_batch_norm(module, "Noise")
+
+
+def test_layers_that_see_one_example_are_not():
+    alone = nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.InstanceNorm1d(4)
+    refuse_batch_norm(nn.Sequential(*alone, nn.Linear(4, 2)), "Noise")
