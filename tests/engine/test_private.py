@@ -201,7 +201,9 @@ def test_each_example_is_in_each_batch_by_a_coin_of_its_own():
     examples = Examples(torch.eye(n), torch.zeros(n, dtype=torch.long))
     job = TrainingJob({}, examples, Streams(0), recipe)
     steps = private_gradients(nn.Linear(n, 2, bias=False), job)
-    inside = torch.stack([gradient[0] != 0 for (gradient,) in steps]).double()
+    added = torch.stack([gradient.norm(dim=0) for (gradient,) in steps])
+    inside = (added > 0).double()
+    torch.testing.assert_close(added, inside.float() * 0.1 / 200)  # C / L
     assert float(inside.mean()) == pytest.approx(0.2, abs=0.012)
     assert float((inside[1:] * inside[:-1]).mean()) == pytest.approx(0.04, abs=0.006)
     assert 6 < float(inside.sum(dim=1).std()) < 25

@@ -58,15 +58,14 @@ def private_gradients(module: nn.Module, job: TrainingJob) -> Iterator[list[Tens
         g, a tensor for each of the module's parameters that require gradients.
     """
     check_private(module)
-    examples, recipe, hidden = job.examples, job.recipe, job.streams.hidden()
-    coins = hidden.at("private batches").generator()
-    noise = hidden.at("private noise").generator()
+    examples, recipe = job.examples, job.recipe
+    hidden = job.streams.hidden().at("private steps").generator()
     n, clip = len(examples), recipe.record_clip
     for _ in range(num_steps(n, recipe)):
         q = sampling_rate(n, recipe)
-        (drawn,) = np.nonzero(coins.random(n) < q)
+        (drawn,) = np.nonzero(hidden.random(n) < q)
         total = clipped_sum(module, examples.take(torch.from_numpy(drawn)), clip)
-        noised = _noised(total, recipe.record_noise * clip, noise)
+        noised = _noised(total, recipe.record_noise * clip, hidden)
         yield [value / (q * n) for value in noised]
 
 
