@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.aggregation import (
+    Ball,
     ClientUpdate,
     Hiding,
     Merged,
     in_anonymity_sets,
     mean_per_cluster,
     noise_scales,
+    soundly,
 )
-from covey.events import AnonymitySetsFormed, ClusterWaited
+from covey.events import (
+    AnonymitySetsFormed,
+    ClusterWaited,
+    RepresentativesPerturbed,
+)
 from covey.rng import Streams
 from covey.types import Params
 
@@ -389,3 +395,83 @@ def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(partition, noise,
     }
     for each, kept in zip(updates, before, strict=True):
         assert torch.equal(flat(each.update), kept)
+
+
+def sound(k: int, radius: float = 1.0, z: float = 1.0) -> Hiding:
+    return soundly(k, Ball(radius, z))
+
+
+@given(sizes(), seeds, seeds, st.one_of(st.none(), seeds))
+def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secret):
+    n, k = size
+    merge = in_anonymity_sets(sound(k))
+    told = [
+        merge((drawn(seed),), updates_of(n, seed, weights=weights), streams).events
+        for seed, weights, streams in (
+            (one, [1.0] * n, PUBLIC),
+            (other, [float(i + 1) for i in range(n)], hidden(secret)),
+        )
+    ]
+    assert told[0] == told[1]
+    formed, perturbed = told[0]
+    assert isinstance(formed, AnonymitySetsFormed)
+    assert sorted(h for each in formed.sets for h in each) == sorted(
+        map(handle, range(n))
+    )
+    assert formed.diameters == (None,) * (n // k)
+    assert formed.near == ()
+    sized = tuple(map(len, formed.sets))
+    assert perturbed == RepresentativesPerturbed(0, sized, 1.0, 1.0)
+
+
+@given(sizes(), seeds, st.floats(0.01, 10), st.floats(0.01, 1000))
+def test_sound_representatives_come_from_the_ball(size, seed, radius, length):
+    n, k = size
+    updates = [
+        replace(each, update={m: v * length for m, v in each.update.items()})
+        for each in updates_of(n, seed)
+    ]
+    zero = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
+    merged = in_anonymity_sets(sound(k, radius, z=0.0))((zero,), updates, PUBLIC)
+    # a mean of points in a ball is in it
+    assert float(flat(merged.clusters[0]).norm()) <= radius * (1 + 1e-6)
+
+
+def test_sound_by_hand():
+    # radius 5: (30, 40) becomes (3, 4), (0, 1) and (0, 2) stay; sets of 1, hardly noise
+    updates = [
+        ClientUpdate(str(i), 0, of(x, y), weight)
+        for i, (x, y, weight) in enumerate([(30, 40, 1.0), (0, 1, 7.0), (0, 2, 9.0)])
+    ]
+    merged = in_anonymity_sets(sound(1, 5.0, 1e-9))((of(1.0, 1.0),), updates, PUBLIC)
+    torch.testing.assert_close(merged.clusters[0], of(1 + 3 / 3, 1 + 7 / 3))
+
+
+def test_sound_noise_has_the_deviation_2_z_delta():
+    size, z, radius = 100_000, 0.7, 1.5
+    start = of(*[0.0] * size)
+    same = [ClientUpdate(str(i), 0, start, 1.0) for i in range(5)]
+    merge = in_anonymity_sets(sound(2, radius, z))
+    merged = merge((start,), same, PUBLIC).clusters[0]["w"]
+    # two sets, of 3 and 2: sqrt(3^2 + 2^2) / 5 of one's deviation; known to 0.2%
+    std = 2 * z * radius * 13**0.5 / 5
+    assert float(merged.std()) == pytest.approx(std, rel=0.01)
+    assert float(merged.mean()) == pytest.approx(0.0, abs=5 * std / size**0.5)
+    other = merge((start,), same, hidden(1)).clusters[0]["w"]
+    correlation = torch.corrcoef(torch.stack([merged, other]))[0, 1]
+    assert abs(float(correlation)) < 0.02
+
+
+def test_a_sound_cluster_of_fewer_than_k_waits_and_tells_nothing_else():
+    merged = in_anonymity_sets(sound(4))((drawn(0),), updates_of(3, 1), PUBLIC)
+    assert merged.events == (ClusterWaited(0, 3, 4),)
+    assert torch.equal(flat(merged.clusters[0]), flat(drawn(0)))
+
+
+def test_a_client_that_diverged_is_as_any_other_in_a_sound_merge():
+    updates = [
+        ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))
+    ]
+    for secret in range(9):
+        merged = in_anonymity_sets(sound(2))((of(0.0),), updates, hidden(secret))
+        assert bool(merged.clusters[0]["w"].isfinite())

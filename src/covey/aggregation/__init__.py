@@ -1,6 +1,12 @@
 """How clients' updates become the next cluster models, and the sets that hide them."""
 
-from covey.aggregation.anonymity import Hiding, in_anonymity_sets, noise_scales
+from covey.aggregation.anonymity import (
+    Ball,
+    Hiding,
+    in_anonymity_sets,
+    noise_scales,
+    soundly,
+)
 from covey.aggregation.merging import (
     ClientUpdate,
     Merge,
@@ -17,9 +23,12 @@ from covey.aggregation.microaggregation import (
     public_random,
     unit_rows,
 )
+from covey.aggregation.private import Clipping, noised_mean, projected
 
 __all__ = [
+    "Ball",
     "ClientUpdate",
+    "Clipping",
     "Hiding",
     "Merge",
     "Merged",
@@ -31,7 +40,10 @@ __all__ = [
     "mean_per_cluster",
     "neighbours",
     "noise_scales",
+    "noised_mean",
+    "projected",
     "public_random",
+    "soundly",
     "storing",
     "unit_rows",
 ]

@@ -6,12 +6,11 @@ References:
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,17 +25,43 @@ from covey.aggregation.microaggregation import (
     public_random,
     unit_rows,
 )
-from covey.events import AnonymitySetsFormed, ClusterWaited, Event
+from covey.aggregation.private import noisy, projected
+from covey.events import (
+    AnonymitySetsFormed,
+    ClusterWaited,
+    Event,
+    RepresentativesPerturbed,
+)
 from covey.params import add, flatten, trained
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["Hiding", "NoiseScale", "in_anonymity_sets", "noise_scales"]
+__all__ = [
+    "Ball",
+    "Hiding",
+    "NoiseScale",
+    "in_anonymity_sets",
+    "noise_scales",
+    "soundly",
+]
 
 Points = Float[Tensor, "clients coordinates"]
 NoiseScale = Callable[[Sequence[Params], Sequence[int]], float]
 """The standard deviation, per coordinate, of what hides one set's representative; from all
 clients' models, and which of them are in the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """What bounds an update, and how much noise hides it.
+
+    Attributes:
+        radius: Delta, the largest L2 norm of an update; two are at most 2 Delta apart.
+        noise_multiplier: z; the noise has standard deviation 2 z Delta per coordinate.
+    """
+
+    radius: float
+    noise_multiplier: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,7 @@ class Hiding:
         max_distance: the paper's Delta: L2 distance from a member beyond which another
             one does not speak for it; 0: none is too far.
         noise: the standard deviation of what is added to a representative.
+        ball: where representatives are differentially private (`soundly`).
     """
 
     min_anonymity: int
@@ -57,6 +83,20 @@ class Hiding:
     distance: Literal["l2", "cosine"]
     max_distance: float
     noise: NoiseScale
+    ball: Ball | None = None
+
+
+def soundly(min_anonymity: int, ball: Ball) -> Hiding:
+    """Return the way of hiding that is differentially private for each client.
+
+    u_i <- min(1, Delta / |u_i|) u_i;  s_c = 2 z Delta
+
+    Sets look at no data, so that replacing a client replaces one update of one set: it
+    moves its representative by at most 2 Delta, if it is drawn at all. Nothing else that
+    depends on the updates is told, diameters neither.
+    """
+    std = 2 * ball.noise_multiplier * ball.radius
+    return Hiding(min_anonymity, "public-random", "l2", 0.0, lambda _, __: std, ball)
 
 
 def in_anonymity_sets(hiding: Hiding) -> Merge:
@@ -77,7 +117,7 @@ def in_anonymity_sets(hiding: Hiding) -> Merge:
     ) -> Merged:
         members: dict[int, list[ClientUpdate]] = {}
         for each in updates:
-            members.setdefault(each.cluster, []).append(each)
+            members.setdefault(each.cluster, []).append(_shown(hiding, each))
         spoken: list[ClientUpdate] = []
         facts: list[Event] = []
         for j, own in sorted(members.items()):
@@ -86,7 +126,8 @@ def in_anonymity_sets(hiding: Hiding) -> Merge:
                 continue
             locals_ = [add(clusters[j], each.update) for each in own]
             sets = _partition(hiding, locals_, streams.at("partition", j))
-            facts.append(_formed(hiding, own, sets))
+            formed = _formed(hiding, own, sets)
+            facts += (formed, *_perturbed(hiding, formed))
             for c, each in enumerate(sets):
                 hidden = streams.hidden().at("anonymity set", j, c)
                 std = hiding.noise(locals_, each)
@@ -120,6 +161,14 @@ def noise_scales(
     )
 
 
+def _shown(hiding: Hiding, each: ClientUpdate) -> ClientUpdate:
+    """Return what a client shows of its update; in a ball, all count the same."""
+    if hiding.ball is None:
+        return each
+    shown = projected(each.update, hiding.ball.radius)
+    return replace(each, update=shown, weight=1.0)
+
+
 def _partition(hiding: Hiding, models: Sequence[Params], streams: Streams) -> Sets:
     k = hiding.min_anonymity
     if hiding.partition == "public-random":
@@ -142,7 +191,7 @@ def _formed(
     """Return what the ledger remembers of the sets, each in the order of its handles."""
     points = _points([each.update for each in own])
     handles = [each.handle for each in own]
-    widths = [d if math.isfinite(d) else None for d in diameters(points, sets)]
+    widths = _widths(hiding, points, sets)
     close = neighbours(points, sets, hiding.max_distance) if hiding.max_distance else ()
     told: list[
         tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]
@@ -166,6 +215,27 @@ def _formed(
     )
 
 
+def _widths(hiding: Hiding, points: Points, sets: Sets) -> list[float | None]:
+    """Return the sets' diameters, where they are finite and may be told."""
+    if hiding.ball is not None:
+        return [None] * len(sets)
+    return [d if math.isfinite(d) else None for d in diameters(points, sets)]
+
+
+def _perturbed(
+    hiding: Hiding, formed: AnonymitySetsFormed
+) -> tuple[RepresentativesPerturbed, ...]:
+    if hiding.ball is None:
+        return ()
+    sizes = tuple(len(members) for members in formed.sets)
+    ball = hiding.ball
+    return (
+        RepresentativesPerturbed(
+            formed.cluster, sizes, ball.radius, ball.noise_multiplier
+        ),
+    )
+
+
 def _representative(
     own: Sequence[ClientUpdate], members: Sequence[int], std: float, hidden: Streams
 ) -> ClientUpdate:
@@ -174,21 +244,10 @@ def _representative(
         int(hidden.at("representative").generator().integers(len(members)))
     ]
     noise = hidden.at("noise").generator()
-    update = own[chosen].update if std == 0 else _noisy(own[chosen].update, std, noise)
+    update = own[chosen].update if std == 0 else noisy(own[chosen].update, std, noise)
     return replace(
         own[chosen], update=update, weight=sum(own[i].weight for i in members)
     )
-
-
-def _noisy(update: Params, std: float, generator: np.random.Generator) -> Params:
-    drawn: Mapping[str, Tensor] = {
-        name: torch.from_numpy(generator.normal(0.0, std, tuple(value.shape)))
-        for name, value in sorted(trained(update).items())
-    }
-    return {
-        name: value + drawn[name].to(value) if name in drawn else value
-        for name, value in update.items()
-    }
 
 
 def _mean_row_distance(left: Params, right: Params) -> float:

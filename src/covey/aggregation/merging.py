@@ -5,7 +5,7 @@ draws from `streams`. A user's own is one too: `package.module:function`. Update
 by one, in client-name order, so that a mean never holds more than one of them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +15,14 @@ from covey.params import add, scale
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["ClientUpdate", "Merge", "Merged", "mean_per_cluster", "storing"]
+__all__ = [
+    "ClientUpdate",
+    "Merge",
+    "Merged",
+    "mean_per_cluster",
+    "storing",
+    "sum_per_cluster",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +45,14 @@ class Merged:
 
     Attributes:
         stored: the raw updates, where they are to be kept.
+        clips: per cluster, the largest L2 norm of an update in the next round, where it
+            follows those of this round.
     """
 
     clusters: tuple[Params, ...]
     events: tuple[Event, ...] = ()
     stored: tuple[ClientUpdate, ...] = ()
+    clips: tuple[float, ...] = ()
 
 
 Merge = Callable[[tuple[Params, ...], Iterable[ClientUpdate], Streams], Merged]
@@ -61,17 +71,28 @@ def mean_per_cluster(
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 17.
     """
-    sums: dict[int, dict[str, torch.Tensor]] = {}
-    weights: dict[int, float] = {}
-    for each in updates:
-        _accumulate(sums.setdefault(each.cluster, {}), each)
-        weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
+    sums, weights = sum_per_cluster(updates)
     return Merged(
         tuple(
             add(model, scale(sums[j], 1 / weights[j])) if j in sums else model
             for j, model in enumerate(clusters)
         )
     )
+
+
+def sum_per_cluster(
+    updates: Iterable[ClientUpdate],
+) -> tuple[Mapping[int, Params], Mapping[int, float]]:
+    """Return sum_{i in S_j} w_i u_i and sum_{i in S_j} w_i of each cluster j with clients.
+
+    Counters are not added: their maximum is taken.
+    """
+    sums: dict[int, dict[str, torch.Tensor]] = {}
+    weights: dict[int, float] = {}
+    for each in updates:
+        _accumulate(sums.setdefault(each.cluster, {}), each)
+        weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
+    return sums, weights
 
 
 def storing(merge: Merge) -> Merge:

@@ -7,29 +7,38 @@ from functools import partial
 from typing import cast
 
 import numpy as np
+from torch import Tensor
 
 from covey.aggregation import (
+    Ball,
+    Clipping,
     Hiding,
     Merge,
     in_anonymity_sets,
     mean_per_cluster,
     noise_scales,
+    noised_mean,
+    soundly,
     storing,
 )
 from covey.assembly.imported import imported
 from covey.clustering import (
     Selection,
     advantage,
+    choice_epsilon,
     rebalanced,
+    report_noisy_min,
     select_by_loss,
     select_by_threshold,
     select_priced,
     select_weighted,
+    weighted_cost,
 )
 from covey.config import Config
 from covey.data import Client, Examples, Population, Preference
 from covey.engine import Engine, Recipe, VmapEngine
 from covey.params import layers_of
+from covey.privacy import representative_noise
 from covey.redteam import (
     Laboratory,
     RedTeam,
@@ -134,7 +143,10 @@ def composed(
     steps = Steps(
         evaluate=evaluate_with(engine, method.select_on, method.select_examples),
         train=_calibrating(train(recipe), again),
-        merge=_merge(config),
+        merge=_merge(config, population),
+        clipping=partial(_merge, config, population)
+        if config.privacy.adaptive_clip
+        else None,
         patience=config.redteam.every,
         recorded=again.recorded,
         perturbed=perturbed_with(recipe),
@@ -154,7 +166,8 @@ def composed(
             train=train(longer),
             perturbed=perturbed_with(longer),
         )
-        strategy = _personalised(config, init, steps, warm)
+        choosing = _choosing(config, population.num_classes)
+        strategy = _personalised(config, init, steps, warm, choosing)
     start = strategy.init(Streams(config.seed)).clusters
     strategy = _pooled(config, strategy, population, layers_of(start[0]))
     if config.redteam.source == "client":
@@ -180,7 +193,11 @@ def _shorter(recipe: Recipe) -> Recipe:
 
 
 def _personalised(
-    config: Config, init: Callable[[Streams], Params], steps: Steps, warm: WarmStart
+    config: Config,
+    init: Callable[[Streams], Params],
+    steps: Steps,
+    warm: WarmStart,
+    choosing: Choosing,
 ) -> Strategy:
     method = config.method
     starts = different_models if method.initialisation == "random" else one_model
@@ -188,9 +205,9 @@ def _personalised(
     if _has_menu(config):
         start = on_the_menu(start)
     if method.name == "ifca":
-        strategy = ifca(start, steps, _choosing(config, select_by_loss))
+        strategy = ifca(start, steps, choosing)
     else:
-        strategy = ifca_mir(start, steps, _choosing(config, _selection(config)))
+        strategy = ifca_mir(start, steps, choosing)
     if method.initialisation == "groups":
         return from_groups(strategy, steps, _kept_rounds(config))
     if _starts_warm(config):
@@ -233,26 +250,44 @@ def _kept_rounds(config: Config) -> int:
     return max(1, min(4, config.rounds // 4))
 
 
-def _choosing(config: Config, select: Selection) -> Choosing:
+def _choosing(config: Config, classes: int) -> Choosing:
     """Return a selection with what stands around it: looks, prices, and who stays."""
-    method = config.method
+    method, noise = config.method, config.privacy.selection_noise
     priced = method.name == "ifca-mir" and method.selection == "priced"
     return Choosing(
-        select=select,
+        select=_noisy_selection(config, classes) if noise else _selection(config),
         look=smoothed(method.smoothing),
         market=priced_towards(method.target_share) if priced else free_of_charge,
         hysteresis=method.hysteresis,
+        epsilon=choice_epsilon(noise) if noise else None,
     )
+
+
+def _noisy_selection(config: Config, classes: int) -> Selection:
+    """Return report-noisy-min of what the method compares, up to the loss of guessing."""
+    weighted = (
+        config.method.name == "ifca-mir" and config.method.selection == "weighted"
+    )
+    return report_noisy_min(
+        cost=partial(weighted_cost, scale=_risk_scale(config))
+        if weighted
+        else lambda ballot: ballot.losses,
+        bound=math.log(classes),
+        noise=config.privacy.selection_noise,
+    )
+
+
+def _risk_scale(config: Config) -> Callable[[Tensor], Tensor]:
+    return advantage if config.method.risk_scale == "advantage" else lambda risks: risks
 
 
 def _selection(config: Config) -> Selection:
     method = config.method
-    scaled = method.risk_scale == "advantage"
+    if method.name == "ifca":
+        return select_by_loss
     known: dict[str, Selection] = {
         "loss": select_by_loss,
-        "weighted": partial(select_weighted, scale=advantage)
-        if scaled
-        else select_weighted,
+        "weighted": partial(select_weighted, scale=_risk_scale(config)),
         "threshold": select_by_threshold,
         "menu": select_by_threshold,
         "priced": partial(select_priced, target_share=method.target_share),
@@ -263,26 +298,53 @@ def _selection(config: Config) -> Selection:
     return cast("Selection", imported("method.selection", method.selection))
 
 
-def _merge(config: Config) -> Merge:
+def _merge(
+    config: Config, population: Population, clips: tuple[float, ...] = ()
+) -> Merge:
+    """Return the merge; where clips follow the updates, the one for these clips."""
     settings = config.merge
     if settings.name == "anonymity-sets":
-        noise = noise_scales(
-            settings.noise, settings.distance, settings.sigma * settings.radius
-        )
-        merge = in_anonymity_sets(
-            Hiding(
-                min_anonymity=settings.min_anonymity,
-                partition=settings.partition,
-                distance=settings.distance,
-                max_distance=settings.max_distance,
-                noise=noise,
-            )
-        )
+        merge = in_anonymity_sets(_hiding(config, len(population.clients)))
+    elif config.privacy.client_noise > 0:
+        merge = noised_mean(_clipping(config, len(population.clients)), clips)
     elif settings.name == "mean":
         merge = mean_per_cluster
     else:
         merge = cast("Merge", imported("merge.name", settings.name))
     return storing(merge) if config.unlearning.store_updates else merge
+
+
+def _hiding(config: Config, clients: int) -> Hiding:
+    settings = config.merge
+    k = settings.min_anonymity
+    if settings.noise == "sound":
+        everybody = config.method.name == "fedavg" and config.train.participation == 1
+        sets = max(1, clients // k) if everybody else 1
+        z = representative_noise(
+            settings.epsilon, settings.delta, config.rounds, k, sets
+        )
+        return soundly(k, Ball(settings.radius, z))
+    return Hiding(
+        min_anonymity=k,
+        partition=settings.partition,
+        distance=settings.distance,
+        max_distance=settings.max_distance,
+        noise=noise_scales(
+            settings.noise, settings.distance, settings.sigma * settings.radius
+        ),
+    )
+
+
+def _clipping(config: Config, clients: int) -> Clipping:
+    """Return how updates are clipped and hidden, in a federation of so many clients."""
+    privacy = config.privacy
+    return Clipping(
+        clip=privacy.client_clip,
+        noise_multiplier=privacy.client_noise,
+        adaptive=privacy.adaptive_clip,
+        sampling=config.train.participation,
+        clients=clients,
+    )
 
 
 def red_team(
@@ -321,7 +383,8 @@ def _shadow_round(
     config: Config, population: Population, engine: Engine
 ) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
     """Return a round of this run's own steps, for data that the server holds."""
-    usual, merge = _recipe(config), _merge(config)
+    usual, private = _recipe(config), config.privacy.client_noise > 0
+    merge = _merge(config, population)
     split_round = _shared_rounds(config) if _starts_warm(config) else -1
 
     def play_round(
@@ -337,7 +400,8 @@ def _shadow_round(
         )
         only = {client.handle: 0 for client in cohort}
         updates = train((params,), cohort, only, streams)
-        return merge((params,), updates, streams.at("merge")).clusters[0]
+        alike = noised_mean(_clipping(config, len(sets))) if private else merge
+        return alike((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
 

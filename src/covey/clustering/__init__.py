@@ -8,6 +8,7 @@ from covey.clustering.floors import (
     shares,
     wishes,
 )
+from covey.clustering.private import choice_epsilon, report_noisy_min
 from covey.clustering.selection import (
     NOWHERE,
     Ballot,
@@ -16,6 +17,7 @@ from covey.clustering.selection import (
     select_by_loss,
     select_by_threshold,
     select_weighted,
+    weighted_cost,
 )
 from covey.clustering.split import Split, gap_split, update_directions
 from covey.clustering.steady import stay_settled
@@ -28,8 +30,10 @@ __all__ = [
     "acceptance_cost",
     "advantage",
     "ascended",
+    "choice_epsilon",
     "gap_split",
     "rebalanced",
+    "report_noisy_min",
     "select_by_loss",
     "select_by_threshold",
     "select_priced",
@@ -37,5 +41,6 @@ __all__ = [
     "shares",
     "stay_settled",
     "update_directions",
+    "weighted_cost",
     "wishes",
 ]

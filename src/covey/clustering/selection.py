@@ -4,7 +4,7 @@ Every selection is a function `Ballot -> cluster index per client`. A user's own
 too: `package.module:function`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +22,7 @@ __all__ = [
     "select_by_loss",
     "select_by_threshold",
     "select_weighted",
+    "weighted_cost",
 ]
 
 NOWHERE = -1
@@ -45,6 +46,8 @@ class Ballot:
         elsewhere: per cluster, the clients outside this cohort that chose it last.
         prices: the subsidy of each cluster, in the units of the priced cost; 0 or more.
         streams: the round's named randomness, for selections that draw.
+        own: each client's own in the order of the rows, so that nobody's draw depends on
+            who else is there.
     """
 
     losses: Float[Tensor, "clients clusters"]
@@ -58,6 +61,7 @@ class Ballot:
     elsewhere: Int[Tensor, " clusters"]
     prices: Float[Tensor, " clusters"]
     streams: Streams
+    own: Collection[Streams] = ()
 
 
 Selection = Callable[[Ballot], Int[Tensor, " clients"]]
@@ -94,13 +98,21 @@ def select_weighted(
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
+    cost = weighted_cost(ballot, scale)
+    best = torch.where(ballot.offered, cost, torch.inf).amin(dim=1, keepdim=True)
+    return _lowest(ballot.losses, ballot.offered & (cost == best))
+
+
+def weighted_cost(
+    ballot: Ballot,
+    scale: Callable[[Tensor], Tensor] = lambda risks: risks,
+) -> Float[Tensor, "clients clusters"]:
+    """Return what `select_weighted` compares."""
     unknown = (ballot.risks.isnan() & ballot.offered).any(dim=1, keepdim=True)
     risks = _told_apart(ballot).clamp(0.5, 1)
     beta = ballot.risk_weights[:, None]
     losses = finite(ballot.losses)
-    cost = torch.where(unknown, losses, (1 - beta) * losses + beta * scale(risks))
-    best = torch.where(ballot.offered, cost, torch.inf).amin(dim=1, keepdim=True)
-    return _lowest(ballot.losses, ballot.offered & (cost == best))
+    return torch.where(unknown, losses, (1 - beta) * losses + beta * scale(risks))
 
 
 def select_by_threshold(ballot: Ballot) -> Int[Tensor, " clients"]:

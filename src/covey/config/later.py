@@ -10,8 +10,6 @@ __all__ = ["LATER_KEYS", "LATER_VALUES", "refuse_later"]
 LATER_KEYS = {
     "population.dirichlet_alpha": "partitions other than iid",
     "merge.max_update_norm": "norm-bounded merges",
-    "merge.epsilon": "differential privacy",
-    "merge.delta": "differential privacy",
 }
 
 LATER_VALUES = {
@@ -19,7 +17,6 @@ LATER_VALUES = {
     "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
     "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
-    "merge.noise": ("sound",),
     "engine.name": ("ray", "flower"),
 }
 

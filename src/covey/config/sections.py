@@ -145,9 +145,11 @@ class MergeConfig(Section):
     partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
     distance: Literal["l2", "cosine"] = "l2"
     max_distance: NotNegative = 0.0
-    noise: Literal["none", "released", "paper"] = "none"
+    noise: Literal["none", "released", "paper", "sound"] = "none"
     sigma: NotNegative = 1.0
     radius: Annotated[float, Field(gt=0)] = 1.0
+    epsilon: NotNegative = 0.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
 class PrivacyConfig(Section):

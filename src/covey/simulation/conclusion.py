@@ -15,6 +15,7 @@ from covey.metrics import fairness
 from covey.params import model_hash
 from covey.redteam import Membership, audited
 from covey.releases import cluster_of
+from covey.rng import Streams
 from covey.simulation.measurement import (
     Accuracies,
     accuracies,
@@ -28,9 +29,10 @@ from covey.types import Handle
 __all__ = ["conclude"]
 
 
-def conclude(run: Assembled, state: ServerState, history: History) -> Played:
+def conclude(
+    run: Assembled, state: ServerState, history: History, streams: Streams
+) -> Played:
     """Return the last facts of a run, which has played all its rounds."""
-    streams = run.streams.at("round", state.round_index)
     last = run.strategy.conclude(state, run.population.clients, streams)
     final = last.state
     audits = audited(

@@ -18,6 +18,7 @@ from covey.events import (
 )
 from covey.history import History, after
 from covey.ledger import REWIND, Record, Request, current
+from covey.rng import Streams
 from covey.simulation.conclusion import conclude
 from covey.simulation.desk import Desk, by_entry, opened, read_history, what_matters
 from covey.simulation.folder import RunFolder
@@ -136,8 +137,10 @@ def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
         _keep(desk, played, replay)
         observe(history)
     if t == run.config.rounds and last != t:
-        events = conclude(run, state, history).events
+        streams = desk.secrets.at_round(t).at("round", t)
+        events = conclude(run, state, history, streams).events
         history = _record(desk, (t, events), last, history)
+        desk.secrets.forget_before(t + 1)
         observe(history)
     return Stretch(state, history)
 
@@ -204,7 +207,7 @@ def _round(
     """Sample a cohort, play the round, and look at what came out of it."""
     t, run = state.round_index, desk.run
     streams = desk.secrets.at_round(t).at("round", t)
-    cohort = _cohort(run, t)
+    cohort = _cohort(run, streams)
     if replay is not None and t < replay.until:
         run = replay.run
         if replay.calibrating:
@@ -222,10 +225,15 @@ def _round(
     return played._replace(events=(*first, sampled, *played.events, measured))
 
 
-def _cohort(run: Assembled, round_index: int) -> Cohort:
-    """Toss one independent coin per client, so that nobody's depends on the others."""
+def _cohort(run: Assembled, streams: Streams) -> Cohort:
+    """Toss one independent coin per client, so that nobody's depends on the others.
+
+    Where privacy rests on nobody knowing who came, the coins are hidden.
+    """
     share = run.config.train.participation
-    coins = run.streams.at("round", round_index, "cohort")
+    coins = streams.at("cohort")
+    if run.config.privacy.client_noise > 0:
+        coins = coins.hidden()
     return tuple(
         client
         for client in run.population.clients
@@ -254,7 +262,9 @@ def _started(run: Assembled) -> RunStarted:
         deniability_threshold=config.merge.deniability_threshold if hidden else None,
         updates_stored=config.unlearning.store_updates > 0,
         secrets=config.secrets.source,
-        delta=config.privacy.delta,
+        delta=sound.delta
+        if (sound := config.merge).noise == "sound"
+        else config.privacy.delta,
     )
 
 

@@ -35,6 +35,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
         "releases": state.releases,
         "waiting": list(state.waiting),
         "closed": sorted(state.closed),
+        "clips": list(state.clips),
         "memory": asdict(state.memory),
         "ledger_head": ledger_head,
     }
@@ -64,6 +65,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         releases=checkpoint.state["releases"],
         waiting=tuple(checkpoint.state["waiting"]),
         closed=frozenset(checkpoint.state["closed"]),
+        clips=tuple(checkpoint.state["clips"]),
     )
     return state, checkpoint.state["ledger_head"]
 

@@ -84,6 +84,8 @@ class ServerState:
         waiting: per cluster, the rounds in a row in which it had too few clients to hide
             one among them; empty where no merge asks for that.
         closed: clusters that waited for too long: not offered.
+        clips: per cluster, the largest L2 norm of an update in the next round; empty
+            where no clip follows the updates.
     """
 
     round_index: int
@@ -96,6 +98,7 @@ class ServerState:
     releases: int = 1
     waiting: tuple[int, ...] = ()
     closed: frozenset[int] = frozenset()
+    clips: tuple[float, ...] = ()
 
     def trained_by(self, handle: Handle) -> range:
         """Return the models that this client's update moves, by its latest choice."""

@@ -20,7 +20,7 @@ from covey.clustering import (
     wishes,
 )
 from covey.errors import ConfigError
-from covey.events import Event, PricesSet
+from covey.events import ChoicesPerturbed, Event, PricesSet
 from covey.rng import Streams
 from covey.strategies.base import Cohort, KnownRisk, Played, ServerState
 from covey.strategies.steps import Evaluate
@@ -114,12 +114,14 @@ class Choosing:
         look: what they compare, given this round's losses.
         market: what the server makes of their wishes.
         hysteresis: rounds for which a client that moved stays.
+        epsilon: of one choice, where it is differentially private.
     """
 
     select: Selection
     look: Look = AS_MEASURED
     market: Market = free_of_charge
     hysteresis: int = 0
+    epsilon: float | None = None
 
 
 class Choice(NamedTuple):
@@ -148,9 +150,16 @@ def choose(
         picked = stay_settled(ballot, picked)
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
         priced = how.market(seen, ballot)
-        return Choice(priced.state, clusters, priced.events)
+        events = (*_perturbed(how.epsilon, cohort), *priced.events)
+        return Choice(priced.state, clusters, events)
 
     return chosen
+
+
+def _perturbed(epsilon: float | None, cohort: Cohort) -> tuple[ChoicesPerturbed, ...]:
+    if epsilon is None or not cohort:
+        return ()
+    return (ChoicesPerturbed(epsilon, tuple(client.handle for client in cohort)),)
 
 
 def _ballot(
@@ -186,6 +195,7 @@ def _ballot(
         elsewhere=torch.tensor([absent[j] for j in range(num_clusters)]),
         prices=torch.tensor(state.memory.prices or (0.0,) * num_clusters),
         streams=streams,
+        own=tuple(streams.at("choice", client.name) for client in cohort),
     )
 
 

@@ -10,7 +10,7 @@ References:
 from collections.abc import Callable
 
 from covey.clustering import select_by_loss
-from covey.events import ClientsAssigned, Event, RiskUnknown
+from covey.events import ClientsAssigned, Event, PricesSet, RiskUnknown
 from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState, Strategy
 from covey.strategies.choices import Choosing, choose
@@ -60,7 +60,8 @@ def _personalised(
     def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
         choice = decide(state, cohort, streams)
         final = ClientsAssigned(choice.clusters, "final")
-        return Played(choice.state.with_choices(final.clusters), (final,))
+        told = (each for each in choice.events if not isinstance(each, PricesSet))
+        return Played(choice.state.with_choices(final.clusters), (*told, final))
 
     return Strategy(init, play_round, conclude)
 

@@ -109,10 +109,11 @@ def _shared_round(
 ) -> Played:
     """Train one model together; every cluster gets it."""
     everybody = ClientsAssigned({client.handle: 0 for client in cohort}, "shared")
-    alone = fresh_state(state.clusters[:1])
+    alone = replace(fresh_state(state.clusters[:1]), clips=state.clips[:1])
     played = steps.move(alone, cohort, everybody, streams)
     same = played.state.clusters * len(state.clusters)
-    return Played(state.with_models(same), played.events)
+    clips = played.state.clips * len(state.clusters)
+    return Played(replace(state, clips=clips).with_models(same), played.events)
 
 
 def _split_round(

@@ -145,6 +145,8 @@ class Steps:
     """The steps that every strategy is composed of, but for the choice itself.
 
     Attributes:
+        clipping: where clips follow the updates: from each cluster's clip (none yet: the
+            settings'), the merge of this round, which finds the next ones.
         patience: rounds for which clients stay in a cluster whose merge makes them wait.
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
@@ -154,6 +156,7 @@ class Steps:
     evaluate: Evaluate
     train: Train
     merge: Merge
+    clipping: Callable[[tuple[float, ...]], Merge] | None = None
     patience: int = 1
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
@@ -171,7 +174,8 @@ class Steps:
         chosen = self._as_recorded(state, chosen)
         after = state.with_choices(chosen.clusters)
         updates = self._updates(after, cohort, streams)
-        merged = self.merge(state.clusters, updates, streams.at("merge"))
+        merge = self.clipping(state.clips) if self.clipping else self.merge
+        merged = merge(state.clusters, updates, streams.at("merge"))
         trained = Counter(
             j for handle in chosen.clusters for j in after.trained_by(handle)
         )
@@ -179,6 +183,7 @@ class Steps:
         counts = [trained[j] for j in range(len(state.clusters))]
         fact = ModelsMerged(model_hash(merged.clusters), tuple(counts))
         after = _waited(after, merged.events, counts, self.patience)
+        after = replace(after, clips=merged.clips)
         return Played(
             after.with_models(merged.clusters),
             (chosen, *noise, *merged.events, *_desertions(state, after), fact),
