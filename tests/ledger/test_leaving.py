@@ -1,16 +1,12 @@
 """The queue of those who want to leave, and what is left of them afterwards."""
 
-import os
-import signal
+import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from itertools import count
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
 
 from covey.errors import LedgerError
 from covey.ledger import REWIND, Ledger, Record
@@ -189,52 +185,21 @@ def test_a_write_ahead_log_is_emptied_or_named(path: Path):
             ledger.append(0, [Record(0, "facts", {})])
 
 
-def live_until(path: Path, statements: int) -> None:
-    """Let a client leave, but die by SIGKILL at the start of one SQL statement."""
-    left = statements
-
-    def count_down(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    @event.listens_for(Engine, "connect")
-    def trace(connection: sqlite3.Connection, _: object) -> None:
-        connection.execute("PRAGMA cache_size = 2")
-        connection.set_trace_callback(count_down)
-
+def leave_a_copy(where: str) -> None:
+    """Let a client leave a copy of the ledger that lies above."""
+    path = Path(where)
+    shutil.copy(path.parents[1] / path.name, path)
     with Ledger.open(path, noon) as ledger:
         leave(ledger)
 
 
-def die_at_every_statement(begun_at: Path, folder: Path) -> None:
-    """Leave in folder/N what a leaving leaves that ends before its statement N."""
-    for statements in range(1000):
-        home = folder / str(statements)
-        home.mkdir()
-        path = home / "ledger.sqlite"
-        path.write_bytes(begun_at.read_bytes())
-        child = os.fork()
-        if child == 0:
-            live_until(path, statements)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if status == 0:
-            return
-
-
-def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(
-    path: Path, tmp_path_factory: pytest.TempPathFactory
-):
+def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(path: Path, deaths):
     with begun(path) as ledger:
         before = ledger.replay()
-    folder = tmp_path_factory.mktemp("remains")
-    subprocess.run([sys.executable, __file__, str(path), str(folder)], check=True)
-    homes = sorted(folder.iterdir(), key=lambda home: int(home.name))
+    remains = deaths(leave_a_copy, f"{path.parent}/{{}}/{path.name}")
     served: list[bool] = []
-    for home in homes:
-        with Ledger.open(home / "ledger.sqlite", noon) as ledger:
+    for one in map(Path, remains):
+        with Ledger.open(one, noon) as ledger:
             states = [one.state for one in ledger.requests()]
             served.append(states == ["serving"])
             assert states in ([], ["pending"], ["serving"])
@@ -242,7 +207,7 @@ def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(
             assert (ledger.tombstones() != frozenset()) == served[-1]
             assert ledger.replay() == before + (ANSWER if served[-1] else [])
             ledger.scrub()
-            assert (NAME.encode() not in bytes_in(home)) == served[-1]
+            assert (NAME.encode() not in bytes_in(one.parent)) == served[-1]
     assert served == sorted(served)
     assert {False, True} == set(served)
 
@@ -261,7 +226,3 @@ def test_an_erased_name_is_in_no_table_of_the_server(postgres):
         ledger.scrub()
         postgres.execute("CHECKPOINT")
         assert name.encode() not in bytes_in(postgres.data / "base")
-
-
-if __name__ == "__main__":
-    die_at_every_statement(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,27 +1,17 @@
 """What is PostgreSQL's alone: runs side by side, a lock that a server keeps, its URL."""
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
 import pytest
-from sqlalchemy import Engine, event, insert
+from sqlalchemy import insert
 
 from covey.errors import LedgerError, LedgerLocked
-from covey.ledger import Ledger, Record
+from covey.ledger import Ledger
 from covey.ledger.place import explained, place_of
 from covey.ledger.tables import clients
-
-NAMES = {"7f3a": "client-00001", "09bc": "client-00002"}
-ROUNDS = [
-    [Record(index, "facts", {"n": n, "text": "x" * 100}) for n in range(3)]
-    for index in range(2)
-]
-TOLD = [[], ROUNDS[0], ROUNDS[0] + ROUNDS[1]]
 
 
 def noon() -> str:
@@ -43,23 +33,23 @@ def schema_of(where: str) -> str:
     return where.rpartition("=")[2]
 
 
-def test_runs_share_a_database_and_nothing_else(where: str):
+def test_runs_share_a_database_and_nothing_else(where: str, life):
     other = f"{where}_2"
     with Ledger.create(where, noon) as one, Ledger.create(other, noon) as two:
-        one.append(0, ROUNDS[0])
-        two.enrol(NAMES)
+        one.append(0, life.rounds[0])
+        two.enrol(life.names)
         assert two.replay() == []
         assert one.names() == {}
 
 
-def test_a_word_of_sql_can_name_a_run(postgres):
+def test_a_word_of_sql_can_name_a_run(postgres, life):
     if postgres.data is None:
         pytest.skip("somebody's run may have that name on a server that is not ours")
     where = replace(postgres, prefix="").run("select")
     with Ledger.create(where, noon) as ledger:
-        ledger.append(0, ROUNDS[0])
+        ledger.append(0, life.rounds[0])
         ledger.scrub()
-    assert Ledger.read(where).replay() == ROUNDS[0]
+    assert Ledger.read(where).replay() == life.rounds[0]
 
 
 @pytest.mark.parametrize(
@@ -105,10 +95,10 @@ def test_without_its_driver_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch)
         Ledger.read("postgresql://host/runs?run=a")
 
 
-def test_a_failure_quotes_no_client(where: str):
+def test_a_failure_quotes_no_client(where: str, life):
     Ledger.create(where, noon).close()
     place = place_of(where)
-    twice = [{"handle": handle, "name": "client-00001"} for handle in NAMES]
+    twice = [{"handle": handle, "name": "client-00001"} for handle in life.names]
     with (
         pytest.raises(LedgerError, match="violates unique constraint") as no,
         explained(place),
@@ -127,9 +117,9 @@ def test_a_failure_quotes_no_client(where: str):
     ],
     ids=["body", "round", "deleted"],
 )
-def test_a_change_is_detected(postgres, where: str, change: str, position: int):
+def test_a_change_is_detected(postgres, where: str, change: str, position: int, life):
     with Ledger.create(where, noon) as ledger:
-        ledger.append(0, ROUNDS[0])
+        ledger.append(0, life.rounds[0])
     postgres.execute(f'SET search_path = "{schema_of(where)}"', change)
     for door in (lambda: Ledger.read(where).verify(), lambda: Ledger.open(where, noon)):
         with pytest.raises(LedgerError, match=f"broken at position {position}:"):
@@ -147,88 +137,42 @@ def test_a_reader_cannot_write(where: str):
         connection.execute(insert(clients), [{"handle": "7f3a", "name": "one"}])
 
 
-def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(where: str):
+def test_of_two_writers_the_second_is_locked_out_and_reading_goes_on(where: str, life):
     with Ledger.create(where, noon) as first:
-        first.append(0, ROUNDS[0])
+        first.append(0, life.rounds[0])
         for door in (Ledger.open, Ledger.create):
             with pytest.raises(LedgerLocked, match="another one does"):
                 door(where, noon)
         reader = Ledger.read(where)
         assert reader.last_round() == 0
-        first.append(1, ROUNDS[1])
+        first.append(1, life.rounds[1])
         assert reader.last_round() == 1
     with Ledger.open(where, noon) as second:
-        assert second.replay() == TOLD[-1]
+        assert second.replay() == life.told[2]
 
 
-def test_who_lost_the_lock_writes_no_more(postgres, where: str):
+def test_who_lost_the_lock_writes_no_more(postgres, where: str, life):
     holders = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
     others = postgres.execute(holders)
     with Ledger.create(where, noon) as ledger:
-        ledger.append(0, ROUNDS[0])
+        ledger.append(0, life.rounds[0])
         ((ours,),) = set(postgres.execute(holders)) - set(others)
         postgres.execute(f"SELECT pg_terminate_backend({ours}, 5000)")
         for _ in range(2):
             with pytest.raises(LedgerLocked, match="Open the ledger again"):
-                ledger.append(1, ROUNDS[1])
+                ledger.append(1, life.rounds[1])
         with Ledger.open(where, noon) as second:
-            second.append(1, ROUNDS[1])
-
-
-def live(where: str) -> str:
-    """Play all rounds, from wherever the last life ended."""
-    begin = Ledger.open if Ledger.exists(where) else Ledger.create
-    with begin(where, noon) as ledger:
-        ledger.enrol(NAMES)
-        for index, records in enumerate(ROUNDS):
-            last = ledger.last_round()
-            if last is not None and index <= last:
-                ledger.compare(index, records)
-            else:
-                ledger.append(index, records)
-        return ledger.head()
-
-
-def live_until(where: str, statements: int) -> None:
-    """Play all rounds, but die by SIGKILL at one SQL statement or commit."""
-    steps = count()
-
-    def step(*_: object) -> None:
-        if next(steps) == statements:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    event.listen(Engine, "before_cursor_execute", step)
-    event.listen(Engine, "commit", step)
-    live(where)
-
-
-def die_at_every_third_statement(where: str) -> None:
-    """Leave in NAME_0, NAME_3, ... what a life leaves that ends before that statement."""
-    for statements in count(step=3):
-        child = os.fork()
-        if child == 0:
-            live_until(f"{where}_{statements}", statements)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if status == 0:
-            print(statements)  # noqa: T201
-            return
+            second.append(1, life.rounds[1])
 
 
 @pytest.mark.slow
-def test_killed_at_every_third_statement_all_of_a_round_is_there_or_none(postgres):
-    where = postgres.run("killed")
-    done = subprocess.run(
-        [sys.executable, __file__, where], check=True, capture_output=True, text=True
-    )
-    lives = [f"{where}_{number}" for number in range(0, int(done.stdout), 3)]
+def test_killed_at_every_third_statement_all_of_a_round_is_there_or_none(
+    postgres, life, deaths
+):
+    lives = deaths(life.live, postgres.run("killed") + "_{}", step=3)
     told = [Ledger.read(one).replay() if Ledger.exists(one) else [] for one in lives]
-    assert 10 < len(lives) < 33
-    assert all(story in TOLD for story in told)
-    assert {len(story) for story in told} == {0, 3, 6}
-    assert len({live(one) for one in lives}) == 1  # nobody is locked out
-    assert all(Ledger.read(one).replay() == TOLD[-1] for one in lives)
-
-
-if __name__ == "__main__":
-    die_at_every_third_statement(sys.argv[1])
+    assert 10 < len(lives) < 50
+    assert all(story in life.told for story in told)
+    assert {len(story) for story in told} == {len(story) for story in life.told}
+    assert len({life.live(one) for one in lives}) == 1  # nobody is locked out
+    assert all(Ledger.read(one).replay() == life.told[-1] for one in lives)
