@@ -12,6 +12,8 @@ from covey import Config, load, run
 from covey.assembly import assemble
 from covey.ledger import Ledger
 from covey.simulation import Forgotten, RunFolder, forget
+from covey.unlearning.proof import text
+from covey.unlearning.signature import sign, signing_key
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -349,6 +351,24 @@ def test_a_proof_fails_against_what_it_is_not_about(covey, denied, runs):
     assert (code, checks["subject"]) == (1, False)
     code, checks = checked(covey, one, "--mine", LEAVER, "00" * 16)
     assert (code, checks["subject"]) == (1, False)
+
+
+@pytest.mark.parametrize("wanted", ["deny", "retrain"])
+def test_a_signed_proof_of_another_model_fails_against_the_ledger(
+    covey, leaving, tmp_path, wanted
+):
+    folder, told = leaving(wanted)
+    document = json.loads(Path(told["answers"][0]["proof"]).read_text())
+    document["model_after"] = "0" * 64
+    if wanted == "deny":
+        document["model_before"] = document["model_after"]
+    key = signing_key(folder.parent / "keys" / "covey" / "signing-key.pem")
+    forged = {"proof": tmp_path / "proof.json"}
+    forged["proof"].write_text(text(sign(key, document)))
+    code, checks = checked(covey, forged)
+    assert (code, checks["valid"]) == (0, True)
+    code, checks = checked(covey, forged, "--ledger", folder)
+    assert (code, checks["ledger"]) == (1, False)
 
 
 def test_a_proof_that_cannot_be_read_is_bad_input(covey, denied):

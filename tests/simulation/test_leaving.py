@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from covey import Config, RunError, resume, run
 from covey.assembly import assemble, keeps_clusters_apart
@@ -15,6 +16,7 @@ from covey.ledger import Ledger
 from covey.models import build_model
 from covey.rng import Streams
 from covey.simulation import RunFolder, forget, plans, read_events
+from covey.simulation.updates import read_updates, stored_rounds
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -277,6 +279,62 @@ def test_calibrating_keeps_lengths_and_loses_the_leaver(small, tmp_path):
     assert all(handle.encode() not in p.read_bytes() for p in stored)
     accuracy = resume(folder).summary["accuracy"]["overall"]
     assert accuracy > before.summary["accuracy"]["overall"] - 0.15
+
+
+STORED = {**FEDAVG, "unlearning": {"store_updates": 1}}
+
+
+def updates_of(folder: Path):
+    place = RunFolder(folder).updates
+    return {t: read_updates(place, t) for t in stored_rounds(place)}
+
+
+def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(
+    small, tmp_path
+):
+    plain, hidden = tmp_path / "plain", tmp_path / "hidden"
+    run(config=small(rounds=1, **STORED), out=plain)
+    told = run(config=small(rounds=1, merge=HIDDEN, **STORED), out=hidden).summary
+    ((_, sent),), ((_, kept),) = updates_of(plain).items(), updates_of(hidden).items()
+    assert len(sent) == 12
+    assert sent.keys() == kept.keys()
+    for handle, update in sent.items():  # not the representatives'
+        torch.testing.assert_close(kept[handle], update, rtol=0, atol=0)
+    assert told["budget"] is None
+    assert "raw updates are stored" in told["budget_reason"]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory, settings):
+    """A run with raw updates, and the handle of who trained in it."""
+    folder = tmp_path_factory.mktemp("stored") / "run"
+    merge = HIDDEN | {"deniability_threshold": 4}
+    config = settings(
+        **SMALL | STORED | {"merge": merge, "train": {"participation": 0.8}}
+    )
+    return folder, run(config=config, out=folder).names[LEAVER]
+
+
+@pytest.mark.parametrize(
+    ("answer", "first"), [("roll_back", 3), ("retrain", 0), ("calibrate", 0)]
+)
+def test_a_leavers_raw_updates_go_and_the_others_stay(stored, tmp_path, answer, first):
+    whole, handle = stored
+    folder = shutil.copytree(whole, tmp_path / "run")
+    before = updates_of(folder)
+    assert handle in before[0]
+    (done,) = left(folder, LEAVER, answer=answer)
+    assert done.answered.option.first_replayed_round == first
+    after = updates_of(folder)
+    assert {t: set(sent) for t, sent in after.items()} == {
+        t: set(sent) - {handle} for t, sent in before.items()
+    }
+    for t, sent in after.items():
+        if answer == "calibrate" or t < first:
+            for other, update in sent.items():
+                torch.testing.assert_close(update, before[t][other], rtol=0, atol=0)
+    proof = json.loads(done.answered.proof.read_text())
+    assert proof["raw_updates_deleted"]["value"] is True
 
 
 def test_requests_drawn_while_a_run_goes_on_are_served_between_rounds(small, tmp_path):
