@@ -21,6 +21,7 @@ from covey.aggregation.microaggregation import (
     mdav,
     neighbours,
     public_random,
+    set_sizes,
     unit_rows,
 )
 from covey.aggregation.private import Clipping, noised_mean, projected
@@ -43,6 +44,7 @@ __all__ = [
     "noised_mean",
     "projected",
     "public_random",
+    "set_sizes",
     "soundly",
     "storing",
     "unit_rows",

@@ -21,6 +21,7 @@ __all__ = [
     "mdav",
     "neighbours",
     "public_random",
+    "set_sizes",
     "unit_rows",
 ]
 
@@ -110,6 +111,12 @@ def public_random(n: int, k: int, generator: np.random.Generator) -> Sets:
     count = _count(n, k)
     shuffled = generator.permutation(n)
     return _in_order([shuffled[c::count].tolist() for c in range(count)])
+
+
+def set_sizes(n: int, k: int) -> tuple[int, ...]:
+    """Return how large the sets of `public_random` are; one of all where n < k."""
+    count = _count(n, min(n, k))
+    return tuple(len(range(c, n, count)) for c in range(count))
 
 
 def unit_rows(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

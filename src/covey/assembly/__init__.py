@@ -1,5 +1,6 @@
 """From settings to functions: the only place where a string becomes behaviour."""
 
+from covey.assembly.merges import merge_of
 from covey.assembly.methods import (
     Again,
     composed,
@@ -17,5 +18,6 @@ __all__ = [
     "composed",
     "hangs_on_everybody",
     "keeps_clusters_apart",
+    "merge_of",
     "red_team",
 ]

@@ -10,18 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from covey.aggregation import (
-    Ball,
-    Clipping,
-    Hiding,
-    Merge,
-    in_anonymity_sets,
-    mean_per_cluster,
-    noise_scales,
     noised_mean,
-    soundly,
-    storing,
 )
 from covey.assembly.imported import imported
+from covey.assembly.merges import merge_of
 from covey.clustering import (
     Selection,
     advantage,
@@ -38,7 +30,6 @@ from covey.config import Config
 from covey.data import Client, Examples, Population, Preference
 from covey.engine import Engine, Recipe, VmapEngine
 from covey.params import layers_of
-from covey.privacy import representative_noise
 from covey.redteam import (
     Laboratory,
     RedTeam,
@@ -143,8 +134,8 @@ def composed(
     steps = Steps(
         evaluate=evaluate_with(engine, method.select_on, method.select_examples),
         train=_calibrating(train(recipe), again),
-        merge=_merge(config, population),
-        clipping=partial(_merge, config, population)
+        merge=merge_of(config, len(population.clients)),
+        clipping=partial(merge_of, config, len(population.clients))
         if config.privacy.adaptive_clip
         else None,
         patience=config.redteam.every,
@@ -298,55 +289,6 @@ def _selection(config: Config) -> Selection:
     return cast("Selection", imported("method.selection", method.selection))
 
 
-def _merge(
-    config: Config, population: Population, clips: tuple[float, ...] = ()
-) -> Merge:
-    """Return the merge; where clips follow the updates, the one for these clips."""
-    settings = config.merge
-    if settings.name == "anonymity-sets":
-        merge = in_anonymity_sets(_hiding(config, len(population.clients)))
-    elif config.privacy.client_noise > 0:
-        merge = noised_mean(_clipping(config, len(population.clients)), clips)
-    elif settings.name == "mean":
-        merge = mean_per_cluster
-    else:
-        merge = cast("Merge", imported("merge.name", settings.name))
-    return storing(merge) if config.unlearning.store_updates else merge
-
-
-def _hiding(config: Config, clients: int) -> Hiding:
-    settings = config.merge
-    k = settings.min_anonymity
-    if settings.noise == "sound":
-        everybody = config.method.name == "fedavg" and config.train.participation == 1
-        sets = max(1, clients // k) if everybody else 1
-        z = representative_noise(
-            settings.epsilon, settings.delta, config.rounds, k, sets
-        )
-        return soundly(k, Ball(settings.radius, z))
-    return Hiding(
-        min_anonymity=k,
-        partition=settings.partition,
-        distance=settings.distance,
-        max_distance=settings.max_distance,
-        noise=noise_scales(
-            settings.noise, settings.distance, settings.sigma * settings.radius
-        ),
-    )
-
-
-def _clipping(config: Config, clients: int) -> Clipping:
-    """Return how updates are clipped and hidden, in a federation of so many clients."""
-    privacy = config.privacy
-    return Clipping(
-        clip=privacy.client_clip,
-        noise_multiplier=privacy.client_noise,
-        adaptive=privacy.adaptive_clip,
-        sampling=config.train.participation,
-        clients=clients,
-    )
-
-
 def red_team(
     config: Config,
     population: Population,
@@ -384,7 +326,7 @@ def _shadow_round(
 ) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
     """Return a round of this run's own steps, for data that the server holds."""
     usual, private = _recipe(config), config.privacy.client_noise > 0
-    merge = _merge(config, population)
+    merge = merge_of(config, len(population.clients))
     split_round = _shared_rounds(config) if _starts_warm(config) else -1
 
     def play_round(

@@ -1,7 +1,7 @@
 """Engines: interchangeable ways to run the clients' local training and scoring."""
 
 from covey.engine.parallel import ParallelEngine, Precision
-from covey.engine.private import check_private
+from covey.engine.private import check_private, private_gradients
 from covey.engine.protocol import Engine, Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.reference import ReferenceEngine
 from covey.engine.vmap import VmapEngine
@@ -17,4 +17,5 @@ __all__ = [
     "TrainingJob",
     "VmapEngine",
     "check_private",
+    "private_gradients",
 ]

@@ -6,6 +6,7 @@ what the second paper claims.
 
 from covey.privacy.account import aggregate_multiplier, guarantees, spent_so_far
 from covey.privacy.accountant import gaussian_epsilon
+from covey.privacy.empirical import Refuted, least_epsilon
 from covey.privacy.forecast import (
     Plan,
     Size,
@@ -21,6 +22,7 @@ from covey.privacy.theorem import claimed_epsilon, claimed_sigma, delivered
 __all__ = [
     "Guarantee",
     "Plan",
+    "Refuted",
     "Size",
     "aggregate_multiplier",
     "claimed_epsilon",
@@ -29,6 +31,7 @@ __all__ = [
     "forecast",
     "gaussian_epsilon",
     "guarantees",
+    "least_epsilon",
     "multiplier",
     "representative_noise",
     "size_of",

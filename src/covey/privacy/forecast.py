@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from covey.events import (
@@ -70,9 +71,8 @@ def forecast(plan: Plan, noise_multiplier: float) -> Guarantee:
 def multiplier(plan: Plan, epsilon: float) -> float:
     """Return the least noise multiplier with which the run stays below epsilon."""
     if plan.noise == "sound":
-        return representative_noise(
-            epsilon, plan.delta, plan.rounds, plan.set_size, plan.sets
-        )
+        sizes = (plan.set_size,) * plan.sets
+        return representative_noise(epsilon, plan.delta, plan.rounds, sizes)
     return multiplier_for(
         epsilon,
         plan.delta,
@@ -81,17 +81,18 @@ def multiplier(plan: Plan, epsilon: float) -> float:
     )
 
 
+@cache
 def representative_noise(
-    epsilon: float, delta: float, rounds: int, set_size: int, sets: int
+    epsilon: float, delta: float, rounds: int, sizes: tuple[int, ...]
 ) -> float:
-    """Return z for `sets` noisy representatives of `set_size` secret members each.
+    """Return the least z that keeps noisy representatives of such sets below epsilon.
 
-    A representative's noise has standard deviation 2 z Delta.
+    A representative's noise has standard deviation 2 z Delta, and only the mean of all
+    is released.
     """
-    alone = multiplier_for(
-        epsilon, delta, rounds, lambda z: representative(z, set_size)
-    )
-    return alone / aggregate_multiplier(1.0, (set_size,) * sets)
+    fewest = min(sizes)
+    alone = multiplier_for(epsilon, delta, rounds, lambda z: representative(z, fewest))
+    return alone / aggregate_multiplier(1.0, sizes)
 
 
 def views(plan: Plan, noise_multiplier: float) -> Mapping[str, float | None]:

@@ -137,9 +137,11 @@ def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float],
     )
 
 
-def clopper_pearson(hits: int, trials: int) -> tuple[float, float]:
-    """Return the exact 95% interval of a binomial share (Clopper, Pearson, 1934)."""
-    tail = (1 - LEVEL) / 2
+def clopper_pearson(
+    hits: int, trials: int, level: float = LEVEL
+) -> tuple[float, float]:
+    """Return the exact interval of a binomial share (Clopper, Pearson, 1934)."""
+    tail = (1 - level) / 2
     low = beta.ppf(tail, hits, trials - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, trials - hits) if hits < trials else 1.0
     return float(low), float(high)
