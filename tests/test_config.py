@@ -76,6 +76,8 @@ max_distance = 0.0
 noise = "none"
 sigma = 1.0
 radius = 1.0
+epsilon = 0.0
+delta = 1e-5
 [privacy]
 client_clip = 0.0
 client_noise = 0.0
@@ -375,7 +377,7 @@ def test_settings_that_disagree_are_refused(
         ("seed.x=1", ("seed = {'x': 1}", "Change")),
         ("train.nonsense=1", ("'train.nonsense'", "local_epochs")),
         ("=5", ("Unknown setting",)),
-        ("merge.epsilon=1", ("merge.epsilon", "not have yet")),
+        ("merge.max_update_norm=1", ("merge.max_update_norm", "not have yet")),
         ("engine.name=ray", ("engine.name", "'ray'", "planned")),
     ],
 )
@@ -425,3 +427,114 @@ def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
 def test_impossible_habits_are_refused(key: str, value: float):
     message = refusal({"method": {key: value}})
     assert_one_clear_sentence(message, f"method.{key}", str(value))
+
+
+SOUND = {
+    "name": "anonymity-sets",
+    "noise": "sound",
+    "partition": "public-random",
+    "epsilon": 4.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"name": "mean"}, ("needs merge.name = 'anonymity-sets'", "found 'mean'")),
+        ({"partition": "mdav"}, ("'public-random'", "found 'mdav'", "tell of them")),
+        ({"distance": "cosine"}, ("'l2'", "bounds no L2 sensitivity", "'cosine'")),
+        ({"weights": "examples"}, ("merge.weights = 'equal'", "'examples'")),
+        ({"max_distance": 2.0}, ("merge.max_distance = 0.0", "found 2.0")),
+        ({"epsilon": 0.0}, ("merge.epsilon", "found 0", "Set merge.epsilon")),
+        ({"noise": "paper"}, ("merge.epsilon", "found merge.noise = 'paper'")),
+    ],
+)
+def test_sound_noise_with_what_voids_it_is_refused(
+    changed: dict[str, Any], parts: tuple[str, ...]
+):
+    assert Config.of({"merge": SOUND})
+    message = refusal({"merge": {**SOUND, **changed}})
+    assert_one_clear_sentence(message, *parts)
+
+
+CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "parts"),
+    [
+        ({"privacy": {"client_noise": 1.0}}, ("found client_clip = 0", "Set it")),
+        ({"privacy": {"client_clip": 1.0}}, ("client_clip", "found client_noise = 0")),
+        ({"privacy": {"adaptive_clip": True}}, ("adaptive_clip", "client_noise = 0")),
+        (
+            {**CLIENTS, "merge": {"name": "anonymity-sets"}},
+            ("needs merge.name = 'mean'", "found 'anonymity-sets'", "remove the noise"),
+        ),
+        (
+            {**CLIENTS, "merge": {"name": "my.own:merge"}},
+            ("needs merge.name = 'mean'", "found 'my.own:merge'"),
+        ),
+        ({**CLIENTS, "merge": {"weights": "examples"}}, ("merge.weights = 'equal'",)),
+        ({**CLIENTS, "merge": {"noise": "paper"}}, ("merge.noise = 'none'", "'paper'")),
+        (
+            {**CLIENTS, "train": {"participation": 0.5}},
+            ("train.participation < 1", "several clusters", "'fedavg'"),
+        ),
+        (
+            {
+                **CLIENTS,
+                "train": {"participation": 0.5},
+                "method": {"num_clusters": 1, "selection": "menu"},
+            },
+            ("train.participation < 1", "several clusters"),
+        ),
+        (
+            {
+                "privacy": {**CLIENTS["privacy"], "adaptive_clip": True},
+                "redteam": {"source": "shadow"},
+            },
+            ("privacy.adaptive_clip", "shadows cannot", "adaptive_clip = false"),
+        ),
+    ],
+)
+def test_sums_that_cannot_hide_a_client_are_refused(
+    sections: dict[str, Any], parts: tuple[str, ...]
+):
+    assert_one_clear_sentence(refusal(sections), *parts)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        CLIENTS,
+        {**CLIENTS, "method": {"name": "fedavg"}, "train": {"participation": 0.5}},
+        {**CLIENTS, "method": {"num_clusters": 1}, "train": {"participation": 0.5}},
+        {**CLIENTS, "method": {"pooling": "risk"}},
+        {"privacy": {**CLIENTS["privacy"], "adaptive_clip": True}},
+    ],
+)
+def test_sums_that_can_are_not(sections: dict[str, Any]):
+    assert Config.of(sections).privacy.client_noise == 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "parts"),
+    [
+        ({"name": "fedavg"}, ("method.name = 'fedavg'", "nobody chooses")),
+        ({"name": "local"}, ("method.name = 'local'", "nobody chooses")),
+        ({"selection": "threshold"}, ("'threshold'", "'weighted'")),
+        ({"selection": "menu"}, ("'menu'", "'weighted'")),
+        ({"selection": "my.own:choice"}, ("'my.own:choice'", "'weighted'")),
+        ({"smoothing": 0.5}, ("found method.smoothing = 0.5", "smoothing = 0")),
+        ({"initialisation": "warm"}, ("'warm'", "initialisation = 'random'")),
+    ],
+)
+def test_choices_that_noise_does_not_cover_are_refused(
+    method: dict[str, Any], parts: tuple[str, ...]
+):
+    noisy = {"privacy": {"selection_noise": 1.0}}
+    fine = {"initialisation": "random", "hysteresis": 3}
+    for name in ("ifca", "ifca-mir"):
+        assert Config.of({**noisy, "method": {**fine, "name": name}})
+    message = refusal({**noisy, "method": {**fine, **method}})
+    assert_one_clear_sentence(message, "privacy.selection_noise", *parts)

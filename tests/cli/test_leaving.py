@@ -176,7 +176,7 @@ def test_a_run_that_is_not_there(covey, tmp_path, words):
             "at most as many as there are, 8, found 9. Lower k.",
         ),
         (["method.name=local"], "where every client is alone"),
-        (["merge.noise=sound"], "does not have it yet"),
+        (["merge.noise=sound"], "needs merge.partition = 'public-random'"),
         (["unlearning.store_updates=2"], "Set method.name = 'fedavg'"),
     ],
     ids=["x-above-k", "k-above-cohort", "local", "sound", "stored-and-clustered"],

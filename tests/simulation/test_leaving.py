@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from covey import Config, RunError, resume, run
+from covey.api import verify
 from covey.assembly import assemble, keeps_clusters_apart
 from covey.engine import ReferenceEngine
 from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
@@ -95,6 +96,7 @@ def test_retraining_ends_where_a_run_without_the_client_ends(
 
 PROGRAM = """
 from pathlib import Path
+from covey.api import verify
 from covey.assembly import assemble
 from covey.simulation import RunFolder, forget
 
@@ -487,3 +489,23 @@ def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(
 def test_only_clusters_that_share_nothing_are_kept(small, sections, kept):
     config = small(**{**ISOLATED, **sections})
     assert keeps_clusters_apart(config, assemble(config).engine) == kept
+
+
+def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
+    folder = tmp_path / "run"
+    sound = {**HIDDEN, "noise": "sound", "partition": "public-random", "epsilon": 8.0}
+    before = run(config=small(merge=sound, method={"name": "fedavg"}), out=folder)
+    (denied,) = left(folder, LEAVER)
+    assert denied.answered.option.answer == "deny"
+    proof = json.loads(denied.answered.proof.read_text())
+    reasons = {
+        (each["diameter"]["value"], each["diameter"]["reason"])
+        for each in proof["rounds"]
+    }
+    assert reasons == {(None, "the partition tells no distances")}
+    assert proof["refutation"]["value"] is None
+    checks = verify(denied.answered.proof, folder)
+    assert [each.name for each in checks if not each.ok] == ["trust"]  # no key given
+    (rolled,) = left(folder, "client-00007", answer="retrain")
+    assert rolled.answered.model_changed
+    assert hash_of(folder) == rolled.answered.model_hash != before.summary["model_hash"]

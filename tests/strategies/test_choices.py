@@ -12,7 +12,7 @@ from torch import Tensor
 
 from covey.clustering import Ballot, Selection, select_by_loss, select_priced
 from covey.data.examples import Client
-from covey.events import PricesSet
+from covey.events import ChoicesPerturbed, PricesSet
 from covey.rng import Streams
 from covey.strategies import (
     Choosing,
@@ -191,3 +191,35 @@ def test_a_cluster_that_is_gone_has_no_price(people: Cohort):
     state = fresh_state(MODELS).with_choices({"A": 1, "B": 1})
     choice = choose(priced(1 / 2), equal_losses)(state, people[:2], Streams(0))
     assert choice.state.memory.prices == (0.0, 0.0)
+
+
+def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):
+    how = Choosing(select_by_loss, epsilon=0.5)
+    played = through(how, [people, people[:2], ()])
+    told = [choice.events for _, choice in played]
+    everybody, two = (tuple(c.handle for c in some) for some in (people, people[:2]))
+    assert told == [
+        (ChoicesPerturbed(0.5, everybody),),
+        (ChoicesPerturbed(0.5, two),),
+        (),
+    ]
+    assert [
+        choice.events for _, choice in through(Choosing(select_by_loss), [people])
+    ] == [()]
+
+
+def test_every_client_has_draws_of_its_own(people: Cohort):
+    seen: dict[str, set[int]] = {}
+
+    def looks(ballot: Ballot) -> Tensor:
+        assert len(ballot.own) == len(ballot.losses)
+        for client, own in zip(cohort, ballot.own, strict=True):
+            draw = int(own.generator().integers(2**62))
+            seen.setdefault(client.name, set()).add(draw)
+        return select_by_loss(ballot)
+
+    decide = choose(Choosing(looks), equal_losses)
+    for cohort in (people, people[2:], people[::-1]):
+        decide(BOTH_ALIVE, cohort, Streams(0).at("round", 0))
+    assert all(len(draws) == 1 for draws in seen.values())
+    assert len(set.union(*seen.values())) == len(people)

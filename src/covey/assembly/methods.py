@@ -9,9 +9,6 @@ from typing import cast
 import numpy as np
 from torch import Tensor
 
-from covey.aggregation import (
-    noised_mean,
-)
 from covey.assembly.imported import imported
 from covey.assembly.merges import merge_of
 from covey.clustering import (
@@ -342,7 +339,7 @@ def _shadow_round(
         )
         only = {client.handle: 0 for client in cohort}
         updates = train((params,), cohort, only, streams)
-        alike = noised_mean(_clipping(config, len(sets))) if private else merge
+        alike = merge_of(config, len(sets)) if private else merge
         return alike((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
