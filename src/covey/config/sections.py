@@ -83,7 +83,14 @@ class ModelConfig(Section):
 
     name: (
         Literal[
-            "mnist-cnn", "femnist-cnn", "vgg", "convnet", "lenet5", "resnet-mini", "mlp"
+            "mnist-cnn",
+            "femnist-cnn",
+            "vgg",
+            "convnet",
+            "lenet5",
+            "resnet-mini",
+            "mlp",
+            "linear",
         ]
         | Literal["python"]
         | Dotted

@@ -20,6 +20,7 @@ __all__ = [
     "FemnistCnn",
     "ImageNetwork",
     "LeNet5",
+    "Linear",
     "Mlp",
     "MnistCnn",
     "ResNetMini",
@@ -208,5 +209,16 @@ class Mlp(nn.Sequential):
             nn.Linear(math.prod(input_shape), 200),
             nn.ReLU(),
             nn.Linear(200, num_classes),
+            nn.LogSoftmax(dim=1),
+        )
+
+
+class Linear(nn.Sequential):
+    """Softmax regression over inputs of any shape: few parameters, so little noise."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(
+            nn.Flatten(),
+            nn.Linear(math.prod(input_shape), num_classes),
             nn.LogSoftmax(dim=1),
         )
