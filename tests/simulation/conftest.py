@@ -1,7 +1,10 @@
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +30,41 @@ def tiny(**sections: Any) -> Config:
     return Config.of(merged)
 
 
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Result]:
+    """Play a run once, whoever asks for it; nobody may write into its folder."""
+    made: dict[str, Result] = {}
+
+    def played(config: Config) -> Result:
+        key = config.toml()
+        if key not in made:
+            out = tmp_path_factory.mktemp("whole") / "run"
+            made[key] = run(config=config, out=out)
+        return made[key]
+
+    return played
+
+
+@pytest.fixture(scope="session")
+def copied(whole: Callable[[Config], Result]) -> Callable[[Config, Path], Result]:
+    """Put a copy of a whole run into a folder."""
+
+    def put(config: Config, out: Path) -> Result:
+        played = whole(config)
+        return replace(played, folder=shutil.copytree(played.folder, out))
+
+    return put
+
+
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., Result]:
-    """Play a tiny run in a folder of its own."""
-    made: list[Result] = []
+def play(
+    tmp_path: Path, copied: Callable[[Config, Path], Result]
+) -> Callable[..., Result]:
+    """Play a tiny run, in a folder of one's own."""
+    numbers = count()
 
     def played(**sections: object) -> Result:
-        made.append(run(config=tiny(**sections), out=tmp_path / f"run-{len(made)}"))
-        return made[-1]
+        return copied(tiny(**sections), tmp_path / f"run-{next(numbers)}")
 
     return played
 

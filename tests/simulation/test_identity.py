@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from covey import run
+
 
 def outcome(result):
     return result.summary["model_hash"], result.ledger_head
@@ -58,7 +60,7 @@ def test_excluding_a_client_changes_nothing_for_the_others(play):
         torch.testing.assert_close(dict(mine), dict(before), atol=0, rtol=0)
 
 
-def test_global_random_state_is_untouched_by_a_run(play):
+def test_global_random_state_is_untouched_by_a_run(settings, tmp_path):
     before = torch.get_rng_state()
-    play()
+    run(config=settings(), out=tmp_path / "run")
     assert torch.equal(before, torch.get_rng_state())

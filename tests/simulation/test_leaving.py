@@ -163,10 +163,12 @@ def assert_gone(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ["deny", "retrain"])
-def test_the_name_is_nowhere_in_the_run_folder_afterwards(small, tmp_path, answer):
+def test_the_name_is_nowhere_in_the_run_folder_afterwards(
+    small, copied, tmp_path, answer
+):
     folder = tmp_path / "run"
-    run(config=small(merge=HIDDEN, method={"name": "fedavg"}), out=folder)
-    run(config=small(method={"name": "fedavg"}), out=folder / "baseline")
+    copied(small(merge=HIDDEN, method={"name": "fedavg"}), folder)
+    copied(small(method={"name": "fedavg"}), folder / "baseline")
     assert LEAVER.encode() in (folder / "ledger.sqlite").read_bytes()
     left(folder, LEAVER, answer=answer)
     assert_gone(folder, LEAVER)
@@ -182,9 +184,9 @@ def events_of(folder: Path):
         return [(t, each) for t, events in read_events(ledger) for each in events]
 
 
-def test_a_denial_changes_no_model_and_counts_for_the_next(small, tmp_path):
+def test_a_denial_changes_no_model_and_counts_for_the_next(small, copied, tmp_path):
     folder = tmp_path / "run"
-    before = run(config=small(merge=HIDDEN, method={"name": "fedavg"}), out=folder)
+    before = copied(small(merge=HIDDEN, method={"name": "fedavg"}), folder)
     (one,) = left(folder, LEAVER)
     assert one.answered.option.answer == "deny"
     assert one.answered.model_hash == hash_of(folder) == before.summary["model_hash"]
@@ -252,13 +254,13 @@ def test_a_roll_back_keeps_the_others_choices_and_the_rounds_before(small, tmp_p
     assert answer.model_changed
 
 
-def test_removing_a_client_and_another_commutes(small, tmp_path):
+def test_removing_a_client_and_another_commutes(small, copied, tmp_path):
     other = "client-00007"
     config = small(method={"name": "fedavg"})
     hashes = set()
     for number, order in enumerate([(LEAVER, other), (other, LEAVER)]):
         folder = tmp_path / str(number)
-        run(config=config, out=folder)
+        copied(config, folder)
         left(folder, *order, answer="retrain")
         hashes.add(hash_of(folder))
     assert len(hashes) == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey import ConfigError
+from covey import ConfigError, DataError, run
 
 MODULE = """
 import torch
@@ -82,12 +82,15 @@ def test_own_data_by_a_function(play, mine):
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(
-    play, mine, tmp_path, section, said
+    settings, mine, tmp_path, section, said
 ):
     named = {key: value.replace("MINE", mine) for key, value in section.items()}
     with pytest.raises(ConfigError, match=said):
-        play(data={"name": f"{mine}:hospitals"}, method=named)
-    assert not list(tmp_path.glob("run-*"))
+        run(
+            config=settings(data={"name": f"{mine}:hospitals"}, method=named),
+            out=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_vmap_engine_refuses_bfloat16(play):
@@ -96,8 +99,6 @@ def test_the_vmap_engine_refuses_bfloat16(play):
 
 
 def test_clients_of_different_shapes_are_refused(tmp_path):
-    from covey import DataError, run
-
     clients = [
         (torch.from_numpy(np.zeros((4, width), np.float32)), torch.arange(4) % 2)
         for width in (3, 5)
