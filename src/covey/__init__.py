@@ -6,7 +6,16 @@
 """
 
 from covey.aggregation import ClientUpdate, Merged, mean_per_cluster
-from covey.api import Result, audit, load, resume, run
+from covey.api import (
+    Result,
+    audit,
+    audit_epsilon,
+    game,
+    load,
+    resume,
+    run,
+    verify,
+)
 from covey.clustering import (
     Ballot,
     select_by_loss,
@@ -46,6 +55,8 @@ __all__ = [
     "RunError",
     "Signals",
     "audit",
+    "audit_epsilon",
+    "game",
     "load",
     "load_config",
     "mean_per_cluster",
@@ -54,4 +65,5 @@ __all__ = [
     "select_by_loss",
     "select_by_threshold",
     "select_weighted",
+    "verify",
 ]

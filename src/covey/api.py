@@ -28,12 +28,22 @@ from covey.simulation import (
     play,
     read_history,
 )
+from covey.simulation.canaries import audit_noise
 from covey.simulation.game import play_game
 from covey.types import ClientName, Params
 from covey.unlearning import ChainView, Check, latest_models, trusted_keys
 from covey.unlearning import verify as check_proof
 
-__all__ = ["Result", "audit", "game", "load", "resume", "run", "verify"]
+__all__ = [
+    "Result",
+    "audit",
+    "audit_epsilon",
+    "game",
+    "load",
+    "resume",
+    "run",
+    "verify",
+]
 
 Pair = tuple[Tensor, Tensor]
 Clients = Mapping[ClientName, Pair] | Sequence[Pair]
@@ -167,6 +177,31 @@ def audit(  # noqa: PLR0913 - the last three have defaults that a run does not n
     request = AuditRequest(tuple(attacks), references, observe)
     found = audit_run(assembled, existing, request)
     return write_audit(found, existing.path)
+
+
+def audit_epsilon(
+    folder: str | Path,
+    model: Callable[[], nn.Module] | None = None,
+    clients: Clients | None = None,
+    draws: int = 10_000,
+) -> dict[str, Any]:
+    """Put a run's noise to the test: is one release's epsilon really delivered?
+
+    Args:
+        folder: the run's; nothing is written to it, and of its models nothing is read.
+        model: what the run was started with, if that was passed by a program.
+        clients: the same.
+        draws: releases with a canary, and as many without.
+
+    Returns:
+        The accounted epsilon, and the one up to which all are refuted.
+
+    Raises:
+        CoveyError: the run adds no noise that is accounted for.
+    """
+    existing = RunFolder.existing(Path(folder))
+    assembled = assemble(existing.config(), _given(model, clients))
+    return asdict(audit_noise(assembled, draws))
 
 
 def game(

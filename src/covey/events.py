@@ -90,7 +90,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CohortSampled(Event):
-    """These clients take part in the round; an empty cohort moves nothing."""
+    """These clients take part in the round; an empty cohort moves nothing but noise."""
 
     handles: tuple[Handle, ...]
 

@@ -369,7 +369,8 @@ def test_a_secret_of_the_system_hides_who_spoke_for_a_set(small, tmp_path):
     kept = list((tmp_path / "config" / "covey" / "runs").glob("*.json"))
     assert len(kept) == 2
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
-    assert all(json.loads(path.read_text())["round"] == 4 for path in kept)
+    # four rounds, and the last choice
+    assert all(json.loads(path.read_text())["round"] == 5 for path in kept)
     secret = next(each for each in kept)
     assert secret.stem in {(tmp_path / n / "secret").read_text() for n in ("a", "b")}
 
@@ -496,7 +497,9 @@ def test_only_clusters_that_share_nothing_are_kept(small, sections, kept):
 def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     folder = tmp_path / "run"
     sound = {**HIDDEN, "noise": "sound", "partition": "public-random", "epsilon": 8.0}
-    before = run(config=small(merge=sound, method={"name": "fedavg"}), out=folder)
+    config = small(merge=sound, method={"name": "fedavg"}, secrets={"source": "os"})
+    before = run(config=config, out=folder)
+    assert before.summary["guarantee"]["epsilon"] <= 8.0
     (denied,) = left(folder, LEAVER)
     assert denied.answered.option.answer == "deny"
     proof = json.loads(denied.answered.proof.read_text())
@@ -506,8 +509,13 @@ def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):
     }
     assert reasons == {(None, "the partition tells no distances")}
     assert proof["refutation"]["value"] is None
+    promised = proof["guarantee"]["value"]
+    assert promised["epsilon"] == before.summary["guarantee"]["epsilon"]
+    assert promised["does_not_cover"]
     checks = verify(denied.answered.proof, folder)
     assert [each.name for each in checks if not each.ok] == ["trust"]  # no key given
     (rolled,) = left(folder, "client-00007", answer="retrain")
     assert rolled.answered.model_changed
+    again = json.loads(rolled.answered.proof.read_text())["guarantee"]["value"]
+    assert again["epsilon"] > promised["epsilon"]  # those rounds were released twice
     assert hash_of(folder) == rolled.answered.model_hash != before.summary["model_hash"]

@@ -4,8 +4,9 @@ import shutil
 from typing import TypeVar
 
 import pytest
+import torch
 
-from covey import resume
+from covey import ModelError, resume, run
 from covey.checkpoints import checkpointed_rounds
 from covey.events import (
     AnonymitySetsFormed,
@@ -173,3 +174,40 @@ def test_shadows_imitate_the_noise(quick):
         train={"participation": 0.5},
     )
     assert facts(result, RiskMeasured)
+
+
+@pytest.mark.parametrize(
+    ("sections", "unit"),
+    [
+        ({"privacy": NOISY}, "client"),
+        ({"privacy": {"record_clip": 1.0, "record_noise": 2.0}}, "record"),
+        ({"merge": SOUND, "method": FEDAVG}, "client"),
+    ],
+    ids=["sums", "steps", "sets"],
+)
+def test_a_run_whose_secret_is_one_ends_with_an_epsilon(quick, sections, unit):
+    told = quick(secrets={"source": "os"}, **sections).summary
+    assert told["guarantee"]["unit"] == unit
+    assert told["guarantee"]["epsilon"] > 0
+    seeded = quick(**sections).summary
+    assert seeded["guarantee"] is None
+    assert "seed" in seeded["guarantee_reason"]
+
+
+def test_noise_that_only_imitates_privacy_has_no_epsilon(quick):
+    printed = {**SOUND, "noise": "paper", "epsilon": 0.0}
+    told = quick(merge=printed, method=FEDAVG, secrets={"source": "os"}).summary
+    assert told["guarantee"] is None
+    assert "accounted for" in told["guarantee_reason"]
+
+
+@pytest.mark.parametrize(
+    "sections", [{"privacy": NOISY}, {"merge": SOUND, "method": FEDAVG}]
+)
+def test_a_model_that_mixes_examples_is_refused(settings, sections):
+    model = {"name": "vgg"}
+    config = settings(data={"name": "python"}, model=model, **sections)
+    images = torch.randint(0, 256, (6, 20, 3, 32, 32), dtype=torch.uint8)
+    clients = [(each, torch.arange(20) % 2) for each in images]
+    with pytest.raises(ModelError, match=r"nn\.GroupNorm"):
+        run(clients=clients, config=config)

@@ -26,7 +26,12 @@ from covey.engine import (
     check_private,
 )
 from covey.errors import ConfigError, DataError
-from covey.models import build_model, check_model, initial_params
+from covey.models import (
+    build_model,
+    check_model,
+    initial_params,
+    refuse_batch_norm,
+)
 from covey.redteam import Reference, Retrial
 from covey.rng import Streams
 from covey.strategies import Strategy
@@ -149,6 +154,8 @@ def _model(
     check_model(module, shape, classes)
     if config.privacy.record_clip > 0:
         check_private(module)
+    if config.privacy.client_noise > 0 or config.merge.noise == "sound":
+        refuse_batch_norm(module, "Hiding a client in noise")
     return module, lambda streams: initial_params(build(streams))
 
 

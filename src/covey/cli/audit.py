@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from covey import api
-from covey.cli.app import JsonOption, app, stated
+from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console, shown
 from covey.cli.tables import tabled
 from covey.errors import ConfigError
@@ -57,10 +57,25 @@ def audit(
             "and ask about them again.",
         ),
     ] = False,
+    epsilon: Annotated[
+        bool,
+        typer.Option(
+            "--epsilon",
+            help="Instead: put the run's noise to the test, one release at a time.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Attack every final cluster model, with its members against matched non-members."""
     _check_game(game, attack, control)
+    if epsilon:
+        if game is not None or attack:
+            raise ConfigError(
+                "--epsilon tests the noise instead of attacking models, found --attack or "
+                "--game beside it. Give two commands."
+            )
+        _test_noise(run, as_json)
+        return
     if game is not None:
         _play(run, control, as_json)
         return
@@ -93,6 +108,32 @@ def _check_game(game: str | None, attack: list[str] | None, control: bool) -> No
             f"--game is played instead of the attacks, found --attack {attack[0]} beside "
             f"it. Give two commands."
         )
+
+
+def _test_noise(run: Path, as_json: bool) -> None:
+    """Print what canaries say of one release; exit code 1 if they refute its epsilon."""
+    began = time.monotonic()
+    found = api.audit_epsilon(run)
+    told = {
+        "run": str(run),
+        **found,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    refuted = found["refuted"]
+    verdict = (
+        "nothing speaks against what is accounted for"
+        if found["holds"]
+        else "REFUTED: the code delivers less than is accounted for"
+    )
+    text = (
+        f"One release of {found['mechanism']} noise, {refuted['draws']} times with a "
+        f"canary and as often without:\nepsilon is accounted for as "
+        f"{found['accounted']:.3f} at delta {found['delta']:g}; all below "
+        f"{refuted['epsilon']:.3f} is refuted.\n{verdict}"
+    )
+    stated(told, text, as_json=as_json)
+    if not found["holds"]:
+        raise typer.Exit(FAILED_CHECK)
 
 
 def _play(run: Path, control: bool, as_json: bool) -> None:

@@ -43,6 +43,7 @@ from covey.privacy.wording import (
     ADVERSARY,
     ALWAYS_OPEN,
     CHOICES,
+    COUNTS,
     DIAMETERS,
     HOLDS_IF,
     OPEN,
@@ -202,8 +203,15 @@ class Bill:
 
 
 def _of_clients(merges: Sequence[tuple[Event, ...]]) -> Bill:
-    """Return the dearest release of every merge: a client is in one cluster at a time."""
+    """Return the dearest release of every merge, as often as a client may be in one.
+
+    A client is in one cluster at a time, of which a menu makes several models.
+    """
     paid: list[Mechanism] = []
+    releases = max(
+        (f.releases for merge in merges for f in merge if isinstance(f, RunStarted)),
+        default=1,
+    )
     for number, merge in enumerate(merges):
         noisy = [fact for fact in merge if isinstance(fact, Noisy)]
         waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
@@ -213,9 +221,9 @@ def _of_clients(merges: Sequence[tuple[Event, ...]]) -> Bill:
         sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
         sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
         if sums:
-            paid.append(_dearest_sum(sums))
+            paid += [_dearest_sum(sums)] * releases
         if sets:
-            paid.append(_dearest_set(sets))
+            paid += [_dearest_set(sets)] * releases
     return Bill((tuple(paid),))
 
 
@@ -290,7 +298,7 @@ def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
     for merge in merges:
         noisy = any(isinstance(fact, ChoicesPerturbed) for fact in merge)
         by = {fact.by for fact in merge if isinstance(fact, ClientsAssigned)}
-        if not noisy and by & {"clients", "final"}:
+        if not noisy and by & {"clients", "final", "groups"}:
             return True
     return False
 
@@ -311,7 +319,7 @@ def _uncovered(
     )
     alone = any(isinstance(f, RunStarted) and f.num_clusters == 1 for f in facts)
     return (
-        *([SERVER] if unit == "client" else []),
+        SERVER if unit == "client" else COUNTS,
         *([CHOICES] if _choices_are_open(merges) and not alone else []),
         *([DIAMETERS] if wide else []),
         *told,

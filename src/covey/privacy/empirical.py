@@ -24,7 +24,7 @@ __all__ = ["Refuted", "least_epsilon"]
 
 CONFIDENCE = 0.999
 """Of a refutation: it accuses, and whoever audits often would else accuse by chance."""
-THRESHOLDS = 200
+THRESHOLDS = 60
 """Guessing rules that are tried on the first half of the draws."""
 
 Draws = Float[ndarray, " draws"]

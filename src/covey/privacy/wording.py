@@ -19,6 +19,7 @@ __all__ = [
     "ADVERSARY",
     "ALWAYS_OPEN",
     "CHOICES",
+    "COUNTS",
     "DIAMETERS",
     "HOLDS_IF",
     "OPEN",
@@ -62,6 +63,7 @@ SERVER = (
     "the noise and to forget"
 )
 CHOICES = "which cluster a client chose: the rest holds given the choices"
+COUNTS = "how many examples a client holds: its steps and its weight follow from it"
 DIAMETERS = "how far apart the updates of an anonymity set are"
 AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness"
 OPEN: Mapping[type[Event], str] = {

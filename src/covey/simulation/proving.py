@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,8 +14,9 @@ from covey.data import Client
 from covey.durable import replace_whole
 from covey.ledger import Request
 from covey.params import model_hash
+from covey.privacy import guarantees
 from covey.redteam import self_judge
-from covey.simulation.desk import Desk
+from covey.simulation.desk import Desk, read_history
 from covey.simulation.updates import stored_rounds
 from covey.strategies import ServerState
 from covey.types import Handle
@@ -63,7 +65,6 @@ def recorded(
         ),
         "refutation": _refutation(desk, [each.diameter for each, _ in held]),
         "secrets": desk.secrets.source,
-        "guarantee": _known(None, NOT_ACCOUNTED),
         "raw_updates_deleted": _known(
             True if stored_rounds(desk.folder.updates) else None,
             "this run stored no raw updates",
@@ -102,6 +103,7 @@ def prove(
         "ledger_head": hashes[-1],
         "ledger_events": len(hashes),
         "model_after": model_hash(state.clusters),
+        "guarantee": _guaranteed(desk),
         "measured": measured,
     }
     key_path = desk.run.config.secrets.key_path
@@ -112,6 +114,19 @@ def prove(
     replace_whole(path, text(document).encode("ascii"))
     replace_whole(path.with_suffix(".html"), page(document).encode())
     return path, document
+
+
+def _guaranteed(desk: Desk) -> dict[str, Any]:
+    """Return what the whole run guarantees now, rounds that were played again included."""
+    history = read_history(desk.ledger)
+    secret = desk.secrets.source == "os"
+    delta = history.started.delta if history.started else 0.0
+    found = guarantees(history.told, delta, secret=secret)
+    holds = next((each for each in found if each.epsilon is not None), None)
+    return _known(
+        asdict(holds) if holds else None,
+        found[0].reason if found else NOT_ACCOUNTED,
+    )
 
 
 def _known(value: object, reason: str) -> dict[str, Any]:
