@@ -65,7 +65,7 @@ SMALL = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ran(tmp_path_factory):
     """One small run with its baseline: (its folder, its --json)."""
     folder = tmp_path_factory.mktemp("cli") / "one"

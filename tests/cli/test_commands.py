@@ -76,7 +76,8 @@ def test_a_run_is_not_started_twice(ran, covey):
 
 def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
     (tmp_path / "small.toml").write_text(
-        "rounds = 2\n[model]\nname = 'mlp'\n[population]\nclients = 6\n"
+        "rounds = 2\n[model]\nname = 'mlp'\n"
+        "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 60\n"
     )
     words = [
         "sweep",

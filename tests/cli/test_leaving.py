@@ -280,7 +280,7 @@ def test_what_a_retraining_tells(runs, leaving):
 
 
 def test_several_leave_in_the_order_of_their_names_and_each_once(copy):
-    folder = copy("hidden")
+    folder = copy("other")
     done = without(folder, LEAVER, "client-00001", LEAVER)
     assert [each.client for each in done] == [LEAVER, "client-00001"]
     assert len({each.answered.salt for each in done}) == 2

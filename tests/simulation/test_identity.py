@@ -11,7 +11,11 @@ def outcome(result):
 
 
 def test_the_number_of_workers_changes_nothing(play):
-    results = {outcome(play(engine={"workers": workers})) for workers in (1, 2, 3)}
+    truth = {"audit_examples": 60}
+    results = {
+        outcome(play(engine={"workers": workers}, population=truth))
+        for workers in (1, 2, 3)
+    }
     assert len(results) == 1
 
 
@@ -39,8 +43,13 @@ def test_engines_agree_to_a_hundred_thousandth(play):
 
 @pytest.mark.parametrize("source", ["none", "client", "oracle", "shadow"])
 def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
-    quiet = play(method={"name": "ifca"})
-    watched = play(method={"name": "ifca"}, redteam={"source": source, "pool": 200})
+    population = {"audit_examples": 60 if source == "oracle" else 0}
+    quiet = play(method={"name": "ifca"}, population=population)
+    watched = play(
+        method={"name": "ifca"},
+        population=population,
+        redteam={"source": source, "pool": 200},
+    )
     assert watched.history.assignment == quiet.history.assignment
     if source != "shadow":  # its pool takes test images, but no client's
         assert watched.summary["model_hash"] == quiet.summary["model_hash"]

@@ -68,8 +68,11 @@ ISOLATED = {
     [
         (FEDAVG, "reference"),
         (FEDAVG, "parallel"),
-        ({"redteam": {"source": "federated"}}, "parallel"),
-        ({"redteam": {"source": "shadow", "pool": 200}}, "parallel"),
+        # as the hidden one, in a plain mean
+        pytest.param(
+            {"redteam": {"source": "federated"}}, "parallel", marks=pytest.mark.slow
+        ),
+        ({"redteam": {"source": "shadow", "pool": 200, "shadows": 1}}, "parallel"),
         ({"merge": HIDDEN, "redteam": {"source": "federated"}}, "reference"),
         ({"merge": HIDDEN, **FEDAVG, "train": {"participation": 0.6}}, "parallel"),
     ],
@@ -256,7 +259,7 @@ def test_a_roll_back_keeps_the_others_choices_and_the_rounds_before(small, tmp_p
 
 def test_removing_a_client_and_another_commutes(small, copied, tmp_path):
     other = "client-00007"
-    config = small(method={"name": "fedavg"})
+    config = small(rounds=2, method={"name": "fedavg"})
     hashes = set()
     for number, order in enumerate([(LEAVER, other), (other, LEAVER)]):
         folder = tmp_path / str(number)

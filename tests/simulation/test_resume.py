@@ -46,7 +46,11 @@ MENU = {"selection": "menu"}
 def test_resuming_after_a_kill_ends_in_the_same_bits(  # noqa: PLR0913, PLR0917
     settings, whole, killed, tmp_path, where, calls, source, method
 ):
-    config = settings(redteam={"source": source, "pool": 200}, method=method)
+    config = settings(
+        population={"audit_examples": 60},
+        redteam={"source": source, "pool": 200, "shadows": 1},
+        method=method,
+    )
     folder = tmp_path / "killed"
     killed(PROGRAM, where, calls, config.toml(), folder)
 

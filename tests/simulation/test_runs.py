@@ -65,7 +65,10 @@ def test_what_the_seed_gives_away_is_said(merge, source, said):
 
 
 def test_pooling_brings_a_clients_examples_into_every_model(play):
-    result = play(method={"initialisation": "groups", "pooling": 0.5})
+    result = play(
+        method={"initialisation": "groups", "pooling": 0.5},
+        population={"audit_examples": 60},
+    )
     exposures = {each.handle: each.exposure for each in result.history.exposures}
     for audit, handles in zip(
         result.history.audits, pooled_clusters(result.history, 2), strict=True
@@ -80,7 +83,7 @@ def test_pooling_by_risk_needs_a_risk(play):
 
 
 def test_a_finished_run_reads_the_same_from_disk(play):
-    result = play()
+    result = play(population={"audit_examples": 60})
     again = load(result.folder)
     assert again.summary == result.summary
 
