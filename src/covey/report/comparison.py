@@ -23,8 +23,8 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     accuracy_GROUP, violations by point estimate and by 95% lower bound, the true risk
     (with its standard error) of the cluster that holds most of the smallest group and
     of the one that holds most of the largest, adjusted_rand_index; the epsilon that
-    holds and for whom (unit), None without one; and in `reason` why
-    some figure is None.
+    holds and for whom (unit), None without one, and whose noise is behind it; and in
+    `reason` why some figure is None.
     """
     every = with_baselines(runs)
     groups = dict.fromkeys(g for run in every for g in group_sizes(run.history))
@@ -51,6 +51,7 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         "epsilon": guarantee["epsilon"] if guarantee else None,
         "unit": guarantee["unit"] if guarantee else None,
+        "noise": _noise(run),
         "reason": _reason(run.history, [*sizes[:1], *sizes[-1:]]),
     }
 
@@ -61,6 +62,17 @@ def _risk(history: History, key: str, group: Sequence[str]) -> dict[str, float |
         f"true_risk_{key}": home.true_risk if home else None,
         f"true_risk_{key}_standard_error": home.standard_error if home else None,
     }
+
+
+def _noise(run: Reported) -> str:
+    """Return whose noise a run's settings ask for; empty where there is none."""
+    settings = settings_of(run)
+    named = (
+        ("on sets", settings.get("merge.noise") == "sound"),
+        ("on sums", settings.get("privacy.client_noise", 0) > 0),
+        ("on gradients", settings.get("privacy.record_noise", 0) > 0),
+    )
+    return " and ".join(name for name, there in named if there)
 
 
 def _reason(history: History, groups: Sequence[str]) -> str:
