@@ -30,7 +30,6 @@ from covey.report.settings import labels, with_baselines
 from covey.report.summary import PROMISE, guarantee_of
 from covey.report.view import MOST_CLUSTERS, run_view
 from covey.report.wording import estimate, interval, number, spread
-from covey.unlearning import NOT_ACCOUNTED
 
 __all__ = ["rendered", "write", "write_report"]
 
@@ -120,7 +119,7 @@ def rendered(
     }
     encoded = {name: b64encode(each).decode() for name, each in pictures.items()}
     page = environment.get_template(template).render(
-        pictures=encoded, promise=PROMISE, not_accounted=NOT_ACCOUNTED, **told
+        pictures=encoded, promise=PROMISE, **told
     )
     return page.encode()
 
