@@ -143,6 +143,14 @@ def _headline(answer: dict[str, Any]) -> str:
             f"violations: {found['count']} clients end above what they accept "
             f"({found['count_lower']} by the 95% lower bound)"
         )
+    for each in answer["guarantees"]:
+        lines.append(
+            f"no guarantee for a {each['unit']}: {each['reason']}"
+            if each["epsilon"] is None
+            else f"guarantee for a {each['unit']}: epsilon {each['epsilon']:.2f} at delta "
+            f"{each['delta']:g}, against whoever {each['adversary']}; the report says "
+            f"what it does not cover"
+        )
     return "\n".join(lines)
 
 
