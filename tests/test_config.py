@@ -362,6 +362,13 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
             {"privacy": {"record_clip": 1.0}, "engine": {"precision": "bfloat16"}},
             ("privacy.record_clip", "'bfloat16'", "Leave"),
         ),
+        (
+            {
+                "privacy": {"client_clip": 1.0, "client_noise": 1.0},
+                "method": {"pooling": 0.5},
+            },
+            ("method.pooling = 0.5", "noise on clients does not hide", "Set"),
+        ),
     ],
 )
 def test_settings_that_disagree_are_refused(
@@ -509,7 +516,6 @@ def test_sums_that_cannot_hide_a_client_are_refused(
         CLIENTS,
         {**CLIENTS, "method": {"name": "fedavg"}, "train": {"participation": 0.5}},
         {**CLIENTS, "method": {"num_clusters": 1}, "train": {"participation": 0.5}},
-        {**CLIENTS, "method": {"pooling": "risk"}},
         {"privacy": {**CLIENTS["privacy"], "adaptive_clip": True}},
     ],
 )

@@ -66,7 +66,7 @@ class RunStarted(Event):
         updates_stored: whether raw updates are kept too, beside which nothing can be
             denied.
         secrets: "os" if nobody can recompute what was drawn; "seeded": from the seed.
-        delta: the probability with which an epsilon of this run may be exceeded.
+        delta: at which an epsilon of this run is told.
         notes: what a reader must know of the data or the settings (oracles in use).
     """
 

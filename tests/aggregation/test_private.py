@@ -204,6 +204,17 @@ def test_a_client_changes_the_count_by_a_half(mine):
     assert math.log(after / before) == pytest.approx(-0.2 * change)
 
 
+@pytest.mark.parametrize("mine", [0.5, 2.0], ids=["short", "long"])
+def test_an_update_of_zero_changes_the_count_like_one_that_is_not_there(mine):
+    merge = noised_mean(Clipping(1.0, 1.0, adaptive=True))
+    nothing, after = (
+        merge((of(0.0),), sent(*map(of, norms)), PUBLIC).clips[0]
+        for norms in ((0.5, 3.0, 0.0), (0.5, 3.0, mine))
+    )
+    change = 0.5 / 3 * (1 if mine == 0.5 else -1)
+    assert math.log(after / nothing) == pytest.approx(-0.2 * change)
+
+
 def log_steps(how: Clipping, norms: Sequence[float], draws: int) -> np.ndarray:
     """The logarithms of C_{t+1} / C_t, for several secrets."""
     merge = noised_mean(how)

@@ -11,7 +11,6 @@ References:
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -69,8 +68,9 @@ def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
     b = 1/2 + (sum_{i in S_j} ([|u_i| <= C] - 1/2) + N(0, s^2)) / n_j
     C <- C exp(-eta (b - gamma))
 
-    A client changes that count by 1/2, so that both together are one Gaussian mechanism
-    of multiplier z. s = n_j / 20, but at least z: z' exists, and is at most 1.16 z.
+    A client changes that count by 1/2 (an update of 0 votes 1/2: like one that is not
+    there), so that both together are one Gaussian mechanism of multiplier z. s = n_j /
+    20, but at least z: z' exists, and is at most 1.16 z.
 
     Args:
         how: what clips and hides the updates.
@@ -84,12 +84,13 @@ def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> Merged:
         bounds = clips or (how.clip,) * len(clusters)
-        unclipped: Counter[int] = Counter()
+        unclipped: dict[int, float] = {}
 
         def clipped() -> Iterator[ClientUpdate]:
             for each in updates:
                 bound = bounds[each.cluster]
-                unclipped[each.cluster] += _norm(each.update) <= bound
+                vote = _vote(_norm(each.update), bound)
+                unclipped[each.cluster] = unclipped.get(each.cluster, 0.0) + vote
                 shown = projected(each.update, bound)
                 yield replace(each, update=shown, weight=1.0)
 
@@ -111,7 +112,7 @@ def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
             moved[j] = add(model, scale(total, 1 / n))
             if how.adaptive:
                 noise = hidden.at("count").generator().normal(0.0, s)
-                b = 1 / 2 + (unclipped[j] - size / 2 + noise) / n
+                b = 1 / 2 + (unclipped.get(j, 0.0) - size / 2 + noise) / n
                 after[j] = bounds[j] * math.exp(-CLIP_RATE * (b - QUANTILE))
             facts.append(SumPerturbed(j, bounds[j], how.noise_multiplier, how.sampling))
         return Merged(
@@ -154,6 +155,12 @@ def _split(how: Clipping, n: float) -> tuple[float, float]:
         return z, 0.0
     s = max(COUNT_NOISE * n, z)
     return (z**-2 - (2 * s) ** -2) ** -0.5, s
+
+
+def _vote(norm: float, bound: float) -> float:
+    if norm == 0:
+        return 1 / 2
+    return float(norm <= bound)
 
 
 def _norm(update: Params) -> float:

@@ -126,7 +126,7 @@ def composed(
     """Compose the method out of its steps, and wrap it in its red team."""
     method, usual = config.method, _recipe(config)
     recipe = usual if again.stored is None else _shorter(usual)
-    longer = _longer(usual, population)
+    longer = _longer(usual, population, public=_hides_clients(config))
     train = partial(train_with, engine, weights=config.merge.weights)
     steps = Steps(
         evaluate=evaluate_with(engine, method.select_on, method.select_examples),
@@ -323,13 +323,14 @@ def _shadow_round(
 ) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
     """Return a round of this run's own steps, for data that the server holds."""
     usual, private = _recipe(config), config.privacy.client_noise > 0
+    longer = _longer(usual, population, public=_hides_clients(config))
     merge = merge_of(config, len(population.clients))
     split_round = _shared_rounds(config) if _starts_warm(config) else -1
 
     def play_round(
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
-        recipe = _longer(usual, population) if index == split_round else usual
+        recipe = longer if index == split_round else usual
         train = train_with(engine, recipe, config.merge.weights)
         coins = streams.at("cohort").generator().random(len(sets))
         cohort = tuple(
@@ -388,8 +389,18 @@ def _recipe(config: Config) -> Recipe:
     )
 
 
-def _longer(recipe: Recipe, population: Population) -> Recipe:
-    """Return the recipe, with more local steps if a usual round has few."""
+def _hides_clients(config: Config) -> bool:
+    return config.privacy.client_noise > 0 or config.merge.noise == "sound"
+
+
+def _longer(recipe: Recipe, population: Population, *, public: bool) -> Recipe:
+    """Return the recipe, with more local steps if a usual round has few.
+
+    A public one asks nobody how many examples there are.
+    """
+    if public:
+        steps = max(recipe.local_steps, SPLIT_STEPS)
+        return replace(recipe, local_steps=steps)
     sizes = [len(client.train) for client in population.clients]
     per_epoch = math.ceil(float(np.median(sizes)) / recipe.batch_size)
     steps = recipe.local_steps or recipe.local_epochs * per_epoch
@@ -414,9 +425,10 @@ def hangs_on_everybody(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
     Shadows copy the whole population, and a warm start trains as long as its median
-    client needs.
+    client needs. Where it is secret who came, no replay may tell when somebody first did.
     """
-    return config.redteam.source == "shadow" or _starts_warm(config)
+    secretly = config.privacy.client_noise > 0 and config.train.participation < 1
+    return config.redteam.source == "shadow" or _starts_warm(config) or secretly
 
 
 def keeps_clusters_apart(config: Config, engine: Engine) -> bool:

@@ -132,18 +132,18 @@ def _of_a_run(
 ) -> dict[str, Any]:
     """Return what a mechanism guarantees, beside the size of its noise."""
     z = sigma or multiplier(plan, epsilon or 0.0)
-    size = size_of(plan, z, radius, coordinates)
     told = asdict(forecast(plan, z))
     if plan.noise == "sound":
         told["views"] = dict(views(plan, z))
+    if plan.noise != "record":  # whose noise many steps and clients average
+        size = size_of(plan, z, radius, coordinates)
+        told |= {"noise_norm": size.noise, "update_norm": size.update}
     return {
         "noise": plan.noise,
         "rounds": plan.rounds,
         "epsilon_claimed": epsilon,
         **told,
         "noise_multiplier": z,
-        "noise_norm": size.noise,
-        "update_norm": size.update,
     }
 
 

@@ -176,7 +176,23 @@ def _hiding_problems(config: Config) -> list[str]:
 def _privacy_problems(config: Config) -> list[str]:
     """Return why these settings cannot be private as they ask."""
     problems = [*_sound_problems(config.merge), *_client_problems(config)]
+    problems += _pooling_problems(config)
     return [*problems, *_choice_problems(config), *_record_problems(config)]
+
+
+def _pooling_problems(config: Config) -> list[str]:
+    """Return why pooling tells what noise on clients should hide."""
+    method = config.method
+    noisy = config.privacy.client_noise > 0 or config.merge.noise == "sound"
+    pooled = method.pooling != 0 or method.selection == "menu"
+    if not (noisy and pooled and "ifca" in method.name):
+        return []
+    return [
+        f"Pooled models are weighted by how many examples their clients hold, which noise "
+        f"on clients does not hide, found method.pooling = {method.pooling!r} and "
+        f"method.selection = {method.selection!r}. Set method.pooling = 0 and another "
+        f"selection than 'menu', or use privacy.record_noise."
+    ]
 
 
 def _record_problems(config: Config) -> list[str]:

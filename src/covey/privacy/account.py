@@ -46,11 +46,13 @@ from covey.privacy.wording import (
     COUNTS,
     DIAMETERS,
     HOLDS_IF,
+    NOISY_CHOICES,
     OPEN,
     RELATION,
     RELEASES,
     SEEDED,
     SERVER,
+    STORED,
 )
 from covey.types import Handle
 
@@ -67,7 +69,7 @@ KNOWN = (
     AnonymitySetsFormed,
     ClientsAssigned,
     ModelsMerged,
-    # These tell nothing of anybody's examples, or only what another one tells too.
+    # What these tell of anybody is told by another one too, or always named as open.
     ClientLeft,
     ClusterAbandoned,
     ClusterWaited,
@@ -90,7 +92,7 @@ def guarantees(
     Args:
         facts: of all rounds ever played, in order. Rounds that were rolled back count:
             what was released stays released.
-        delta: the probability with which epsilon may be exceeded.
+        delta: the slack that is added to every probability.
         secret: whether nobody can recompute what was drawn (secrets.source = "os").
 
     Returns:
@@ -114,11 +116,16 @@ def spent_so_far(
 
     Empty for a unit as soon as nothing is guaranteed any more.
     """
-    merges = list(_merges(facts))[:-1]
+    merges = [
+        each
+        for each in _merges(facts)
+        if any(isinstance(fact, ModelsMerged) for fact in each)
+    ]
     places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
     lines: dict[Unit, list[tuple[int, float]]] = {}
     for place in places:
-        past = [fact for merge in merges[:place] for fact in merge]
+        part = [fact for merge in merges[:place] for fact in merge]
+        past = facts if place == len(merges) else part
         for each in guarantees(past, delta, secret=secret):
             line = lines.setdefault(each.unit, [])
             if each.epsilon is not None:
@@ -172,11 +179,11 @@ def _guarantee(
 
 
 def _merges(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
-    """Cut a story after every merge; the rest, in which nothing is merged, comes last."""
+    """Cut a story after every merge and every end; the rest comes last."""
     part: list[Event] = []
     for fact in facts:
         part.append(fact)
-        if isinstance(fact, ModelsMerged):
+        if isinstance(fact, ModelsMerged | RunFinished):
             yield tuple(part)
             part = []
     yield tuple(part)
@@ -274,7 +281,7 @@ def _trainers(merge: Sequence[Event]) -> set[Handle]:
     return {
         handle
         for fact in merge
-        if isinstance(fact, ClientsAssigned)
+        if isinstance(fact, ClientsAssigned) and fact.by != "final"
         for handle in fact.clusters
     }
 
@@ -298,14 +305,14 @@ def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
     for merge in merges:
         noisy = any(isinstance(fact, ChoicesPerturbed) for fact in merge)
         by = {fact.by for fact in merge if isinstance(fact, ClientsAssigned)}
-        if not noisy and by & {"clients", "final", "groups"}:
+        if not noisy and by & {"clients", "final", "groups", "split"}:
             return True
     return False
 
 
 def _covered(unit: Unit, merges: Sequence[tuple[Event, ...]]) -> tuple[str, ...]:
     noisy = _choices(merges) and not _choices_are_open(merges)
-    return (RELEASES[unit], *(["every choice of a cluster"] if noisy else []))
+    return (RELEASES[unit], *([NOISY_CHOICES] if noisy else []))
 
 
 def _uncovered(
@@ -317,11 +324,14 @@ def _uncovered(
         and any(diameter is not None for diameter in fact.diameters)
         for fact in facts
     )
-    alone = any(isinstance(f, RunStarted) and f.num_clusters == 1 for f in facts)
+    began = [fact for fact in facts if isinstance(fact, RunStarted)]
+    alone = any(fact.num_clusters == 1 for fact in began)
+    stored = any(fact.updates_stored for fact in began)
     return (
         SERVER if unit == "client" else COUNTS,
         *([CHOICES] if _choices_are_open(merges) and not alone else []),
         *([DIAMETERS] if wide else []),
+        *([STORED] if stored and unit == "client" else []),
         *told,
         *ALWAYS_OPEN,
     )

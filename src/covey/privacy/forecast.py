@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -39,6 +39,12 @@ Noise = Literal["sound", "client", "record"]
 """Whose updates are noisy: anonymity sets' (`merge.noise`), clients', or records'."""
 
 
+AS_PLANNED = (
+    "the run is as planned: one model a round, sets of exactly this size, no round played "
+    "again; choices of a cluster cost extra"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A run to come.
@@ -63,9 +69,9 @@ class Plan:
 
 def forecast(plan: Plan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
-    return guarantees(
-        _facts(plan, noise_multiplier) * plan.rounds, plan.delta, secret=True
-    )[0]
+    facts = _facts(plan, noise_multiplier) * plan.rounds
+    (found,) = guarantees(facts, plan.delta, secret=True)
+    return replace(found, holds_if=(*found.holds_if, AS_PLANNED))
 
 
 def multiplier(plan: Plan, epsilon: float) -> float:

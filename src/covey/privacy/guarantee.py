@@ -18,7 +18,7 @@ class Guarantee:
 
     Attributes:
         epsilon: None where nothing is guaranteed; `reason` says why.
-        delta: the probability with which epsilon may be exceeded.
+        delta: the slack that is added to every probability.
         unit: what is hidden: a client or a record.
         relation: how two neighbouring sets of data differ.
         adversary: who sees what.

@@ -4,9 +4,10 @@ The theorem gives representatives noise of standard deviation sigma * Delta, wit
 
     sigma^2 = T (1 + 8 L) / (7 eps^2),   L = ln(1 / delta)
 
-and counts a sensitivity of Delta. Two updates in a ball of radius Delta are up to 2 Delta
-apart, so that the mechanism has the multiplier sigma / 2. The printed sigma equals what its
-own derivation gives, T (eps + 8 L) / (7 eps^2), at eps = 1 only.
+and its proof counts noise of 2 sigma Delta and a sensitivity of Delta. Two updates in a
+ball of radius Delta are up to 2 Delta apart, so that Algorithm 1 has the multiplier
+sigma / 2. The printed sigma equals what the proof's own derivation gives, T (eps + 8 L)
+/ (7 eps^2), at eps = 1 only.
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,

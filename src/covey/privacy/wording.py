@@ -22,11 +22,13 @@ __all__ = [
     "COUNTS",
     "DIAMETERS",
     "HOLDS_IF",
+    "NOISY_CHOICES",
     "OPEN",
     "RELATION",
     "RELEASES",
     "SEEDED",
     "SERVER",
+    "STORED",
 ]
 
 ADVERSARY: Mapping[Unit, str] = {
@@ -52,25 +54,31 @@ SECRET = (
 )
 HOLDS_IF: Mapping[Unit, tuple[str, ...]] = {
     "client": (*SECRET, "a client takes part under one name only"),
-    "record": (*SECRET, "every client clips and adds noise as its recipe says"),
+    "record": (
+        *SECRET,
+        "the server learns no client's draws; in a simulation one process plays both",
+        "every client clips and adds noise as its recipe says",
+    ),
 }
 SEEDED = (
     "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
     "whoever holds it takes the noise off again"
 )
+STORED = "raw updates that the server keeps (unlearning.store_updates)"
 SERVER = (
     "the server itself: it sees each update before there is noise, and is trusted to add "
     "the noise and to forget"
 )
+NOISY_CHOICES = "every choice of a cluster, given what is not covered"
 CHOICES = "which cluster a client chose: the rest holds given the choices"
 COUNTS = "how many examples a client holds: its steps and its weight follow from it"
 DIAMETERS = "how far apart the updates of an anonymity set are"
 AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness"
 OPEN: Mapping[type[Event], str] = {
-    RiskMeasured: "risk figures, which members' scores make",
-    GroupsSought: "the warm start's split of the clients by what they sent",
-    PricesSet: "prices, which follow what clients wished",
-    ModelsPooled: "how much clusters are pooled, where that follows measured risk",
+    RiskMeasured: "risk figures, which members' scores make: the rest holds given them",
+    GroupsSought: "the warm start's split by what clients sent: the rest holds given it",
+    PricesSet: "prices, which follow what clients wished: the rest holds given them",
+    ModelsPooled: "how clusters are pooled and weighted: the rest holds given that",
     RoundMeasured: "how many clients are in each cluster",
     ClusterAudited: AUDITED,
     ClientExposed: AUDITED,
@@ -80,6 +88,7 @@ OPEN: Mapping[type[Event], str] = {
 
 ALWAYS_OPEN = (
     "what was decided by looking at results: settings, when to stop, which run to keep",
-    "the ledger, checkpoints and proofs, which tell who took part where",
+    "the ledger, checkpoints, reports and proofs: who took part where and how often, true "
+    "groups, hashes of the examples",
     "how long anything took",
 )

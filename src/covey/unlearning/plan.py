@@ -217,7 +217,8 @@ def _calibrate(first: int | None, rules: Rules) -> Option:
             "Updates can be calibrated where they were stored, and this run stores none "
             "(unlearning.store_updates = 0). Ask with --answer retrain.",
         )
-    return Option("calibrate") if first is None else _again("calibrate", first, rules)
+    start = first if rules.alike_from_the_start else 0
+    return Option("calibrate") if start is None else _again("calibrate", start, rules)
 
 
 def _again(answer: Answer, affected: int, rules: Rules) -> Option:
