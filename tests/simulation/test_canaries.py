@@ -20,7 +20,8 @@ SOUND = {
         "partition": "public-random",
         "noise": "sound",
         "epsilon": 2.0,
-    }
+    },
+    "train": {"participation": 0.9},  # cohorts differ: one set alone keeps to epsilon
 }
 
 
@@ -72,6 +73,7 @@ def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(
     audited, monkeypatch
 ):
     found = audited(500, **SOUND)
+    assert found.accounted < 2
     assert found.holds
     assert found.refuted.mu is None
     monkeypatch.setattr("covey.aggregation.anonymity.projected", lambda u, _: u)

@@ -487,7 +487,7 @@ def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(
         ({}, True),
         ({"engine": {"name": "vmap"}}, False),
         ({"merge": HIDDEN}, False),
-        ({"privacy": {"client_clip": 1.0}}, False),
+        ({"privacy": {"record_clip": 1.0}}, False),
         ({"method": {"name": "fedavg"}}, False),
     ],
     ids=["isolated", "vmap", "hidden", "private", "fedavg"],
