@@ -38,6 +38,7 @@ __all__ = [
     "Result",
     "audit",
     "audit_epsilon",
+    "examples_of",
     "game",
     "load",
     "resume",
@@ -293,10 +294,17 @@ def _given(model: Callable[[], nn.Module] | None, clients: Clients | None) -> Gi
         return Given(model=model)
     if not isinstance(clients, Mapping):
         clients = {f"client-{index:05}": pair for index, pair in enumerate(clients)}
-    return Given(model, {name: _examples(name, pair) for name, pair in clients.items()})
+    return Given(
+        model, {name: examples_of(name, pair) for name, pair in clients.items()}
+    )
 
 
-def _examples(name: ClientName, pair: Pair) -> Examples:
+def examples_of(name: ClientName, pair: Pair) -> Examples:
+    """Return a client's own tensors as examples.
+
+    Raises:
+        DataError: they do not fit together.
+    """
     inputs, labels = pair
     if len(inputs) != len(labels) or labels.dim() != 1 or labels.is_floating_point():
         raise DataError(

@@ -15,10 +15,14 @@ from covey.types import Handle
 
 __all__ = [
     "AnonymitySetsFormed",
+    "AnswerRefused",
+    "AnswersMissing",
     "ChoicesPerturbed",
     "ClientExposed",
     "ClientLeft",
     "ClientsAssigned",
+    "ClientsJoined",
+    "ClientsReported",
     "ClusterAbandoned",
     "ClusterAudited",
     "ClusterWaited",
@@ -425,6 +429,53 @@ class ThresholdChanged(Event):
     """Between rounds: from now on denials are judged by this x."""
 
     deniability_threshold: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsJoined(Event):
+    """Clients that are apart took part in nothing before, and may from now on."""
+
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersMissing(Event):
+    """Clients that are apart were asked, and no answer came in time.
+
+    Attributes:
+        task: what was asked.
+    """
+
+    task: str
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRefused(Event):
+    """A client's answer was not in order, and was thrown away.
+
+    Attributes:
+        handle: None where nobody knows whose it was.
+        reason: what was expected and found.
+    """
+
+    handle: Handle | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsReported(Event):
+    """What clients that are apart chose to tell about the model that they chose.
+
+    In a round it is the model as it was sent, before anybody trained it.
+
+    Attributes:
+        accuracy: on the client's own holdout.
+        above: whether the model's risk is above what the client accepts.
+    """
+
+    accuracy: Mapping[Handle, float]
+    above: Mapping[Handle, bool]
 
 
 def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from covey.events import (
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
+    ClientsReported,
     ClusterAbandoned,
     ClusterAudited,
     ClustersCollapsed,
@@ -73,6 +74,7 @@ class History:
         prices: the subsidies set after each round, if the method sets any.
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was answered, in order.
+        reported: what clients that are apart last told of themselves.
         told: every fact of all rounds ever played, superseded ones first: what they
             released stays released.
     """
@@ -100,6 +102,7 @@ class History:
     exposures: tuple[ClientExposed, ...] = ()
     fairness: tuple[FairnessMeasured, ...] = ()
     finished: RunFinished | None = None
+    reported: ClientsReported | None = None
     told: tuple[Event, ...] = ()
 
     def over(self) -> int | None:
@@ -110,9 +113,13 @@ class History:
         risks = {j: figure.risk for j, figure in self.figures.items()}
         chosen = [(h, risks.get(j)) for h, j in self.assignment.items()]
         known = [(handle, risk) for handle, risk in chosen if risk is not None]
-        if self.started is None or not chosen or len(known) < len(chosen):
+        taus = self.started.risk_thresholds if self.started else {}
+        if (
+            not chosen
+            or len(known) < len(chosen)
+            or not taus.keys() >= dict(chosen).keys()
+        ):
             return None
-        taus = self.started.risk_thresholds
         return sum(risk > taus[handle] for handle, risk in known)
 
 
@@ -234,6 +241,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return replace(history, fairness=(*history.fairness, event))
         case RunFinished():
             return replace(history, finished=event)
+        case ClientsReported():
+            return replace(history, reported=event)
         case RiskUnknown():
             return _noted(_without_figures(history, event), round_index, event)
         case AnonymitySetsFormed():

@@ -6,6 +6,7 @@ masks: no arithmetic changes them.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 
 import safetensors.torch
@@ -20,6 +21,7 @@ __all__ = [
     "flatten",
     "layers_of",
     "model_hash",
+    "norm",
     "prefixed",
     "scale",
     "subtract",
@@ -53,6 +55,12 @@ def flatten(params: Params) -> Float[Tensor, " coordinates"]:
     """Return the floating-point entries as one vector, in name order."""
     parts = [params[name].reshape(-1) for name in sorted(params)]
     return torch.cat([part for part in parts if part.is_floating_point()])
+
+
+def norm(params: Params) -> float:
+    """Return the L2 norm of what training moves, infinite where it diverged."""
+    length = float(flatten(trained(params)).double().norm())
+    return length if math.isfinite(length) else math.inf
 
 
 def trained(params: Params) -> Params:

@@ -13,6 +13,7 @@ from covey.redteam import (
     Reference,
     Target,
     auc,
+    counting,
     cross_fitted,
     federated,
     oracle,
@@ -39,7 +40,7 @@ def test_a_federated_figure_by_hand(
         make_client("a", lossy([0.01] * 20), lossy([1.0] * 10)),
         make_client("b", lossy([1.0] * 20), lossy([1.0] * 10)),
     )
-    figure = federated(look_up)(target, STREAMS).figure
+    figure = federated(counting(look_up))(target, STREAMS).figure
     assert figure.risk == figure.auc == 0.75
     expected = math.sqrt(0.25 / 40 + 0.975 * 0.025 / 20) / 2
     assert figure.standard_error == pytest.approx(expected)
@@ -58,7 +59,7 @@ def test_only_the_clusters_own_clients_are_asked(
         make_client(name, lossy([loss] * 20), lossy([loss] * 20))
         for name, loss in level.items()
     ]
-    figure = federated(look_up)(make_target(*clients), STREAMS).figure
+    figure = federated(counting(look_up))(make_target(*clients), STREAMS).figure
     assert figure.auc == 0.5
     assert figure.risk == pytest.approx(0.5, abs=0.1)
 
@@ -73,7 +74,7 @@ def test_a_federated_figure_on_too_few_records_is_withheld(
 ):
     members, holdouts = sizes
     only = make_client("a", lossy([0.1] * members), lossy([1.0] * holdouts))
-    figure = federated(look_up)(make_target(only), STREAMS).figure
+    figure = federated(counting(look_up))(make_target(only), STREAMS).figure
     assert figure.risk is figure.standard_error is figure.auc is None
     assert not figure.calibrated
     assert figure.reason.startswith("withheld: ")
@@ -83,7 +84,7 @@ def test_a_federated_figure_on_too_few_records_is_withheld(
 def test_a_cluster_without_clients_has_no_figure(
     look_up: Engine, make_target: MakeTarget
 ):
-    for attack in (federated(look_up), oracle(look_up, Reference(()))):
+    for attack in (federated(counting(look_up)), oracle(look_up, Reference(()))):
         figure = attack(make_target(), STREAMS).figure
         assert figure.risk is None
         assert figure.reason.startswith("withheld: ")
@@ -97,7 +98,7 @@ def test_a_figure_depends_on_streams_and_not_on_the_order_of_clients(
         make_client(f"c{i}", lossy(draw.exponential(size=20)), lossy(draw.random(9)))
         for i in range(4)
     ]
-    attack = federated(look_up)
+    attack = federated(counting(look_up))
     first = attack(make_target(*clients), STREAMS)
     assert attack(make_target(*clients), STREAMS).figure == first.figure
     assert attack(make_target(*clients[::-1]), STREAMS).figure == first.figure
@@ -189,7 +190,10 @@ def test_a_diverged_model_tells_nothing(
     # Where every loss is NaN all records tie: a coin toss, and no NaN among the facts.
     nothing = lossy([math.nan] * 20)
     member = make_client("a", nothing, nothing, group=0)
-    for attack in (federated(look_up), oracle(look_up, Reference((nothing,)))):
+    for attack in (
+        federated(counting(look_up)),
+        oracle(look_up, Reference((nothing,))),
+    ):
         figure = attack(make_target(member), STREAMS).figure
         assert (figure.risk, figure.auc) == (0.5, 0.5)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from covey import Config, ModelError
-from covey.assembly import Again, assemble, composed
+from covey.assembly import Again, Parts, assemble, composed
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
 from covey.engine.batches import num_steps
 from covey.events import Event, StepsPerturbed
@@ -78,7 +78,7 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(
     )
     run = assemble(config)
     witness = Witness(run.engine)
-    strategy = composed(config, run.population, witness, run.init)
+    strategy = composed(Parts(config, run.population, witness, run.init))
     state = strategy.init(run.streams)
     for t in range(3):
         cohort = run.population.clients[t % 2 :]

@@ -23,7 +23,7 @@ from covey.events import (
 )
 from covey.models import initial_params
 from covey.params import layers_of, model_hash
-from covey.redteam import federated
+from covey.redteam import counting, federated
 from covey.releases import fed
 from covey.rng import Streams
 from covey.strategies import (
@@ -107,7 +107,7 @@ class World:
 
     def watched(self, strategy: Strategy) -> Strategy:
         clients = {client.handle: client for client in self.population}
-        return red_teamed(strategy, federated(self.engine), 1, clients)
+        return red_teamed(strategy, federated(counting(self.engine)), 1, clients)
 
 
 STRATEGIES: dict[str, Callable[[World], Strategy]] = {

@@ -19,7 +19,7 @@ import torch
 
 from covey.aggregation.merging import ClientUpdate, Merge, Merged, sum_per_cluster
 from covey.events import Event, SumPerturbed
-from covey.params import add, flatten, scale, trained
+from covey.params import add, norm, scale, trained
 from covey.rng import Streams
 from covey.types import Params
 
@@ -89,7 +89,7 @@ def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
         def clipped() -> Iterator[ClientUpdate]:
             for each in updates:
                 bound = bounds[each.cluster]
-                vote = _vote(_norm(each.update), bound)
+                vote = _vote(norm(each.update), bound)
                 unclipped[each.cluster] = unclipped.get(each.cluster, 0.0) + vote
                 shown = projected(each.update, bound)
                 yield replace(each, update=shown, weight=1.0)
@@ -127,7 +127,7 @@ def projected(update: Params, radius: float) -> Params:
 
     An update that is not finite, of a training that diverged, becomes 0.
     """
-    length = _norm(update)
+    length = norm(update)
     factor = radius / max(radius, length)
     coordinates = trained(update) if length < math.inf else {}
     return {
@@ -157,16 +157,10 @@ def _split(how: Clipping, n: float) -> tuple[float, float]:
     return (z**-2 - (2 * s) ** -2) ** -0.5, s
 
 
-def _vote(norm: float, bound: float) -> float:
-    if norm == 0:
+def _vote(length: float, bound: float) -> float:
+    if length == 0:
         return 1 / 2
-    return float(norm <= bound)
-
-
-def _norm(update: Params) -> float:
-    """Return the L2 norm, infinite for an update that diverged."""
-    length = float(flatten(trained(update)).double().norm())
-    return length if math.isfinite(length) else math.inf
+    return float(length <= bound)
 
 
 def _nothing(model: Params) -> Params:

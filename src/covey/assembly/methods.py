@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
-import numpy as np
 from torch import Tensor
 
 from covey.assembly.imported import imported
@@ -32,6 +31,7 @@ from covey.redteam import (
     RedTeam,
     Reference,
     Retrial,
+    counting,
     federated,
     inferred,
     oracle,
@@ -42,13 +42,16 @@ from covey.redteam import (
 from covey.rng import Streams
 from covey.strategies import (
     MENU,
+    Apart,
     Choosing,
     Layers,
+    Reach,
     Steps,
     Strategy,
     Train,
     WarmStart,
     calibrated_by,
+    counted_by,
     different_models,
     evaluate_with,
     fedavg,
@@ -73,6 +76,7 @@ from covey.strategies import (
     sparing,
     train_with,
     uniform,
+    unperturbed,
     warm_started,
 )
 from covey.types import Handle, Params
@@ -80,6 +84,8 @@ from covey.types import Handle, Params
 __all__ = [
     "FIRST_TIME",
     "Again",
+    "Parts",
+    "choosing",
     "composed",
     "hangs_on_everybody",
     "keeps_clusters_apart",
@@ -116,20 +122,31 @@ class Again:
 FIRST_TIME = Again()
 
 
-def composed(
-    config: Config,
-    population: Population,
-    engine: Engine,
-    init: Callable[[Streams], Params],
-    again: Again = FIRST_TIME,
-) -> Strategy:
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What a method is composed of, beside its own steps.
+
+    Attributes:
+        init: draws a fresh model.
+        reach: how clients are asked that are really apart; None: a simulation.
+    """
+
+    config: Config
+    population: Population
+    engine: Engine
+    init: Callable[[Streams], Params]
+    reach: Reach | None = None
+
+
+def composed(parts: Parts, again: Again = FIRST_TIME) -> Strategy:
     """Compose the method out of its steps, and wrap it in its red team."""
+    config, population, init = parts.config, parts.population, parts.init
     method, usual = config.method, _recipe(config)
     recipe = usual if again.stored is None else _shorter(usual)
-    longer = _longer(usual, population, public=_hides_clients(config))
-    train = partial(train_with, engine, weights=config.merge.weights)
+    longer = _longer(usual)
+    train = _training(parts)
     steps = Steps(
-        evaluate=evaluate_with(engine, method.select_on, method.select_examples),
+        evaluate=evaluate_with(parts.engine, method.select_on, method.select_examples),
         train=_calibrating(train(recipe), again),
         merge=merge_of(config, len(population.clients)),
         clipping=partial(merge_of, config, len(population.clients))
@@ -137,7 +154,8 @@ def composed(
         else None,
         patience=config.redteam.every,
         recorded=again.recorded,
-        perturbed=perturbed_with(recipe),
+        perturbed=unperturbed if parts.reach else perturbed_with(recipe),
+        apart=Apart(parts.reach, recipe) if parts.reach else None,
     )
     if again.kept:
         steps = sparing(steps, again.kept)
@@ -152,19 +170,27 @@ def composed(
             shared_rounds=_shared_rounds(config),
             kept_rounds=_kept_rounds(config),
             train=train(longer),
-            perturbed=perturbed_with(longer),
+            perturbed=unperturbed if parts.reach else perturbed_with(longer),
         )
-        choosing = _choosing(config, population.num_classes)
-        strategy = _personalised(config, init, steps, warm, choosing)
+        how = choosing(config, population.num_classes)
+        strategy = _personalised(config, init, steps, warm, how)
     start = strategy.init(Streams(config.seed)).clusters
     strategy = _pooled(config, strategy, population, layers_of(start[0]))
-    if config.redteam.source == "client":
-        return self_judged(strategy, self_judge(engine), config.redteam.every)
-    attack = red_team(config, population, engine, start)
+    if config.redteam.source == "client" and parts.reach is None:
+        return self_judged(strategy, self_judge(parts.engine), config.redteam.every)
+    attack = red_team(parts, start)
     if attack is None:
         return strategy
     by_handle = {client.handle: client for client in population.clients}
     return red_teamed(strategy, attack, config.redteam.every, by_handle)
+
+
+def _training(parts: Parts) -> Callable[[Recipe], Train]:
+    """Return how a recipe is carried out: by an engine here, or by the clients there."""
+    if parts.reach is None:
+        return partial(train_with, parts.engine, weights=parts.config.merge.weights)
+    reach = parts.reach
+    return lambda recipe: Apart(reach, recipe).train
 
 
 def _calibrating(train: Train, again: Again) -> Train:
@@ -185,17 +211,18 @@ def _personalised(
     init: Callable[[Streams], Params],
     steps: Steps,
     warm: WarmStart,
-    choosing: Choosing,
+    how: Choosing,
 ) -> Strategy:
     method = config.method
     starts = different_models if method.initialisation == "random" else one_model
     start = starts(init, method.num_clusters)
     if _has_menu(config):
         start = on_the_menu(start)
-    if method.name == "ifca":
-        strategy = ifca(start, steps, choosing)
+    unseen = steps.apart is not None and config.redteam.source == "client"
+    if method.name == "ifca" or unseen:  # nobody else knows which risks a client knows
+        strategy = ifca(start, steps, how)
     else:
-        strategy = ifca_mir(start, steps, choosing)
+        strategy = ifca_mir(start, steps, how)
     if method.initialisation == "groups":
         return from_groups(strategy, steps, _kept_rounds(config))
     if _starts_warm(config):
@@ -238,7 +265,7 @@ def _kept_rounds(config: Config) -> int:
     return max(1, min(4, config.rounds // 4))
 
 
-def _choosing(config: Config, classes: int) -> Choosing:
+def choosing(config: Config, classes: int) -> Choosing:
     """Return a selection with what stands around it: looks, prices, and who stays."""
     method, noise = config.method, config.privacy.selection_noise
     priced = method.name == "ifca-mir" and method.selection == "priced"
@@ -286,21 +313,17 @@ def _selection(config: Config) -> Selection:
     return cast("Selection", imported("method.selection", method.selection))
 
 
-def red_team(
-    config: Config,
-    population: Population,
-    engine: Engine,
-    start: tuple[Params, ...],
-) -> RedTeam | None:
+def red_team(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:
     """Return the attack that the settings name; None where the server has none.
 
     `start` are the models that the run begins with.
     """
+    config, population, engine = parts.config, parts.population, parts.engine
     source = config.redteam.source
     if source in ("none", "client"):
         return None
     if source == "federated":
-        return federated(engine)
+        return federated(counted_by(parts.reach) if parts.reach else counting(engine))
     if source == "oracle":
         return oracle(engine, Reference(population.non_members))
     laboratory = Laboratory(
@@ -308,7 +331,7 @@ def red_team(
         shifts=tuple(group.shift for group in population.groups),
         shadows=config.redteam.shadows,
         start=start,
-        play_round=_shadow_round(config, population, engine),
+        play_round=_shadow_round(parts),
         streams=Streams(config.seed).at("shadow"),
         everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
         shared_rounds=_shared_rounds(config) if _starts_warm(config) else 0,
@@ -319,11 +342,12 @@ def red_team(
 
 
 def _shadow_round(
-    config: Config, population: Population, engine: Engine
+    parts: Parts,
 ) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
     """Return a round of this run's own steps, for data that the server holds."""
+    config, population, engine = parts.config, parts.population, parts.engine
     usual, private = _recipe(config), config.privacy.client_noise > 0
-    longer = _longer(usual, population, public=_hides_clients(config))
+    longer = _longer(usual)
     merge = merge_of(config, len(population.clients))
     split_round = _shared_rounds(config) if _starts_warm(config) else -1
 
@@ -346,15 +370,10 @@ def _shadow_round(
     return play_round
 
 
-def retrial(
-    config: Config,
-    population: Population,
-    engine: Engine,
-    init: Callable[[Streams], Params],
-) -> Retrial:
+def retrial(parts: Parts) -> Retrial:
     """Return how an auditor plays this run's recipe again."""
-    play_round = _shadow_round(config, population, engine)
-    return Retrial(init, play_round, _recipe(config), config.rounds)
+    config = parts.config
+    return Retrial(parts.init, _shadow_round(parts), _recipe(config), config.rounds)
 
 
 def _pseudo_client(index: int, examples: Examples) -> Client:
@@ -389,22 +408,9 @@ def _recipe(config: Config) -> Recipe:
     )
 
 
-def _hides_clients(config: Config) -> bool:
-    return config.privacy.client_noise > 0 or config.merge.noise == "sound"
-
-
-def _longer(recipe: Recipe, population: Population, *, public: bool) -> Recipe:
-    """Return the recipe, with more local steps if a usual round has few.
-
-    A public one asks nobody how many examples there are.
-    """
-    if public:
-        steps = max(recipe.local_steps, SPLIT_STEPS)
-        return replace(recipe, local_steps=steps)
-    sizes = [len(client.train) for client in population.clients]
-    per_epoch = math.ceil(float(np.median(sizes)) / recipe.batch_size)
-    steps = recipe.local_steps or recipe.local_epochs * per_epoch
-    return recipe if steps >= SPLIT_STEPS else replace(recipe, local_steps=SPLIT_STEPS)
+def _longer(recipe: Recipe) -> Recipe:
+    """Return the recipe, with more local steps for clients whose usual round has few."""
+    return replace(recipe, least_steps=SPLIT_STEPS)
 
 
 def num_clusters(config: Config, population: Population) -> int:
@@ -424,11 +430,11 @@ def releases(config: Config) -> int:
 def hangs_on_everybody(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
-    Shadows copy the whole population, and a warm start trains as long as its median
-    client needs. Where it is secret who came, no replay may tell when somebody first did.
+    Shadows copy the whole population. Where it is secret who came, no replay may tell
+    when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
-    return config.redteam.source == "shadow" or _starts_warm(config) or secretly
+    return config.redteam.source == "shadow" or secretly
 
 
 def keeps_clusters_apart(config: Config, engine: Engine) -> bool:

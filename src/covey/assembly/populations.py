@@ -155,7 +155,12 @@ def _preference(config: Config, streams: Streams) -> Callable[[ClientName], Pref
 
 
 def data_hash(population: Population) -> str:
-    """Return SHA-256 over all clients' handles and examples, as hex."""
+    """Return SHA-256 over all clients' handles and examples, as hex.
+
+    Empty where the clients keep their examples to themselves.
+    """
+    if not any(len(client.train) for client in population.clients):
+        return ""
     digest = hashlib.sha256()
     for client in population.clients:
         digest.update(_client_bytes(client))

@@ -1,14 +1,17 @@
 """From settings to everything that a run is made of."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
+from covey.assembly.federation import Federation
+from covey.assembly.member import Member
 from covey.assembly.methods import (
     Again,
+    Parts,
     composed,
     notes,
     num_clusters,
@@ -17,7 +20,13 @@ from covey.assembly.methods import (
 )
 from covey.assembly.populations import data_hash, population_and_notes
 from covey.config import Config
-from covey.data import Client, Examples, Population
+from covey.data import (
+    Client,
+    Examples,
+    Population,
+    Preference,
+    absent_population,
+)
 from covey.engine import (
     Engine,
     ParallelEngine,
@@ -37,7 +46,7 @@ from covey.rng import Streams
 from covey.strategies import Strategy
 from covey.types import ClientName, Params
 
-__all__ = ["Assembled", "Given", "assemble"]
+__all__ = ["Assembled", "Given", "Own", "assemble", "member_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +55,7 @@ class Given:
 
     model: Callable[[], nn.Module] | None = None
     clients: Mapping[ClientName, Examples] | None = None
+    federation: Federation | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +65,7 @@ class Assembled:
     Attributes:
         init: draws a fresh model.
         notes: what a reader of the results must know: oracles in use, missing files.
+        federation: where the clients are really apart, the way to them.
     """
 
     config: Config
@@ -69,24 +80,38 @@ class Assembled:
     retrial: Retrial
     notes: tuple[str, ...]
     data_hash: str
+    federation: Federation | None = None
+
+    def joined_by(self, names: Collection[ClientName]) -> "Assembled":
+        """Return the same run, in which these clients take part as well."""
+        known = {client.name for client in self.population.clients}
+        if known.issuperset(names):
+            return self
+        nothing, classes = self.population.pool, self.population.num_classes
+        new = absent_population(known.union(names), nothing, self.streams, classes)
+        here = {client.name: client for client in self.population.clients}
+        return self.among(tuple(here.get(c.name, c) for c in new.clients))
 
     def among(self, clients: tuple[Client, ...]) -> "Assembled":
         """Return the same run with these clients instead of its own."""
         population = replace(self.population, clients=clients)
-        parts = (self.config, population, self.engine, self.init)
+        parts = replace(self._parts(), population=population)
         return replace(
             self,
             population=population,
-            strategy=composed(*parts),
+            strategy=composed(parts),
             num_clusters=num_clusters(self.config, population),
-            retrial=retrial(*parts),
+            retrial=retrial(parts),
             data_hash=data_hash(population),
         )
 
     def again(self, how: Again) -> "Assembled":
         """Return the same run for rounds that were played before."""
-        parts = (self.config, self.population, self.engine, self.init)
-        return replace(self, strategy=composed(*parts, how))
+        return replace(self, strategy=composed(self._parts(), how))
+
+    def _parts(self) -> Parts:
+        reach = self.federation.ask if self.federation else None
+        return Parts(self.config, self.population, self.engine, self.init, reach)
 
 
 def assemble(config: Config, given: Given | None = None) -> Assembled:
@@ -97,24 +122,96 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
     """
     given = given or Given()
     streams = Streams(config.seed)
-    population, of_data = population_and_notes(config, given.clients, streams)
+    population, of_data = _population(config, given, streams)
     _check_hiding(config, population)
     module, init = _model(config, given, population)
-    engine = _engine(config, module)
+    reach = given.federation.ask if given.federation else None
+    parts = Parts(config, population, _engine(config, module), init, reach)
     return Assembled(
         config=config,
         streams=streams,
         population=population,
-        engine=engine,
+        engine=parts.engine,
         init=init,
-        strategy=composed(config, population, engine, init),
+        strategy=composed(parts),
         num_clusters=num_clusters(config, population),
         releases=releases(config),
         reference=Reference(population.non_members),
-        retrial=retrial(config, population, engine, init),
+        retrial=retrial(parts),
         notes=(*of_data, *notes(config)),
         data_hash=data_hash(population),
+        federation=given.federation,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a client in a federation that is apart keeps on its own side.
+
+    Attributes:
+        seed: all that it draws follows from it.
+        preference: None: what the settings draw for a client of this name.
+        holdout: share of its examples that it never trains on; None: the settings'.
+        classes: how many the federation has; 0: as many as its own examples show.
+    """
+
+    name: ClientName
+    seed: int
+    preference: Preference | None = None
+    holdout: float | None = None
+    classes: int = 0
+
+
+def member_of(config: Config, own: Own, given: Given | None = None) -> Member:
+    """Return one client's half of a federation, with nobody else's data.
+
+    Args:
+        config: the federation's settings.
+        own: what only this client knows.
+        given: its model and its examples, where they are not named in the settings. Where
+            the settings name a data set, the client is the one of that name in the
+            population that they simulate: for trying things out.
+
+    Raises:
+        CoveyError: some part does not fit.
+    """
+    given = given or Given()
+    if own.holdout is not None:
+        changed = config.population.model_copy(update={"holdout": own.holdout})
+        config = config.model_copy(update={"population": changed})
+    streams = Streams(config.seed if given.clients is None else own.seed)
+    population, _ = population_and_notes(config, given.clients, streams)
+    classes = own.classes or population.num_classes
+    population = replace(population, num_classes=classes)
+    client = next((c for c in population.clients if c.name == own.name), None)
+    if client is None:
+        raise DataError(
+            f"The settings simulate {len(population.clients)} clients, and none is called "
+            f"{own.name!r}. Name the client's own examples, or take a name like "
+            f"{population.clients[0].name!r}."
+        )
+    module, _ = _model(config, given, population)
+    client = replace(client, preference=own.preference or client.preference)
+    return Member(client, config, _engine(config, module), classes, own.seed)
+
+
+def _population(
+    config: Config, given: Given, streams: Streams
+) -> tuple[Population, tuple[str, ...]]:
+    """Return the clients with their data or, where they are apart, without."""
+    federation = given.federation
+    if (config.engine.name == "flower") != (federation is not None):
+        raise ConfigError(
+            "The clients of engine.name = 'flower', and of no other engine, are reached "
+            "through a Flower server: make a deployment with `covey deploy init "
+            "CONFIG.toml --out DIR` and start it as its README says, or set engine.name "
+            "= 'auto' to simulate."
+        )
+    if federation is None:
+        return population_and_notes(config, given.clients, streams)
+    profile, names = federation.profile, federation.present()
+    nothing = profile.nothing()
+    return absent_population(names, nothing, streams, profile.classes), ()
 
 
 def _check_hiding(config: Config, population: Population) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from covey.assembly import Assembled, assemble, composed, red_team
+from covey.assembly import Assembled, Parts, assemble, composed, red_team
 from covey.bench.meter import Clock, Cost, Metered
 from covey.bench.sets import BenchSet
 from covey.config import Config
@@ -141,12 +141,12 @@ def _stand(bench: BenchSet, clock: Clock) -> _Stand:
     meters = {name: Metered(run.engine, clock) for name in ("clients", *SOURCES)}
 
     blind = _with_source(bench, "none")
-    strategy = composed(blind, run.population, meters["clients"], run.init)
+    strategy = composed(Parts(blind, run.population, meters["clients"], run.init))
     start = strategy.init(run.streams).clusters
 
     def attack(source: str) -> RedTeam | None:
         config = _with_source(bench, source)
-        return red_team(config, run.population, meters[source], start)
+        return red_team(Parts(config, run.population, meters[source], run.init), start)
 
     attacks = {name: attack(name) for name in SOURCES}
     known = {name: each for name, each in attacks.items() if each is not None}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.batches import num_steps
 from covey.types import Params
 
 __all__ = ["Clock", "Cost", "Metered"]
@@ -71,7 +72,8 @@ class Metered:
         return Cost(self._images, self._training, self._seconds)
 
     def _counted(self, job: TrainingJob) -> TrainingJob:
-        recipe = job.recipe
-        by_epochs = recipe.local_epochs * len(job.examples)
-        self._images += recipe.local_steps * recipe.batch_size or by_epochs
+        recipe, n = job.recipe, len(job.examples)
+        drawn = num_steps(n, recipe) * recipe.batch_size
+        in_epochs = recipe.local_steps == recipe.least_steps == 0
+        self._images += recipe.local_epochs * n if in_epochs else drawn
         return job

@@ -17,7 +17,7 @@ LATER_VALUES = {
     "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
     "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
-    "engine.name": ("ray", "flower"),
+    "engine.name": ("ray",),
 }
 
 

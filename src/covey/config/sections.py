@@ -194,7 +194,7 @@ class UnlearningConfig(Section):
 class EngineConfig(Section):
     """What runs the clients' training."""
 
-    name: Literal["auto", "reference", "parallel", "vmap"] = "auto"
+    name: Literal["auto", "reference", "parallel", "vmap", "flower"] = "auto"
     workers: Count = 0
     precision: Literal["float32", "bfloat16"] = "float32"
 

@@ -6,6 +6,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError, model_validator
 
+from covey.config.apart import apart_problems
 from covey.config.later import refuse_later
 from covey.config.sections import (
     AuditConfig,
@@ -111,6 +112,7 @@ def _disagreements(config: Config) -> list[str]:
         )
     problems += [*_share_problems(method), *_hiding_problems(config)]
     problems += _privacy_problems(config)
+    problems += apart_problems(config)
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "

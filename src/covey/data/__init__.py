@@ -2,12 +2,13 @@
 
 from covey.data.examples import Client, Examples, Preference, to_floats
 from covey.data.files import DataFile, check_data, data_folder
-from covey.data.npz import read_clients
+from covey.data.npz import read_client, read_clients
 from covey.data.population import (
     Group,
     GroupSpec,
     Population,
     PopulationSpec,
+    absent_population,
     build_population,
     population_of,
 )
@@ -27,10 +28,12 @@ __all__ = [
     "Preference",
     "Shift",
     "Source",
+    "absent_population",
     "build_population",
     "check_data",
     "data_folder",
     "population_of",
+    "read_client",
     "read_clients",
     "read_preferences",
     "read_source",

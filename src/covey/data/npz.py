@@ -11,7 +11,7 @@ from covey.data.examples import Examples
 from covey.errors import DataError
 from covey.types import ClientName
 
-__all__ = ["read_clients"]
+__all__ = ["read_client", "read_clients"]
 
 CHANNELS = (1, 3)
 
@@ -32,7 +32,7 @@ def read_clients(folder: Path) -> dict[ClientName, Examples]:
             f"{folder} must hold one .npz file per client, found none. Name the folder "
             f"in data.dir."
         )
-    clients = {path.stem: _read_client(path) for path in paths}
+    clients = {path.stem: read_client(path) for path in paths}
     expected = next(iter(clients.values())).inputs[0]
     for path in paths:
         found = clients[path.stem].inputs[0]
@@ -45,7 +45,12 @@ def read_clients(folder: Path) -> dict[ClientName, Examples]:
     return clients
 
 
-def _read_client(path: Path) -> Examples:
+def read_client(path: Path) -> Examples:
+    """Read one client's .npz file (`read_clients`).
+
+    Raises:
+        DataError: it is malformed.
+    """
     try:
         with path.open("rb") as file:  # numpy leaves a broken file open
             arrays = np.load(file, allow_pickle=False)

@@ -1,6 +1,6 @@
 """A population: who holds which examples, and what is kept aside to judge the models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ __all__ = [
     "GroupSpec",
     "Population",
     "PopulationSpec",
+    "absent_population",
     "build_population",
     "population_of",
 ]
@@ -162,6 +163,30 @@ def population_of(
     everybody = tuple(client(name) for name in sorted(clients))
     nothing = everybody[0].train.first(0)
     return Population(everybody, num_classes, (), (), (), nothing)
+
+
+def absent_population(
+    names: Collection[ClientName],
+    nothing: Examples,
+    streams: Streams,
+    num_classes: int,
+) -> Population:
+    """Make a population of clients that keep their examples to themselves.
+
+    Args:
+        names: of the clients.
+        nothing: no examples, of the shape that theirs have.
+        streams: of the run.
+        num_classes: how many classes there are.
+    """
+    unknown = Preference(
+        risk_weight=0.0, risk_threshold=1.0
+    )  # told to nobody, never used
+    clients = tuple(
+        Client(name, _handle(name, streams), None, nothing, nothing, unknown)
+        for name in sorted(names)
+    )
+    return Population(clients, num_classes, (), (), (), nothing)
 
 
 def _draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[int]:

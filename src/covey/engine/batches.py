@@ -18,12 +18,14 @@ __all__ = ["batch_indices", "batches", "job_indices", "num_steps"]
 def num_steps(num_examples: int, recipe: Recipe) -> int:
     """Return how many gradient steps a client with so many examples takes.
 
-    ceil(n / batch_size) per epoch, or `local_steps`; none without examples.
+    ceil(n / batch_size) per epoch, or `local_steps`, and `least_steps` at the least; none
+    without examples.
     """
     if num_examples == 0:
         return 0
     epoch_steps = math.ceil(num_examples / recipe.batch_size)
-    return recipe.local_steps or recipe.local_epochs * epoch_steps
+    steps = recipe.local_steps or recipe.local_epochs * epoch_steps
+    return max(steps, recipe.least_steps)
 
 
 def batch_indices(
@@ -32,7 +34,7 @@ def batch_indices(
     """Return the positions of each mini-batch's examples, step by step.
 
     Every epoch is a fresh permutation cut into pieces of `batch_size`, of which the last
-    may be short. A positive `local_steps` takes that many pieces of an endless row of
+    may be short. A number of steps takes that many pieces of an endless row of
     epochs. Without examples there are no batches.
     """
     pieces = itertools.chain.from_iterable(

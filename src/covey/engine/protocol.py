@@ -22,6 +22,7 @@ class Recipe:
     Attributes:
         local_epochs: passes over the client's examples.
         local_steps: if positive, so many gradient steps instead of epochs.
+        least_steps: at least so many gradient steps, however few examples there are.
         record_clip: if positive, DP-SGD (`covey.engine.private`): the largest L2 norm of
             one example's gradient, and `batch_size` is what batches have on average.
         record_noise: standard deviation of the noise on the sum of a batch's clipped
@@ -36,6 +37,7 @@ class Recipe:
     batch_size: int = 25
     learning_rate: float = 0.05
     momentum: float = 0.0
+    least_steps: int = 0
     record_clip: float = 0.0
     record_noise: float = 0.0
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from covey.events import (
     AnonymitySetsFormed,
+    AnswersMissing,
     ChoicesPerturbed,
     ClientLeft,
     ClientsAssigned,
+    ClientsJoined,
     ClusterAbandoned,
     ClustersCollapsed,
     ClusterWaited,
@@ -62,6 +64,8 @@ Noisy = SumPerturbed | RepresentativesPerturbed
 
 KNOWN = (
     *OPEN,
+    AnswersMissing,
+    ClientsJoined,
     SumPerturbed,
     RepresentativesPerturbed,
     StepsPerturbed,

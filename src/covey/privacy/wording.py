@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from covey.events import (
+    AnswerRefused,
     ClientExposed,
+    ClientsReported,
     ClusterAudited,
     Event,
     FairnessMeasured,
@@ -79,6 +81,8 @@ OPEN: Mapping[type[Event], str] = {
     GroupsSought: "the warm start's split by what clients sent: the rest holds given it",
     PricesSet: "prices, which follow what clients wished: the rest holds given them",
     ModelsPooled: "how clusters are pooled and weighted: the rest holds given that",
+    AnswerRefused: "whose answers were refused, and why",
+    ClientsReported: "what clients tell of themselves: accuracies, and one bit each",
     RoundMeasured: "how many clients are in each cluster",
     ClusterAudited: AUDITED,
     ClientExposed: AUDITED,

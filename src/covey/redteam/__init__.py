@@ -12,6 +12,7 @@ from covey.redteam.attacks import Rates, auc, best_threshold, cross_fitted, rate
 from covey.redteam.audit import FEDMIA, Auditor, ClusterExamined, examined
 from covey.redteam.blind import blind_baseline
 from covey.redteam.controls import negative_control, positive_control
+from covey.redteam.counts import EDGES, FOLDS, loss_counts
 from covey.redteam.federation import Laboratory
 from covey.redteam.figures import FEWEST, Figure, stratified
 from covey.redteam.intervals import Estimate, Verdict, verdict
@@ -22,15 +23,24 @@ from covey.redteam.references import Retrial
 from covey.redteam.shadow import shadow
 from covey.redteam.signals import Signals
 from covey.redteam.slices import QUARTERS, AttackFigures
-from covey.redteam.sources import SelfJudge, federated, oracle, self_judge
+from covey.redteam.sources import (
+    Count,
+    SelfJudge,
+    counting,
+    federated,
+    oracle,
+    self_judge,
+)
 from covey.redteam.truth import Membership, Reference, audited, true_risk
 from covey.redteam.updates import fedmia
 
 __all__ = [
     "ATTACKS",
+    "EDGES",
     "EXTRAPOLATED",
     "FEDMIA",
     "FEWEST",
+    "FOLDS",
     "QUARTERS",
     "Assessment",
     "Attack",
@@ -38,6 +48,7 @@ __all__ = [
     "Attribution",
     "Auditor",
     "ClusterExamined",
+    "Count",
     "Estimate",
     "Figure",
     "Laboratory",
@@ -58,11 +69,13 @@ __all__ = [
     "audited",
     "best_threshold",
     "blind_baseline",
+    "counting",
     "cross_fitted",
     "examined",
     "federated",
     "fedmia",
     "inferred",
+    "loss_counts",
     "negative_control",
     "oracle",
     "positive_control",

@@ -6,6 +6,7 @@ The papers' own source, shadow models, is in `covey.redteam.shadow`.
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Int
 from numpy import ndarray
 
 from covey.data.examples import Client, Examples
@@ -18,25 +19,26 @@ from covey.redteam.truth import Reference, true_risk
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["SelfJudge", "federated", "oracle", "self_judge"]
+__all__ = ["Count", "SelfJudge", "counting", "federated", "oracle", "self_judge"]
 
 SelfJudge = Callable[
     [tuple[Params, ...], Sequence[Client], Streams], dict[Handle, list[Figure | None]]
 ]
 """What each client finds out about each model it receives, on its own side."""
 
+Counts = Int[ndarray, "folds bins"]
+Count = Callable[[Target, Streams], tuple[Counts, Counts]]
+"""The sums of what members count (`loss_counts`): of their training and held-out losses."""
 
-def federated(engine: Engine) -> RedTeam:
+
+def federated(count: Count) -> RedTeam:
     """Ask every client for counts of its own losses; trusts no server, needs no shadow.
 
     Members and non-members come from the same clients, so they match by construction.
     """
 
     def assess(target: Target, streams: Streams) -> Assessment:
-        inside = _counts(engine, target, {c: c.train for c in target.members}, streams)
-        outside = _counts(
-            engine, target, {c: c.holdout for c in target.members}, streams
-        )
+        inside, outside = count(target, streams)
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
         if min(members, non_members) < FEWEST:
@@ -93,9 +95,23 @@ def self_judge(engine: Engine) -> SelfJudge:
     return judge
 
 
+def counting(engine: Engine) -> Count:
+    """Return how clients count, where their examples are at hand."""
+
+    def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:
+        inside = {client: client.train for client in target.members}
+        outside = {client: client.holdout for client in target.members}
+        return (
+            _counts(engine, target, inside, streams),
+            _counts(engine, target, outside, streams),
+        )
+
+    return count
+
+
 def _counts(
     engine: Engine, target: Target, sets: dict[Client, Examples], streams: Streams
-) -> ndarray:
+) -> Counts:
     scored = engine.score([ScoringJob(target.params, each) for each in sets.values()])
     counts = [
         loss_counts(

@@ -117,7 +117,12 @@ def violations(history: History) -> dict[str, Any]:
     `count` by point estimate, as the papers do; `count_lower` only where the 95% lower
     bound risk - 1.96 SE is above; by group; and the same for exposure, the highest risk
     of all models that a client ever trained.
+
+    Where clients keep what they accept to themselves, `count` is of those that tell: each
+    by one bit about the figure that it knows, and not about the truth.
     """
+    if history.reported is not None:
+        return _told_violations(history, history.reported.above)
     thresholds = history.started.risk_thresholds if history.started else {}
     groups = client_groups(history)
 
@@ -137,6 +142,18 @@ def violations(history: History) -> dict[str, Any]:
         "by_group": dict(Counter(groups[h] for h in now if h in groups)),
         "clients": now,
         "unknown": len(history.exposures) - len(known),
+    }
+
+
+def _told_violations(history: History, above: Mapping[str, bool]) -> dict[str, Any]:
+    over = [handle for handle, is_above in above.items() if is_above]
+    return {
+        "count": len(over) if above else None,
+        "count_lower": None,
+        "count_exposed": None,
+        "by_group": {},
+        "clients": over,
+        "unknown": len(history.assignment.keys() - above.keys()),
     }
 
 

@@ -6,6 +6,7 @@ from covey.simulation.desk import Desk, opened, read_events, read_history
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered, Plan, planned
 from covey.simulation.loop import Observer, carry_on, play
+from covey.simulation.roster import Roster, Unreachable, reassembled
 from covey.simulation.states import load_state
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "Observer",
     "Plan",
     "Planned",
+    "Roster",
     "RunFolder",
+    "Unreachable",
     "audit_run",
     "carry_on",
     "explained",
@@ -30,4 +33,5 @@ __all__ = [
     "play",
     "read_events",
     "read_history",
+    "reassembled",
 ]

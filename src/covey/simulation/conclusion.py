@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Mapping
 
-from covey.assembly import Assembled
+from covey.assembly import Assembled, Told
 from covey.data import Client
 from covey.events import (
     ClientExposed,
@@ -16,6 +16,7 @@ from covey.params import model_hash
 from covey.redteam import Membership, audited
 from covey.releases import cluster_of
 from covey.rng import Streams
+from covey.simulation.apart import reported
 from covey.simulation.measurement import (
     Accuracies,
     accuracies,
@@ -43,12 +44,12 @@ def conclude(
         streams.at("audit"),
     )
     args = (run.engine, final.clusters, final.assignment, run.population)
-    found, answers = accuracies(*args), judged(*args)
+    told = Told() if run.federation is None else run.federation.told()
+    found, answers = accuracies(*args) or reported(told.events), judged(*args)
     gaps = fairness(answers, streams.at("fairness").generator()) if answers else ()
     exposed = _exposed(run, final, history, (found, audits))
-    return Played(
-        final, (*last.events, *audits, *gaps, *exposed, _finished(run, final, found))
-    )
+    heard, finished = (*told.events, *last.events), _finished(run, final, found)
+    return Played(final, (*heard, *audits, *gaps, *exposed, finished))
 
 
 def _membership(
@@ -94,7 +95,11 @@ def _exposed(
             exposure=max(known) if len(known) == len(risks) else None,
         )
 
-    return tuple(exposed(client.handle) for client in run.population.clients)
+    return tuple(
+        exposed(client.handle)
+        for client in run.population.clients
+        if client.handle in final.assignment
+    )
 
 
 def _finished(run: Assembled, final: ServerState, found: Accuracies) -> RunFinished:

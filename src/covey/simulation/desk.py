@@ -1,7 +1,7 @@
 """A run that is open to be carried on: its parts, its folder, its ledger, its secrets."""
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from covey.history import History, history_of
 from covey.ledger import Ledger, Record, current, superseded
 from covey.simulation.folder import RunFolder
 from covey.simulation.secrets import Secrets, secrets_of
-from covey.types import Handle
+from covey.types import ClientName, Handle
 
 __all__ = [
     "Desk",
@@ -41,6 +41,12 @@ class Desk:
         """Return a client that takes part."""
         return next(c for c in self.run.population.clients if c.handle == handle)
 
+    def welcoming(self, names: Collection[ClientName]) -> "Desk":
+        """Return the same run with these clients in it, unless they have left."""
+        run = as_known(self.run.joined_by(names), self.ledger, self.secrets)
+        self.ledger.enrol({c.handle: c.name for c in run.population.clients})
+        return replace(self, run=run)
+
     def without(self, handle: Handle) -> "Desk":
         """Return the same run without this client."""
         stay = tuple(c for c in self.run.population.clients if c.handle != handle)
@@ -56,6 +62,8 @@ def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
         LedgerLocked: another process is playing this run.
     """
     with _ledger(run, folder) as ledger:
+        if run.federation is not None:  # who is not here now may come back
+            run = run.joined_by(ledger.names().values())
         secrets = secrets_of(
             run.streams, run.config.secrets.source, folder.secret_marker
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from covey.assembly import Again, Assembled
+from covey.assembly import Again, Assembled, Told
 from covey.checkpoints import newest_checkpoint, thin
 from covey.data import Client, Population
 from covey.errors import LedgerError, RunError
@@ -19,6 +19,7 @@ from covey.events import (
 from covey.history import History, after
 from covey.ledger import REWIND, Record, Request, current
 from covey.rng import Streams
+from covey.simulation.apart import noted, reported, rewound, with_newcomers
 from covey.simulation.conclusion import conclude
 from covey.simulation.desk import Desk, by_entry, opened, read_history, what_matters
 from covey.simulation.folder import RunFolder
@@ -88,6 +89,7 @@ def carry_on(
     leavers: dict[str, Client] = {}
     while True:
         stretch = _stretch(desk, until, observe)
+        desk = stretch.desk
         if stretch.served is not None:
             leaver = leavers.get(stretch.served.id)
             answered.append(finish(desk, stretch.served, stretch.state, leaver))
@@ -108,6 +110,7 @@ class Stretch:
         served: a request whose rounds have all been played again.
     """
 
+    desk: Desk
     state: ServerState
     history: History
     asked: Request | None = None
@@ -117,32 +120,43 @@ class Stretch:
 def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
     """Replay what no checkpoint holds, and play on until somebody has to be answered."""
     tidy(desk)
-    run, last, state = desk.run, desk.ledger.last_round(), _restored(desk)
-    glance = with_fewer_tests(run.population, TESTS_PER_ROUND)
+    rounds, state = desk.run.config.rounds, _restored(desk)
+    rewound(desk, state.round_index)
+    last = desk.ledger.last_round()
+    glance = with_fewer_tests(desk.run.population, TESTS_PER_ROUND)
     history = _told_until(desk, state.round_index)
     observe(history)
     replay = _replay(desk)
     while True:
         t = state.round_index
-        if last is None or t > last or t == run.config.rounds:
+        if last is None or t > last or t == rounds:
             served, asked = _next(desk, t)
             if served or asked:
                 _save(desk, state)
-                return Stretch(state, history, asked, served)
+                return Stretch(desk, state, history, asked, served)
             if t >= until:
                 break
-        played = _round(desk, state, glance, replay)
+        desk, joined = with_newcomers(desk)
+        replay = _replay(desk) if joined else replay
+        played = _round(desk, state, glance, replay).after(joined if t else ())
         history = _record(desk, (t, played.events), last, history)
         state = played.state
         _keep(desk, played, replay)
         observe(history)
-    if t == run.config.rounds and last != t:
-        streams = desk.secrets.at_round(t).at("round", t)
-        events = conclude(run, state, history, streams).events
-        history = _record(desk, (t, events), last, history)
-        desk.secrets.forget_before(t + 1)
+    if t == rounds and last != t:
+        history = _concluded(desk, state, history)
         observe(history)
-    return Stretch(state, history)
+    return Stretch(desk, state, history)
+
+
+def _concluded(desk: Desk, state: ServerState, history: History) -> History:
+    """Let every client choose once more, and record the end."""
+    t = state.round_index
+    streams = desk.secrets.at_round(t).at("round", t)
+    events = conclude(desk.run, state, history, streams).events
+    history = _record(desk, (t, events), desk.ledger.last_round(), history)
+    desk.secrets.forget_before(t + 1)
+    return history
 
 
 def _told_until(desk: Desk, round_index: int) -> History:
@@ -218,11 +232,16 @@ def _round(
             run = run.again(Again(kept=kept))
     played = run.strategy.play_round(state, cohort, streams)
     clusters, assignment = played.state.clusters, played.state.assignment
-    found = accuracies(run.engine, clusters, assignment, tested)
+    told = Told() if run.federation is None else run.federation.told()
+    noted(desk, told.leaving)
+    found = accuracies(run.engine, clusters, assignment, tested) or reported(
+        told.events
+    )
     measured = round_measured(found, assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     first = (_started(run),) if t == 0 else ()
-    return played._replace(events=(*first, sampled, *played.events, measured))
+    events = (*first, sampled, *told.events, *played.events, measured)
+    return played._replace(events=events)
 
 
 def _cohort(run: Assembled, streams: Streams) -> Cohort:
@@ -231,12 +250,16 @@ def _cohort(run: Assembled, streams: Streams) -> Cohort:
     Where privacy rests on nobody knowing who came, the coins are hidden.
     """
     share = run.config.train.participation
+    clients = run.population.clients
+    if run.federation is not None:
+        here = run.federation.present()
+        clients = tuple(client for client in clients if client.name in here)
     coins = streams.at("cohort")
     if run.config.privacy.client_noise > 0:
         coins = coins.hidden()
     return tuple(
         client
-        for client in run.population.clients
+        for client in clients
         if coins.at(client.name).generator().random() < share
     )
 
@@ -254,7 +277,9 @@ def _started(run: Assembled) -> RunStarted:
         group_names=tuple(group.name for group in population.groups),
         groups={c.handle: c.group for c in population.clients},
         risk_thresholds={
-            c.handle: c.preference.risk_threshold for c in population.clients
+            c.handle: c.preference.risk_threshold
+            for c in population.clients
+            if run.federation is None
         },
         risk_lives=figure_lives(config.redteam.every),
         notes=run.notes,

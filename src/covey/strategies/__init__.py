@@ -1,5 +1,6 @@
 """Algorithms of federated learning, composed of train, evaluate, select and merge."""
 
+from covey.strategies.apart import Answer, Apart, Call, Reach, Slip, Task, counted_by
 from covey.strategies.base import (
     Cohort,
     KnownRisk,
@@ -32,10 +33,12 @@ from covey.strategies.pooling import (
     uniform,
 )
 from covey.strategies.redteam import (
+    due_to_judge,
     figure_lives,
     red_teamed,
     self_judged,
     targets,
+    with_findings,
 )
 from covey.strategies.starts import (
     WarmStart,
@@ -58,6 +61,9 @@ from covey.strategies.steps import (
 
 __all__ = [
     "MENU",
+    "Answer",
+    "Apart",
+    "Call",
     "Choosing",
     "Cohort",
     "Control",
@@ -69,13 +75,18 @@ __all__ = [
     "Memory",
     "Perturbed",
     "Played",
+    "Reach",
     "ServerState",
+    "Slip",
     "Steps",
     "Strategy",
+    "Task",
     "Train",
     "WarmStart",
     "calibrated_by",
+    "counted_by",
     "different_models",
+    "due_to_judge",
     "evaluate_with",
     "fedavg",
     "figure_lives",
@@ -104,4 +115,5 @@ __all__ = [
     "uniform",
     "unperturbed",
     "warm_started",
+    "with_findings",
 ]

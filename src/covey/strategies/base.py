@@ -190,6 +190,10 @@ class Played(NamedTuple):
     events: tuple[Event, ...]
     stored: tuple[ClientUpdate, ...] = ()
 
+    def after(self, events: tuple[Event, ...]) -> "Played":
+        """Return the same outcome, with facts that come first."""
+        return self._replace(events=(*events, *self.events))
+
 
 class Strategy(NamedTuple):
     """An algorithm of federated learning, as three pure functions.

@@ -2,14 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covey.aggregation import ClientUpdate
 from covey.clustering import (
     NOWHERE,
     Ballot,
@@ -22,16 +24,19 @@ from covey.clustering import (
 from covey.errors import ConfigError
 from covey.events import ChoicesPerturbed, Event, PricesSet
 from covey.rng import Streams
+from covey.strategies.apart import Apart, Call, Slip, choices_of, updates_of
 from covey.strategies.base import Cohort, KnownRisk, Played, ServerState
-from covey.strategies.steps import Evaluate
+from covey.strategies.steps import Evaluate, Steps
 from covey.types import Handle
 
 __all__ = [
     "Choice",
     "Choosing",
+    "Decide",
     "Look",
     "Market",
     "choose",
+    "deciding",
     "free_of_charge",
     "priced_towards",
     "smoothed",
@@ -129,16 +134,66 @@ class Choice(NamedTuple):
 
     Attributes:
         state: with the memory of this choice, and everybody still where it was.
+        updates: where clients are apart, they train at once what they choose.
     """
 
     state: ServerState
     clusters: dict[Handle, int]
     events: tuple[Event, ...]
+    updates: tuple[ClientUpdate, ...] | None = None
 
 
-def choose(
-    how: Choosing, evaluate: Evaluate
-) -> Callable[[ServerState, Cohort, Streams], Choice]:
+Decide = Callable[[ServerState, Cohort, Streams], Choice]
+"""How the clients of a round come to their clusters."""
+
+
+def deciding(how: Choosing, steps: Steps) -> tuple[Decide, Decide]:
+    """Return how clients choose in a round, and how they do once more at the end."""
+    if steps.apart is None:
+        decide = choose(how, steps.evaluate)
+        return decide, decide
+    asked = partial(ask_to_choose, how, steps.apart, steps.recorded)
+    return asked("choose"), asked("settle")
+
+
+def ask_to_choose(
+    how: Choosing,
+    apart: Apart,
+    recorded: Mapping[int, Mapping[Handle, int]],
+    task: Literal["choose", "settle"],
+) -> Decide:
+    """Let clients that are apart choose; they train at once, in the same message."""
+
+    def chosen(state: ServerState, cohort: Cohort, streams: Streams) -> Choice:
+        then = recorded.get(state.round_index, {}) if task == "choose" else {}
+        slips = {
+            c.handle: Slip(
+                given=then.get(c.handle),
+                risks=state.known_to(c.handle),
+                current=state.assignment.get(c.handle, NOWHERE),
+                settling=_settling(state, c.handle, how.hysteresis),
+            )
+            for c in cohort
+        }
+        call = Call(
+            task,
+            state.clusters,
+            state.offered(),
+            streams.path,
+            slips,
+            apart.recipe,
+            state.round_index,
+        )
+        answers = apart.reach(call, cohort)
+        clusters = choices_of(answers)
+        came = tuple(client for client in cohort if client.handle in clusters)
+        events = _perturbed(how.epsilon, came)
+        return Choice(state, clusters, events, updates_of(answers))
+
+    return chosen
+
+
+def choose(how: Choosing, evaluate: Evaluate) -> Decide:
     """Return line 12 of Algorithm 1, with what clients see and what they leave behind."""
 
     def chosen(state: ServerState, cohort: Cohort, streams: Streams) -> Choice:

@@ -13,7 +13,7 @@ from covey.clustering import select_by_loss
 from covey.events import ClientsAssigned, Event, PricesSet, RiskUnknown
 from covey.rng import Streams
 from covey.strategies.base import Cohort, Played, ServerState, Strategy
-from covey.strategies.choices import Choosing, choose
+from covey.strategies.choices import Choosing, deciding
 from covey.strategies.steps import Steps
 
 __all__ = ["ifca", "ifca_mir"]
@@ -49,16 +49,17 @@ def ifca_mir(
 def _personalised(
     init: Callable[[Streams], ServerState], steps: Steps, how: Choosing
 ) -> Strategy:
-    decide = choose(how, steps.evaluate)
+    decide, settle = deciding(how, steps)
 
     def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
         choice = decide(state, cohort, streams)  # line 12
         chosen = ClientsAssigned(choice.clusters, "clients")
-        moved = steps.move(choice.state, cohort, chosen, streams)  # lines 13-17
+        training = steps if choice.updates is None else steps.having(choice.updates)
+        moved = training.move(choice.state, cohort, chosen, streams)  # lines 13-17
         return Played(moved.state, (*choice.events, *moved.events))
 
     def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
-        choice = decide(state, cohort, streams)
+        choice = settle(state, cohort, streams)
         final = ClientsAssigned(choice.clusters, "final")
         told = (each for each in choice.events if not isinstance(each, PricesSet))
         return Played(choice.state.with_choices(final.clusters), (*told, final))

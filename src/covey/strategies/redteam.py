@@ -19,7 +19,14 @@ from covey.strategies.base import (
 )
 from covey.types import Handle
 
-__all__ = ["figure_lives", "red_teamed", "self_judged", "targets"]
+__all__ = [
+    "due_to_judge",
+    "figure_lives",
+    "red_teamed",
+    "self_judged",
+    "targets",
+    "with_findings",
+]
 
 
 def figure_lives(every: int) -> int:
@@ -79,36 +86,44 @@ def self_judged(strategy: Strategy, judge: SelfJudge, every: int) -> Strategy:
     """
 
     def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
-        due = [
-            c for c in cohort if _latest(state, c.handle) <= state.round_index - every
-        ]
-        return strategy.play_round(found(state, due, streams), cohort, streams)
+        due = due_to_judge(state, cohort, every) if state.assignment else ()
+        found = with_findings(state, judge(state.clusters, due, streams), every)
+        return strategy.play_round(found, cohort, streams)
 
     def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
-        return strategy.conclude(found(state, cohort, streams), cohort, streams)
-
-    def found(
-        state: ServerState, cohort: Sequence[Client], streams: Streams
-    ) -> ServerState:
-        if not state.assignment:
-            return state
-        oldest = state.round_index - figure_lives(every)
-        rows = {
-            handle: tuple(k if k and k.round_index >= oldest else None for k in row)
-            for handle, row in state.memory.risks.items()
-        }
-        nothing = (None,) * len(state.clusters)
-        for handle, figures in judge(state.clusters, cohort, streams).items():
-            mine = state.trained_by(handle) if handle in state.assignment else ()
-            rows[handle] = tuple(
-                _newer(figure, old, state.round_index, inside=cluster in mine)
-                for cluster, (figure, old) in enumerate(
-                    zip(figures, rows.get(handle, nothing), strict=True)
-                )
-            )
-        return replace(state, memory=replace(state.memory, risks=rows))
+        due = cohort if state.assignment else ()
+        found = with_findings(state, judge(state.clusters, due, streams), every)
+        return strategy.conclude(found, cohort, streams)
 
     return strategy._replace(play_round=play_round, conclude=conclude)
+
+
+def due_to_judge(state: ServerState, cohort: Cohort, every: int) -> Cohort:
+    """Return the clients that have not measured for so many rounds."""
+    return tuple(
+        c for c in cohort if _latest(state, c.handle) <= state.round_index - every
+    )
+
+
+def with_findings(
+    state: ServerState, found: Mapping[Handle, Sequence[Figure | None]], every: int
+) -> ServerState:
+    """Return the state in which clients remember what they just found out."""
+    oldest = state.round_index - figure_lives(every)
+    rows = {
+        handle: tuple(k if k and k.round_index >= oldest else None for k in row)
+        for handle, row in state.memory.risks.items()
+    }
+    nothing = (None,) * len(state.clusters)
+    for handle, figures in found.items():
+        mine = state.trained_by(handle) if handle in state.assignment else ()
+        rows[handle] = tuple(
+            _newer(figure, old, state.round_index, inside=cluster in mine)
+            for cluster, (figure, old) in enumerate(
+                zip(figures, rows.get(handle, nothing), strict=True)
+            )
+        )
+    return replace(state, memory=replace(state.memory, risks=rows))
 
 
 def _latest(state: ServerState, handle: Handle) -> int:

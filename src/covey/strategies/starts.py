@@ -7,11 +7,10 @@ clients keep their first cluster for a few rounds before they choose: after one 
 models are still so alike that chance would decide, and the groups would be lost again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -28,7 +27,7 @@ from covey.strategies.base import (
     fresh_state,
 )
 from covey.strategies.steps import Perturbed, Steps, Train, unperturbed
-from covey.types import Handle, Params
+from covey.types import Params
 
 __all__ = ["WarmStart", "different_models", "from_groups", "one_model", "warm_started"]
 
@@ -121,20 +120,19 @@ def _split_round(
 ) -> Played:
     """Train the shared model, split the cohort by what came back, and merge per part."""
     shared = {client.handle: 0 for client in cohort}
-    updates = list(steps.train(state.clusters, cohort, shared, streams))
+    updates = tuple(steps.train(state.clusters, cohort, shared, streams))
+    came = {each.handle for each in updates}
+    cohort = tuple(client for client in cohort if client.handle in came)
+    merging = replace(steps.having(updates), perturbed=unperturbed)
+    if len(cohort) <= _clusters(state):
+        played = _shared_round(merging, state, cohort, streams)
+        return played._replace(events=(*steps.perturbed(cohort), *played.events))
     candidates = _candidates(cohort, updates, _clusters(state), streams)
     best = max(candidates, key=lambda name: candidates[name].gap - HANDICAP[name])
     split = {
         client.handle: int(j)
         for client, j in zip(cohort, candidates[best].labels, strict=True)
     }
-
-    def already_trained(
-        _: object, __: object, assignment: Mapping[Handle, int], ___: object
-    ) -> Iterator[ClientUpdate]:
-        return (replace(each, cluster=assignment[each.handle]) for each in updates)
-
-    merging = replace(steps, train=already_trained, perturbed=unperturbed)
     moved = merging.move(state, cohort, ClientsAssigned(split, "split"), streams)
     noise = steps.perturbed(cohort)
     return Played(moved.state, (*noise, _sought(candidates, best), *moved.events))
@@ -148,12 +146,11 @@ def _kept_round(
     steps: Steps, state: ServerState, cohort: Cohort, streams: Streams
 ) -> Played:
     """Keep the split; who was not there when it was made takes the lowest loss."""
-    losses = steps.evaluate(state.clusters, cohort, streams).nan_to_num(nan=torch.inf)
-    kept = {
-        client.handle: state.assignment.get(client.handle, int(own.argmin()))
-        for client, own in zip(cohort, losses, strict=True)
-    }
-    return steps.move(state, cohort, ClientsAssigned(kept, "split"), streams)
+    kept = {c.handle: state.assignment.get(c.handle) for c in cohort}
+    newcomers = tuple(c for c in cohort if kept[c.handle] is None)
+    kept |= steps.nearest(state, newcomers, streams)
+    placed = {handle: j for handle, j in kept.items() if j is not None}
+    return steps.move(state, cohort, ClientsAssigned(placed, "split"), streams)
 
 
 CLEAR = 2.0
@@ -176,7 +173,8 @@ def _candidates(
         return gap_split(points, num_clusters, streams.at("split", name).generator())
 
     by_updates = split("updates", update_directions([each.update for each in updates]))
-    if by_updates.gap >= CLEAR:
+    seen = all(len(client.train) for client in cohort)  # not where they are apart
+    if by_updates.gap >= CLEAR or not seen:
         return {"updates": by_updates}
     statistics = np.stack([_statistics(client) for client in cohort])
     return {

@@ -26,6 +26,7 @@ from covey.events import (
 from covey.params import model_hash, subtract
 from covey.releases import cluster_of
 from covey.rng import Streams
+from covey.strategies.apart import Apart, placed
 from covey.strategies.base import Cohort, Played, ServerState
 from covey.types import Handle, Params
 
@@ -151,6 +152,8 @@ class Steps:
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
         perturbed: what is told of the noise in the training.
+        apart: where the clients are really apart: how they are asked. Some may not answer,
+            and who did not has taken no part.
     """
 
     evaluate: Evaluate
@@ -162,6 +165,35 @@ class Steps:
         default_factory=dict[int, Mapping[Handle, int]]
     )
     perturbed: Perturbed = unperturbed
+    apart: Apart | None = None
+
+    def having(self, updates: Sequence[ClientUpdate]) -> "Steps":
+        """Return the steps of a round whose clients have trained already."""
+
+        def train(
+            _: object, cohort: Cohort, assignment: Mapping[Handle, int], __: object
+        ) -> Iterator[ClientUpdate]:
+            asked = {client.handle for client in cohort}
+            return (
+                replace(each, cluster=assignment[each.handle])
+                for each in updates
+                if each.handle in asked
+            )
+
+        return replace(self, train=train)
+
+    def nearest(
+        self, state: ServerState, cohort: Cohort, streams: Streams
+    ) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
+        if self.apart is not None:
+            return placed(self.apart.reach, state, cohort, streams)
+        losses = self.evaluate(state.clusters, cohort, streams).nan_to_num(
+            nan=torch.inf
+        )
+        return {
+            c.handle: int(own.argmin()) for c, own in zip(cohort, losses, strict=True)
+        }
 
     def move(
         self,
@@ -172,8 +204,16 @@ class Steps:
     ) -> Played:
         """Train every client from its cluster's model, and merge (lines 13-17)."""
         chosen = self._as_recorded(state, chosen)
+        cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
         updates = self._updates(after, cohort, streams)
+        if self.apart is not None:
+            updates = tuple(updates)
+            came = {each.handle for each in updates}
+            cohort = tuple(client for client in cohort if client.handle in came)
+            stayed = {h: j for h, j in chosen.clusters.items() if h in came}
+            chosen = replace(chosen, clusters=stayed)
+            after = state.with_choices(chosen.clusters)
         merge = self.clipping(state.clips) if self.clipping else self.merge
         merged = merge(state.clusters, updates, streams.at("merge"))
         trained = Counter(

@@ -1,0 +1,90 @@
+"""A grid in one process: client apps called as functions, without sockets or Ray.
+
+For tests, and for a look at a federation before there is one. Messages are the same, and
+so is everything on both sides; only their way is not.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from covey.flower.compat import outside_a_run, reply_from
+
+__all__ = ["InProcessGrid"]
+
+Wire = Callable[[Message, Message], list[Message]]
+"""What becomes of a reply on its way: (question, reply) -> what arrives."""
+
+
+class InProcessGrid(Grid):
+    """Nodes that answer in the process of the server, one after the other.
+
+    Args:
+        app: the client app of all nodes.
+        files: each node's `node.toml`, by node id.
+        wire: what becomes of replies; none are changed by default.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        files: Mapping[int, str],
+        wire: Wire = lambda _, reply: [reply],
+    ) -> None:
+        outside_a_run()
+        self.files = dict(files)
+        self._app = app
+        self._wire = wire
+        self._sent = 0
+
+    def set_run(self, run: Run) -> None:
+        """Do nothing: there is one run."""
+
+    @property
+    def run(self) -> Run:
+        """The only run."""
+        return Run.create_empty(1)
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the nodes that are there."""
+        return list(self.files)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Refuse: nothing waits here."""
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Refuse: nothing waits here."""
+        raise NotImplementedError
+
+    def send_and_receive(
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout: float | None = None,  # noqa: ARG002 - nobody is waited for
+    ) -> Iterable[Message]:
+        """Let each node answer at once; one that is not there is silent."""
+        arrived: list[Message] = []
+        for message in messages:
+            self._sent += 1
+            message.metadata.__dict__["_message_id"] = f"message-{self._sent}"
+            node = message.metadata.dst_node_id
+            if node in self.files:
+                context = Context(1, node, {"file": self.files[node]}, RecordDict(), {})
+                reply = reply_from(self._app, message, context)
+                arrived += self._wire(message, reply)
+        return arrived

@@ -1,0 +1,323 @@
+"""What travels between a server and its nodes: covey's questions and answers as messages.
+
+A pure two-way translation. A message holds one JSON text, `covey`, and models as arrays.
+Nothing that arrives is believed: every field, shape and number is looked at here, and what
+is not in order raises `Refused` with a reason that says nothing about the values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from pydantic import TypeAdapter, ValidationError
+
+from covey.engine import Recipe
+from covey.redteam import EDGES, FOLDS
+from covey.strategies import Answer, Call, Slip, Task
+from covey.types import ClientName, Handle, Params
+
+__all__ = [
+    "FEWEST_TO_COMPARE",
+    "NORM_FACTOR",
+    "Asked",
+    "Hello",
+    "Question",
+    "Refused",
+    "Reply",
+    "answer_of",
+    "arrays",
+    "hello_of",
+    "letter",
+    "question_of",
+    "reply_of",
+    "sent",
+]
+
+T = TypeVar("T")
+
+KIND = "train"
+"""The one kind of message that a covey client app listens to."""
+
+NORM_FACTOR = 5.0
+"""An update is refused if its L2 norm is above so many times the median of its round."""
+
+FEWEST_TO_COMPARE = 3
+"""Answers from which on norms are compared."""
+
+HEADER = 4_096
+"""Bytes that an array may need beside its numbers."""
+
+Counts = tuple[tuple[int, ...], ...]
+
+
+class Refused(Exception):  # noqa: N818 - reads as the fact it states
+    """An answer is not in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One message to one node, without the models.
+
+    Attributes:
+        covey_version: of the server.
+        run: names the run, for what a node remembers.
+        token: to be sent back; it makes an answer good for this question only.
+        name: the client that is asked; empty where the node is asked who it is.
+        task: "hello", or what `Call` says.
+        classes: how many the federation has; 0: not known yet.
+        num_models: how many there are; only the given one is sent if there is one.
+    """
+
+    covey_version: str
+    run: str
+    token: str
+    name: ClientName
+    task: Literal["hello"] | Task
+    classes: int = 0
+    num_models: int = 0
+    offered: tuple[bool, ...] = ()
+    path: tuple[str | int, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
+    round_index: int = 0
+    slip: Slip = field(default_factory=Slip)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A node's answer, without the update.
+
+    Attributes:
+        failed: the kind of error that kept the node from answering; never its text,
+            which may hold data.
+        leave: whether the client asks to be forgotten.
+        accuracy: of the chosen model on its holdout, if it tells.
+        above: whether that model is riskier than the client accepts, if it tells.
+    """
+
+    covey_version: str
+    token: str
+    name: ClientName
+    cluster: int = 0
+    weight: float = 1.0
+    members: Counts | None = None
+    held_out: Counts | None = None
+    accuracy: float | None = None
+    above: bool | None = None
+    leave: bool = False
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who a node is.
+
+    Attributes:
+        agreement: hash of the settings that server and nodes must share.
+        shape: of one example.
+        images: whether examples are uint8 images, or float features.
+        classes: as many as its own examples show.
+    """
+
+    covey_version: str
+    token: str
+    name: ClientName
+    agreement: str
+    shape: tuple[int, ...]
+    images: bool
+    classes: int
+    failed: str = ""
+
+
+class Asked(NamedTuple):
+    """What the server remembers of a question until it is answered."""
+
+    handle: Handle
+    question: Question
+    start: Mapping[int, Params]
+
+
+def sent(
+    question: Question, models: Mapping[int, Params], node: int, ttl: float
+) -> Message:
+    """Return the message that asks a node."""
+    content = letter(question)
+    for j, model in models.items():
+        content[f"model-{j}"] = arrays(model)
+    return Message(content, node, KIND, ttl=ttl)
+
+
+def letter(
+    written: Question | Reply | Hello, update: Params | None = None
+) -> RecordDict:
+    """Return a message's content."""
+    text = TypeAdapter(type(written)).dump_json(written).decode()
+    content = RecordDict({"covey": ConfigRecord({"json": text})})
+    if update is not None:
+        content["update"] = arrays(update)
+    return content
+
+
+def question_of(content: RecordDict) -> tuple[Question, Call]:
+    """Return what a server asks, on the node's side.
+
+    Raises:
+        Refused: the message does not fit this version of covey.
+    """
+    question = _read(content, Question)
+    sent = {j: _params(_record(content, f"model-{j}")) for j in _models_in(content)}
+    if question.covey_version != version("covey"):
+        raise Refused(f"the server has covey {question.covey_version}")
+    nothing: Params = {}
+    call = Call(
+        task="settle" if question.task == "hello" else question.task,
+        models=tuple(sent.get(j, nothing) for j in range(question.num_models)),
+        offered=question.offered,
+        path=question.path,
+        slips={question.name: question.slip},
+        recipe=question.recipe,
+        round_index=question.round_index,
+    )
+    return question, call
+
+
+def hello_of(message: Message, token: str, agreement: str) -> Hello:
+    """Return who a node is.
+
+    Raises:
+        Refused: it cannot take part.
+    """
+    hello = _read(message.content, Hello)
+    _check_sender(hello.covey_version, hello.token, token)
+    if hello.failed:
+        raise Refused(f"it failed with {hello.failed}: look into the node's log")
+    if not hello.name:
+        raise Refused("it has no name: set one in its node.toml")
+    if hello.agreement != agreement:
+        raise Refused(
+            "its covey.toml differs in data, model, train, method, merge, redteam or "
+            "privacy: give it the server's"
+        )
+    return hello
+
+
+def reply_of(message: Message, asked: Asked) -> tuple[Reply, Answer]:
+    """Return what a node answered, found to be in order.
+
+    Raises:
+        Refused: with what was expected.
+    """
+    question = asked.question
+    reply = _read(message.content, Reply)
+    _check_sender(reply.covey_version, reply.token, question.token)
+    if reply.name != question.name:
+        raise Refused("it answers for another client")
+    if reply.failed:
+        raise Refused(f"it failed with {reply.failed}: look into the node's log")
+    return reply, answer_of(message.content, reply, asked)
+
+
+def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> Answer:
+    """Return the answer to a question.
+
+    Raises:
+        Refused: it does not fit the question.
+    """
+    question, given = asked.question, asked.question.slip.given
+    allowed = [j for j, offered in enumerate(question.offered) if offered]
+    if reply.cluster not in (allowed if given is None else [given]):
+        raise Refused(f"it must name one of the clusters {allowed}")
+    if not (np.isfinite(reply.weight) and reply.weight > 0):
+        raise Refused("its weight must be a positive number")
+    if reply.accuracy is not None and not 0 <= reply.accuracy <= 1:
+        raise Refused("its accuracy must lie in [0, 1]")
+    update = None
+    if question.task in ("choose", "train"):
+        update = _update(content, asked.start[reply.cluster])
+    counts = question.task == "count"
+    return Answer(
+        handle=asked.handle,
+        cluster=reply.cluster,
+        update=update,
+        weight=reply.weight,
+        members=_counts(reply.members) if counts else None,
+        held_out=_counts(reply.held_out) if counts else None,
+    )
+
+
+def _check_sender(found: str, token: str, expected: str) -> None:
+    mine = version("covey")
+    if found != mine:
+        raise Refused(f"it must have covey {mine}, like the server: install that")
+    if token != expected:
+        raise Refused("it is an answer to another question")
+
+
+def _update(content: RecordDict, start: Params) -> Params:
+    record = _record(content, "update")
+    if record.keys() != start.keys():
+        raise Refused("its update must have the model's names")
+    for name, value in record.items():
+        if len(value.data) > start[name].nbytes + HEADER:  # before anything is unpacked
+            raise Refused(f"its update of {name} must be as large as the model's")
+    update = _params(record)
+    for name, value in update.items():
+        expected = start[name]
+        if value.shape != expected.shape or value.dtype != expected.dtype:
+            raise Refused(
+                f"its update of {name} must be {expected.dtype} of shape "
+                f"{tuple(expected.shape)}"
+            )
+        if not torch.isfinite(value).all():
+            raise Refused(f"its update of {name} must hold finite numbers only")
+    return update
+
+
+def _counts(told: Counts | None) -> np.ndarray:
+    counts = np.array(told or (), dtype=np.int64)
+    shape = (FOLDS, len(EDGES) + 1)
+    if counts.shape != shape or (counts < 0).any() or counts.sum() > 1e9:
+        raise Refused(f"it must send counts of shape {shape}, zero or more")
+    return counts
+
+
+def _read(content: RecordDict, kind: type[T]) -> T:
+    try:
+        record = content["covey"]
+        text = record["json"] if isinstance(record, ConfigRecord) else ""
+        return TypeAdapter(kind).validate_json(str(text))
+    except (KeyError, ValueError, ValidationError):
+        raise Refused(f"it must be a {kind.__name__.lower()} of covey's") from None
+
+
+def _models_in(content: RecordDict) -> list[int]:
+    names = (
+        name.removeprefix("model-") for name in content if name.startswith("model-")
+    )
+    return [int(j) for j in names if j.isdecimal()]
+
+
+def arrays(params: Params) -> ArrayRecord:
+    """Return a model as Flower carries it."""
+    return ArrayRecord(
+        {n: Array(np.ascontiguousarray(v.detach().numpy())) for n, v in params.items()}
+    )
+
+
+def _record(content: RecordDict, name: str) -> ArrayRecord:
+    record = content.get(name)
+    if not isinstance(record, ArrayRecord):
+        raise Refused(f"it must hold arrays called {name!r}")
+    return record
+
+
+def _params(record: ArrayRecord) -> dict[str, torch.Tensor]:
+    try:
+        return {
+            key: torch.from_numpy(value.numpy().copy()) for key, value in record.items()
+        }
+    except (TypeError, ValueError, EOFError):
+        raise Refused("its arrays must be readable") from None

@@ -1,0 +1,258 @@
+"""A client's side of a federation on Flower: its own file, its answers, its memory.
+
+What a client accepts, its holdout, its seed and what it remembers lie in its own folder,
+`node.toml` and `memory/`. The server is sent what `covey.flower.messages` lists, no more.
+"""
+
+import hashlib
+import json
+import logging
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from flwr.app import Context, Message
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import nn
+
+from covey.assembly import Chosen, Given, Member, Own, member_of
+from covey.config import Config, load_config
+from covey.data import Examples, Preference, read_client, weight_from_threshold
+from covey.durable import replace_whole
+from covey.errors import ConfigError
+from covey.flower.messages import (
+    Counts,
+    Hello,
+    Question,
+    Refused,
+    Reply,
+    letter,
+    question_of,
+)
+from covey.strategies import Call, KnownRisk
+from covey.types import Params
+
+__all__ = ["Load", "Node", "NodeFile", "Train", "agreement", "answered"]
+
+log = logging.getLogger(__name__)
+
+SHARED = ("data", "model", "train", "method", "merge", "redteam", "privacy")
+"""Sections of the settings that the server and every node must have alike."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Train = Callable[[Call, int], Params]
+"""How a client trains a given cluster's model: returns its local model."""
+
+
+class NodeFile(BaseModel):
+    """What `node.toml` says.
+
+    Attributes:
+        name: of the client; the server calls it so.
+        seed: all that the client draws follows from it, its holdout too.
+        risk_threshold: tau, the highest risk it accepts; None: as the settings draw it.
+        risk_weight: beta; None: it follows from tau.
+        data: an .npz file with x and y, beside this one or elsewhere; "" : the simulated
+            client of this name, for trying things out.
+        holdout: share of the examples that is never trained on; None: the settings'.
+        tell_violation: whether the server learns, in one bit, that the chosen model is
+            riskier than accepted.
+        tell_accuracy: whether it learns the chosen model's accuracy on the holdout.
+        leave: whether the client asks to be forgotten.
+        config: the federation's settings, beside this file or elsewhere.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    seed: Annotated[int, Field(ge=0)]
+    risk_threshold: Share | None = None
+    risk_weight: Share | None = None
+    data: str = ""
+    holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    tell_violation: bool = False
+    tell_accuracy: bool = False
+    leave: bool = False
+    config: str = "covey.toml"
+
+    @classmethod
+    def read(cls, path: Path) -> "NodeFile":
+        """Read a node's file.
+
+        Raises:
+            ConfigError: it is missing or malformed.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, ValidationError) as error:
+            raise ConfigError(
+                f"{path} must be a node's file, as `covey deploy init` writes one, but: "
+                f"{error}. Correct it."
+            ) from None
+
+    @property
+    def preference(self) -> Preference | None:
+        """What the client accepts; None where the settings are to draw it."""
+        tau = self.risk_threshold
+        if tau is None:
+            return None
+        beta = self.risk_weight
+        return Preference(weight_from_threshold(tau) if beta is None else beta, tau)
+
+
+def agreement(config: Config) -> str:
+    """Return a hash of the settings that a server and its nodes must share."""
+    settings = config.model_dump(mode="json", include=set(SHARED))
+    settings["data"].pop("dir")
+    for mine in ("deniability_threshold",):  # the server's own affair, between rounds
+        settings["merge"].pop(mine)
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Node:
+    """One client: its file, and the parts that a program may pass by hand.
+
+    Attributes:
+        path: of its `node.toml`.
+        model: builds a fresh module; None: the network that the settings name.
+        examples: its own; None: those that its file names.
+    """
+
+    path: Path
+    model: Callable[[], nn.Module] | None = None
+    examples: Examples | None = None
+
+    @cached_property
+    def file(self) -> NodeFile:
+        """What the client's file says."""
+        return NodeFile.read(self.path)
+
+    @cached_property
+    def config(self) -> Config:
+        """The federation's settings, as this client has them."""
+        return load_config(self.path.parent / self.file.config, [])
+
+    def member(self, classes: int = 0) -> Member:
+        """Return the client with its examples, in a federation with so many classes."""
+        file, given = self.file, self.examples
+        if given is None and file.data:
+            given = read_client(self.path.parent / file.data)
+        own = Own(file.name, file.seed, file.preference, file.holdout, classes)
+        clients = None if given is None else {file.name: given}
+        return member_of(self.config, own, Given(self.model, clients))
+
+    def recall(self, run: str) -> tuple[KnownRisk | None, ...]:
+        """Return what the client has found out in this run so far."""
+        path = self._memory(run)
+        if not path.is_file():
+            return ()
+        kept = json.loads(path.read_text(encoding="ascii"))
+        return tuple(None if k is None else KnownRisk(*k) for k in kept["risks"])
+
+    def remember(self, run: str, known: tuple[KnownRisk | None, ...]) -> None:
+        """Keep what the client has found out."""
+        path = self._memory(run)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        text = json.dumps({"risks": [None if k is None else list(k) for k in known]})
+        replace_whole(path, text.encode("ascii"), mode=0o600)
+
+    def _memory(self, run: str) -> Path:
+        if not run.isalnum():
+            raise Refused("the server must name its run")
+        return self.path.parent / "memory" / f"{run}.json"
+
+
+Load = Callable[[Context], Node]
+"""How a client app finds its client."""
+
+
+def answered(
+    message: Message, load: Callable[[], Node], train: Train | None = None
+) -> Message:
+    """Return the client's answer to a question; an error's text never leaves the node.
+
+    Args:
+        message: the question.
+        load: reads the client.
+        train: how it trains; None: as the settings say.
+    """
+    question = Question("", "", "", "", "hello")
+    try:
+        question, call = question_of(message.content)
+        node = load()
+        if question.task == "hello":
+            content = letter(_hello(node, question))
+        else:
+            content = letter(*_reply(node, question, call, train))
+    except Exception as error:
+        log.exception("Answering failed; the server learns the kind of error only.")
+        content = letter(_failed(question, type(error).__name__))
+    return Message(content, reply_to=message)
+
+
+def _hello(node: Node, question: Question) -> Hello:
+    member = node.member()
+    inputs = member.client.train.inputs
+    return Hello(
+        covey_version=version("covey"),
+        token=question.token,
+        name=node.file.name,
+        agreement=agreement(node.config),
+        shape=tuple(inputs.shape[1:]),
+        images=inputs.dtype == torch.uint8,
+        classes=member.classes,
+    )
+
+
+def _failed(question: Question, kind: str) -> Hello | Reply:
+    if question.task != "hello":
+        return Reply(version("covey"), question.token, question.name, failed=kind)
+    return Hello(version("covey"), question.token, "", "", (), False, 0, failed=kind)  # noqa: FBT003
+
+
+def _reply(
+    node: Node, question: Question, call: Call, train: Train | None
+) -> tuple[Reply, Params | None]:
+    """Choose, train or count, as the question asks."""
+    if question.name != node.file.name:
+        raise Refused("the question is for another client")
+    member = node.member(question.classes)
+    chosen = member.choose(call, question.slip, node.recall(question.run))
+    if chosen.known != question.slip.risks:
+        node.remember(question.run, chosen.known)
+    reply = _told(node, member, call, chosen)
+    reply = replace(reply, token=question.token)
+    if call.task == "count":
+        inside, outside = member.count(call, chosen.cluster)
+        return replace(reply, members=_plain(inside), held_out=_plain(outside)), None
+    if call.task not in ("choose", "train"):
+        return reply, None
+    update, weight = member.train(call, chosen.cluster, train)
+    return replace(reply, weight=weight), update
+
+
+def _told(node: Node, member: Member, call: Call, chosen: Chosen) -> Reply:
+    """Return what a client says whatever it is asked, as far as its file lets it."""
+    file, params = node.file, call.models[chosen.cluster]
+    tells = call.task in ("choose", "settle")
+    threshold = member.client.preference.risk_threshold
+    return Reply(
+        covey_version=version("covey"),
+        token="",
+        name=file.name,
+        cluster=chosen.cluster,
+        accuracy=member.accuracy(params) if tells and file.tell_accuracy else None,
+        above=chosen.above(threshold) if tells and file.tell_violation else None,
+        leave=file.leave,
+    )
+
+
+def _plain(counts: object) -> Counts:
+    return tuple(tuple(map(int, row)) for row in counts)  # type: ignore[attr-defined]
