@@ -1,12 +1,22 @@
 """The command line."""
 
-from covey.cli import audit, benches, guarantees, inspect, leaving, runs, sweeps
+from covey.cli import (
+    audit,
+    benches,
+    deploying,
+    guarantees,
+    inspect,
+    leaving,
+    runs,
+    sweeps,
+)
 from covey.cli.app import app, main
 
 __all__ = [
     "app",
     "audit",
     "benches",
+    "deploying",
     "guarantees",
     "inspect",
     "leaving",

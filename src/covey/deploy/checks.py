@@ -1,0 +1,167 @@
+"""Looking at a federation's folder, on the server or on a node, before it is started."""
+
+import tomllib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from covey.deploy.certificates import authority_findings, server_findings
+from covey.deploy.findings import Finding, error, fine, warning
+from covey.deploy.folder import federation_settings
+from covey.deploy.machine import (
+    knock,
+    node_port_findings,
+    permission_findings,
+    software_findings,
+    switch_findings,
+)
+from covey.deploy.node import data_findings, settings_findings
+from covey.deploy.scripts import Script, connection_of, host_and_port
+from covey.errors import CoveyError, RunError
+
+__all__ = ["check"]
+
+SERVER_PROGRAMS = ("flower-superlink", "flower-superexec", "flwr-serverapp", "flwr")
+NODE_PROGRAMS = ("flower-supernode", "flower-superexec", "flwr-clientapp")
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def check(folder: Path, now: datetime) -> tuple[Finding, ...]:
+    """Look at all that can be looked at without starting anything.
+
+    Args:
+        folder: of `covey deploy init`, or of one node of it.
+        now: with a time zone.
+
+    Raises:
+        RunError: it is neither.
+    """
+    if (folder / "server.sh").is_file():
+        return tuple(_server(folder.absolute(), now))
+    if (folder / "node.toml").is_file():
+        return tuple(_node(folder.absolute(), now))
+    raise RunError(
+        f"{folder} must be the folder of a federation or of one of its nodes, found "
+        f"neither server.sh nor node.toml. Give what `covey deploy init` wrote."
+    )
+
+
+def _server(folder: Path, now: datetime) -> Iterator[Finding]:
+    script, connection = Script.read(folder / "server.sh"), connection_of(folder)
+    host, _ = host_and_port(connection["address"])
+    authority = folder / "certificates" / "ca.crt"
+    yield from software_findings(SERVER_PROGRAMS)
+    yield from switch_findings(script)
+    yield from switch_findings(Script.read(folder / "flwr.sh"))
+    yield from _settings(folder / "covey.toml")[1]
+    yield _place(folder)
+    if script.has("--insecure"):
+        yield _insecure()
+    else:
+        yield from authority_findings(authority, now)
+        yield from server_findings(authority.parent, host, now)
+    yield from permission_findings(_private(folder))
+    yield _database(script)
+    yield _exposure(script)
+    answer = knock(
+        connection["address"], None if script.has("--insecure") else authority
+    )
+    yield answer or fine(connection["address"], "nothing is there yet: start server.sh")
+
+
+def _node(folder: Path, now: datetime) -> Iterator[Finding]:
+    script = Script.read(folder / "start.sh")
+    told, about_node = settings_findings(folder / "node.toml")
+    settings, about_settings = _settings(folder / str(told.get("config", "covey.toml")))
+    authority = None if script.has("--insecure") else folder / "ca.crt"
+    address = script.value("--superlink")
+    yield from software_findings(NODE_PROGRAMS)
+    yield from switch_findings(script)
+    yield from (*about_settings, *about_node)
+    yield from data_findings(told, settings, folder)
+    if authority is None:
+        yield _insecure()
+    else:
+        yield from authority_findings(authority, now)
+    yield from permission_findings(_private(folder))
+    yield from node_port_findings(int(script.value("--port")))
+    yield knock(address, authority) or warning(
+        address, "expected the server, found no answer. Start it: the node will wait."
+    )
+
+
+def _settings(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Read the federation's settings: what they say, and what is wrong with them."""
+    try:
+        settings = federation_settings(path)
+    except CoveyError as problem:
+        return None, [error(path.name, str(problem))]
+    if settings["secrets"]["source"] == "seeded":
+        found = (
+            "expected secrets.source = 'os', found 'seeded': whoever has these settings, "
+            "so every node, can recompute what hides clients. For experiments only."
+        )
+        return settings, [warning(path.name, found)]
+    return settings, [fine(path.name, "the settings are valid")]
+
+
+def _place(folder: Path) -> Finding:
+    """Look whether the app still means this folder."""
+    path = folder / "app" / "pyproject.toml"
+    try:
+        app = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+        meant = Path(app["config"]["config"]).parent
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        return error(
+            "app",
+            f"expected a Flower app in {path.parent}, found: {problem!r}. Restore it.",
+        )
+    if meant != folder:
+        return error(
+            "app",
+            f"expected paths into {folder}, found {meant}: the folder was moved. Move it "
+            f"back, or correct app/pyproject.toml and flwr/config.toml.",
+        )
+    return fine("app", "its paths lead here")
+
+
+def _private(folder: Path) -> list[Path]:
+    """Return what must be private and is there; a key may have been carried away."""
+    files = [
+        *folder.glob("certificates/*.key"),
+        *folder.glob("nodes/*/key"),
+        *folder.glob("nodes/*/node.toml"),
+        folder / "key",
+        folder / "node.toml",
+    ]
+    return [folder, *(path for path in files if path.is_file())]
+
+
+def _database(script: Script) -> Finding:
+    if script.has("--database"):
+        return warning(
+            script.path.name,
+            "expected a server in memory, found --database: every client's updates pass "
+            "through that file, and no denial covers it. Comment it out again, or say so.",
+        )
+    return fine(script.path.name, "the server is in memory; updates stay off the disk")
+
+
+def _exposure(script: Script) -> Finding:
+    host = script.value("--host")
+    if host in LOCAL:
+        return fine(script.path.name, "only this machine can reach the server")
+    return warning(
+        script.path.name,
+        f"expected a port that only nodes can reach, found --host {host}: Flower lets "
+        f"whoever reaches it register keys and start apps. See README.md for a firewall.",
+    )
+
+
+def _insecure() -> Finding:
+    return warning(
+        "insecure",
+        "expected TLS and node keys, found --insecure: anybody can join and read. For "
+        "trying things out on one machine only.",
+    )

@@ -1,0 +1,153 @@
+"""Certificates of the server, and the keys by which it knows its nodes.
+
+All are ECDSA over P-384, the strongest curve that Flower takes for nodes.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+__all__ = ["Authority", "Certified", "NodeKey"]
+
+AUTHORITY_LIFE = timedelta(days=3653)
+SERVER_LIFE = timedelta(days=730)
+CLOCK_SKEW = timedelta(hours=1)  # of a node whose clock is behind
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A private key and the certificate of its public half, as PEM."""
+
+    key: bytes
+    certificate: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Whoever holds this can be the server, for every node that trusts it."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def new(cls, now: datetime) -> "Authority":
+        """Make one that signs itself and holds for ten years."""
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = _named("covey federation")
+        builder = (
+            _builder(now, AUTHORITY_LIFE, key.public_key())
+            .subject_name(name)
+            .issuer_name(name)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(key_cert_sign=True), critical=True)
+        )
+        return cls(key, builder.sign(key, SHA384()))
+
+    def pem(self) -> Certified:
+        """Return it as it is written."""
+        return _pem(self.key, self.certificate)
+
+    def server(self, host: str, now: datetime) -> Certified:
+        """Return a server's certificate for two years.
+
+        It names `host` for the nodes, and this machine for the server's own processes.
+        """
+        key = ec.generate_private_key(ec.SECP384R1())
+        names = dict.fromkeys((host, "localhost", "127.0.0.1"))
+        alternatives = x509.SubjectAlternativeName([_general(name) for name in names])
+        builder = (
+            _builder(now, SERVER_LIFE, key.public_key())
+            .subject_name(_named("covey server"))
+            .issuer_name(self.certificate.subject)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)  # noqa: FBT003
+            .add_extension(_usage(digital_signature=True), critical=True)
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+            )
+            .add_extension(alternatives, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                    self.key.public_key()
+                ),
+                critical=False,
+            )
+        )
+        return _pem(key, builder.sign(self.key, SHA384()))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKey:
+    """A node's key pair, as `ssh-keygen -t ecdsa -b 384` writes it."""
+
+    private: bytes
+    public: bytes
+
+    @classmethod
+    def new(cls, name: str) -> "NodeKey":
+        """Make one; the name is only its comment."""
+        key = ec.generate_private_key(ec.SECP384R1())
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        return cls(
+            key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
+            public + b" " + name.encode("ascii") + b"\n",
+        )
+
+
+def _builder(
+    now: datetime, life: timedelta, public: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + life)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(public), critical=False
+        )
+    )
+
+
+def _usage(
+    *, digital_signature: bool = False, key_cert_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> Certified:
+    return Certified(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        certificate.public_bytes(Encoding.PEM),
+    )

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Starts the server (Flower's SuperLink) on {{ plan.bind }}, port {{ plan.port }}, until it is ended.
+set -eu
+here=$(cd -- "$(dirname -- "$0")" && pwd)
+{% include "environment.sh" %}
+
+# The server keeps all in memory. After a restart the nodes are unknown to it{{ "" if plan.insecure else ": run register.sh\n# again, then start them again" }}.
+# With the next line it keeps a file, and knows them. WARNING: then every update of every
+# client passes through that file, and parts of it stay on the disk: no denial covers them.
+# set -- --database "$here/state.db" "$@"
+
+exec flower-superlink \
+    --host {{ plan.bind }} --port {{ plan.port }} \
+{% if plan.insecure %}
+    --insecure \
+{% else %}
+    --ssl-ca-certfile "$here/certificates/ca.crt" \
+    --ssl-certfile "$here/certificates/server.pem" \
+    --ssl-keyfile "$here/certificates/server.key" \
+    --enable-supernode-auth \
+{% endif %}
+    --disable-runtime-dependency-installation \
+    "$@"
