@@ -1,0 +1,374 @@
+"""Whatever is broken in a federation's folder is found, named, and told how to mend."""
+
+import re
+import shutil
+import socket
+import ssl
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey.deploy import Finding, check
+from covey.deploy.certificates import server_findings
+from covey.deploy.machine import FLOWER, knock, node_port_findings
+from covey.errors import RunError
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.usefixtures("programs")
+
+
+def edited(path: str, old: str, new: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        text = (folder / path).read_text()
+        assert old in text
+        (folder / path).write_text(text.replace(old, new))
+
+    return edit
+
+
+def written(path: str, content: bytes) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / path).write_bytes(content)
+
+    return write
+
+
+def opened(path: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / path).chmod(0o644)
+
+
+def swapped(folder: Path) -> None:
+    """Give the server the authority's key instead of its own."""
+    certificates = folder / "certificates"
+    shutil.copy(certificates / "ca.key", certificates / "server.key")
+
+
+def self_signed(folder: Path) -> None:
+    certificates = folder / "certificates"
+    shutil.copy(certificates / "server.pem", certificates / "ca.crt")
+
+
+def moved(folder: Path) -> None:
+    shutil.copytree(folder, folder.parent / "elsewhere")
+    shutil.rmtree(folder)
+    (folder.parent / "elsewhere").rename(folder.parent / "other")
+
+
+def bad(found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+    return [(each.level, each.about) for each in found if each.level != "ok"]
+
+
+def test_a_new_folder_is_fine_on_the_server(federate, now):
+    folder = federate()
+    assert bad(check(folder, now)) == []
+    last = check(folder, now)[-1]
+    assert (last.about, last.detail) == (
+        "127.0.0.1:8443",
+        "nothing is there yet: start server.sh",
+    )
+
+
+def test_a_new_folder_is_fine_on_a_node_but_for_its_data(federate, now):
+    node = federate() / "nodes" / "alice"
+    assert bad(check(node, now)) == [
+        ("error", "data"),
+        ("warning", "127.0.0.1:8443"),
+    ]
+    np.savez(node / "mine.npz", x=np.zeros((3, 8, 8), np.uint8), y=np.arange(3))
+    edited("node.toml", '# data = "examples.npz"', 'data = "mine.npz"')(node)
+    assert bad(check(node, now)) == [("warning", "127.0.0.1:8443")]
+
+
+SERVER_BREAKS = {
+    "telemetry": (
+        edited("server.sh", "export FLWR_TELEMETRY_ENABLED=0\n", ""),
+        "error",
+        "server.sh",
+        "no FLWR_TELEMETRY_ENABLED=0",
+    ),
+    "update-check": (
+        edited("flwr.sh", "FLWR_DISABLE_UPDATE_CHECK=1", "FLWR_DISABLE_UPDATE_CHECK=0"),
+        "error",
+        "flwr.sh",
+        "no FLWR_DISABLE_UPDATE_CHECK=1",
+    ),
+    "database": (
+        edited("server.sh", "# set -- --database", "set -- --database"),
+        "warning",
+        "server.sh",
+        "found --database",
+    ),
+    "exposed": (
+        edited("server.sh", "--host 127.0.0.1", "--host 0.0.0.0"),
+        "warning",
+        "server.sh",
+        "found --host 0.0.0.0",
+    ),
+    "settings": (
+        edited("covey.toml", 'name = "mnist-cnn"', 'name = "mist"'),
+        "error",
+        "covey.toml",
+        "model.name",
+    ),
+    "seeded": (
+        edited("covey.toml", 'source = "os"', 'source = "seeded"'),
+        "warning",
+        "covey.toml",
+        "every node, can recompute",
+    ),
+    "no-app": (
+        lambda folder: (folder / "app/pyproject.toml").unlink(),
+        "error",
+        "app",
+        "Restore it",
+    ),
+    "key-mode": (opened("certificates/server.key"), "error", "server.key", "mode 0644"),
+    "authority-mode": (opened("certificates/ca.key"), "error", "ca.key", "chmod go="),
+    "node-key-mode": (opened("nodes/bob/key"), "error", "key", "mode 0644"),
+    "other-key": (swapped, "error", "server.key", "found another"),
+    "no-key": (
+        written("certificates/server.key", b"x"),
+        "error",
+        "server.key",
+        "found",
+    ),
+    "other-authority": (self_signed, "error", "server.pem", "signature of another"),
+    "no-certificate": (
+        written("certificates/server.pem", b"x"),
+        "error",
+        "server.pem",
+        "expected a certificate",
+    ),
+    "other-host": (
+        edited("flwr/config.toml", "127.0.0.1:8443", "127.0.0.9:8443"),
+        "error",
+        "server.pem",
+        "expected the names 127.0.0.9",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVER_BREAKS)
+def test_what_is_broken_on_the_server(name, federate, now):
+    break_it, level, about, said = SERVER_BREAKS[name]
+    folder = federate()
+    break_it(folder)
+    found = [each for each in check(folder, now) if each.level != "ok"]
+    assert (level, about) in [(each.level, each.about) for each in found]
+    assert said in " ".join(each.detail for each in found if each.about == about)
+
+
+NODE_BREAKS = {
+    "switch": (
+        edited("start.sh", "export OMP_NUM_THREADS=1\n", ""),
+        "error",
+        "start.sh",
+        "no OMP_NUM_THREADS=1",
+    ),
+    "no-seed": (edited("node.toml", "seed = ", "# "), "error", "node.toml", "seed"),
+    "no-name": (edited("node.toml", "name = ", "# "), "error", "node.toml", "name"),
+    "seed": (edited("node.toml", "seed = ", "seed = -"), "error", "node.toml", "seed"),
+    "threshold": (
+        edited("node.toml", "risk_threshold = 0.6", "risk_threshold = 6"),
+        "error",
+        "node.toml",
+        "a number from 0 to 1, found 6",
+    ),
+    "flag": (
+        edited("node.toml", "leave = false", "leave = 'no'"),
+        "error",
+        "node.toml",
+        "expected leave to be true or false, found 'no'",
+    ),
+    "holdout": (
+        edited("node.toml", "# holdout = 0.2", "holdout = 1"),
+        "error",
+        "node.toml",
+        "less than 1, found 1",
+    ),
+    "unknown": (
+        edited("node.toml", "leave = false", "leaves = false"),
+        "error",
+        "node.toml",
+        "found 'leaves'. Remove it",
+    ),
+    "no-toml": (written("node.toml", b"="), "error", "node.toml", "in TOML"),
+    "mode": (opened("node.toml"), "error", "node.toml", "mode 0644"),
+    "authority": (written("ca.crt", b""), "error", "ca.crt", "expected a certificate"),
+    "no-file": (
+        edited("node.toml", '# data = "examples.npz"', 'data = "none.npz"'),
+        "error",
+        "data",
+        "none.npz",
+    ),
+    "no-name-of-a-client": (lambda _: None, "error", "data", "to client-00039"),
+}
+
+
+@pytest.mark.parametrize("name", NODE_BREAKS)
+def test_what_is_broken_on_a_node(name, federate, now):
+    break_it, level, about, said = NODE_BREAKS[name]
+    node = federate() / "nodes" / "bob"
+    break_it(node)
+    found = [each for each in check(node, now) if each.level != "ok"]
+    assert (level, about) in [(each.level, each.about) for each in found]
+    assert said in " ".join(each.detail for each in found if each.about == about)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "level", "said"),
+    [
+        ({"x": np.zeros((2, 3)), "y": np.arange(2)}, "ok", "2 examples"),
+        ({"x": np.zeros((2, 3)), "y": np.arange(3)}, "error", "lengths [2, 3]"),
+        ({"x": np.zeros((0, 3)), "y": np.arange(0)}, "error", "at least one"),
+        ({"inputs": np.zeros((2, 3))}, "error", "arrays x and y"),
+        ({"x": np.array([{}]), "y": np.arange(1)}, "error", "plain arrays"),
+    ],
+)
+def test_a_nodes_examples(arrays, level, said, federate, now):
+    node = federate() / "nodes" / "bob"
+    np.savez(node / "mine.npz", **arrays)
+    edited("node.toml", '# data = "examples.npz"', 'data = "mine.npz"')(node)
+    (found,) = [each for each in check(node, now) if each.about == "data"]
+    assert found.level == level
+    assert said in found.detail
+
+
+def test_a_simulated_client_is_a_warning(federate, now):
+    node = federate() / "nodes" / "bob"
+    edited("node.toml", 'name = "bob"', 'name = "client-00039"')(node)
+    (found,) = [each for each in check(node, now) if each.about == "data"]
+    assert found.level == "warning"
+
+
+@pytest.mark.parametrize(
+    ("later", "level", "said"),
+    [
+        (timedelta(days=-1), "error", "found 2026-11-21 to 2028-11-20"),
+        (timedelta(days=699), "ok", "holds until 2028-11-20"),
+        (timedelta(days=701), "warning", "a month more"),
+        (timedelta(days=731), "error", "expected it to hold today"),
+    ],
+)
+def test_a_certificate_ends(later, level, said, federate, now):
+    folder = federate()
+    dates = next(server_findings(folder / "certificates", "127.0.0.1", now + later))
+    assert (dates.level, dates.about) == (level, "server.pem")
+    assert said in dates.detail
+
+
+def test_the_authority_ends_after_ten_years(federate, now):
+    node = federate() / "nodes" / "bob"
+    late = check(node, now + timedelta(days=3654))
+    assert ("error", "ca.crt") in bad(late)
+    assert ("error", "ca.crt") not in bad(check(node, now + timedelta(days=3652)))
+
+
+def test_a_folder_that_was_moved(federate, now):
+    folder = federate()
+    moved(folder)
+    (found,) = [
+        each for each in check(folder.parent / "other", now) if each.about == "app"
+    ]
+    assert found.level == "error"
+    assert "the folder was moved" in found.detail
+
+
+def test_without_tls_it_says_so_and_looks_for_no_certificates(federate, now):
+    folder = federate(insecure=True)
+    assert ("warning", "insecure") in bad(check(folder, now))
+    assert ("warning", "insecure") in bad(check(folder / "nodes/alice", now))
+    assert not [each for each in check(folder, now) if "ca.crt" in each.about]
+
+
+def test_a_missing_program(federate, now, programs, monkeypatch):
+    (programs / "flower-superexec").unlink()
+    monkeypatch.setenv("PATH", str(programs))
+    (found,) = [each for each in check(federate(), now) if each.about == "PATH"]
+    assert found.level == "error"
+    assert "found no flower-superexec." in found.detail
+
+
+def test_another_folder_is_refused(tmp_path, now):
+    with pytest.raises(RunError, match="neither server"):
+        check(tmp_path, now)
+
+
+def test_a_script_that_is_none_is_refused(federate, now):
+    folder = federate()
+    (folder / "server.sh").write_text('echo "')
+    with pytest.raises(RunError, match="must be the script that covey wrote"):
+        check(folder, now)
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
+    """Something that answers one caller on a port of this machine; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            caller, _ = server.accept()
+            with caller:
+                serve(caller)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_port_that_answers(federate):
+    certificates = federate() / "certificates"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+
+    def greet(caller: socket.socket) -> None:
+        context.wrap_socket(caller, server_side=True).close()
+
+    with listening(greet) as address:
+        found = knock(address, certificates / "ca.crt")
+    assert found == Finding("ok", address, "the server answers")
+
+
+def test_a_port_with_another_program(federate):
+    authority = federate() / "certificates" / "ca.crt"
+    with listening(
+        lambda caller: caller.sendall(b"220 mail.example.org\r\n")
+    ) as address:
+        found = knock(address, authority)
+    assert found is not None
+    assert found.level == "error"
+    assert "Another program has the port" in found.detail
+
+
+def test_a_port_without_encryption():
+    with listening(lambda caller: caller.recv(1)) as address:
+        assert knock(address, None) == Finding("ok", address, "the server answers")
+
+
+def test_nothing_answers():
+    with socket.socket() as held:  # bound, and not listening
+        held.bind(("127.0.0.1", 0))
+        assert knock(f"127.0.0.1:{held.getsockname()[1]}", None) is None
+
+
+def test_a_nodes_port_is_free_or_taken():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (taken,) = node_port_findings(port)
+    (free,) = node_port_findings(port)
+    assert (taken.level, free.level) == ("warning", "ok")
+
+
+def test_the_versions_of_flower_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = project["optional-dependencies"]["flower"]
+    bounds = re.findall(r"(\d+)\.(\d+)", wanted)
+    assert tuple(tuple(map(int, each)) for each in bounds) == FLOWER

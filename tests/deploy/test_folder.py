@@ -1,0 +1,267 @@
+"""The folder of a federation: settings, keys, scripts, and nothing that is too much."""
+
+import json
+import os
+import ssl
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+
+from covey.deploy import Plan, write_federation
+from covey.deploy.plan import SWITCHES
+from covey.errors import ConfigError
+
+
+def toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def called(script: Path, *words: str) -> dict[str, Any]:
+    """How a script calls the program that it becomes."""
+    done = subprocess.run(
+        [script, *words], capture_output=True, text=True, check=True, cwd="/"
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [
+        ("", "os"),
+        ("[secrets]\nkey_path = 'k.pem'\n", "os"),
+        ("[secrets]\nsource = 'seeded'\n", "seeded"),
+        ("[engine]\nname = 'reference'\n", "os"),
+        ("[engine]\nname = 'flower'\n", "os"),
+    ],
+)
+def test_the_settings_are_for_flower_and_secrets_are_secret(federate, given, source):
+    settings = toml(federate(f"rounds = 7\n{given}") / "covey.toml")
+    assert settings["rounds"] == 7
+    assert settings["engine"]["name"] == "flower"
+    assert settings["secrets"]["source"] == source
+
+
+def test_wrong_settings_are_refused_and_nothing_is_written(federate, tmp_path):
+    with pytest.raises(ConfigError, match="tau"):
+        federate("tau = 1\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+
+
+def test_a_folder_is_never_overwritten(federate, tmp_path):
+    folder = federate()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="must be new or empty"):
+        federate()
+    assert before == {
+        path: path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        folder.name,
+        "config.toml",
+    ]
+
+
+def test_an_empty_folder_is_taken(tmp_path, federate):
+    (tmp_path / "a federation").mkdir()
+    assert (federate() / "server.sh").is_file()
+
+
+def test_a_path_that_scripts_cannot_hold_is_refused(tmp_path, now):
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(ConfigError, match="no quotes"):
+        write_federation(
+            tmp_path / "config.toml", tmp_path / 'a"b', Plan(("alice",)), now
+        )
+
+
+def test_what_is_private_is_private_whatever_the_umask(federate):
+    before = os.umask(0)
+    try:
+        folder = federate()
+    finally:
+        os.umask(before)
+    modes = {
+        str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode)
+        for path in [folder, *folder.rglob("*")]
+    }
+    for name, mode in modes.items():
+        last = Path(name).name
+        if (folder / name).is_dir() or last.endswith(".sh"):
+            assert mode == 0o700, name
+        elif last in ("key", "ca.key", "server.key", "node.toml"):
+            assert mode == 0o600, name
+        else:
+            assert mode == 0o644, name
+
+
+def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
+    folder = federate(
+        "[ledger]\nurl = 'postgresql://u:password@h/d'\n"
+        "[secrets]\nkey_path = '/keys/signing.pem'\n"
+    )
+    ours = toml(folder / "covey.toml")
+    seeds, keys = set(), set()
+    for name in ("alice", "bob"):
+        node = folder / "nodes" / name
+        told = toml(node / "node.toml")
+        assert told["name"] == name
+        assert told["risk_threshold"] == 0.6
+        assert [told[key] for key in ("tell_violation", "tell_accuracy", "leave")] == [
+            False
+        ] * 3
+        assert 0 <= told["seed"] < 2**63
+        seeds.add(told["seed"])
+        keys.add((node / "key").read_bytes())
+        theirs = toml(node / "covey.toml")
+        assert theirs == {
+            **{key: value for key, value in ours.items() if key != "ledger"},
+            "secrets": {"source": "os"},
+        }
+        assert (node / "ca.crt").read_bytes() == (
+            folder / "certificates/ca.crt"
+        ).read_bytes()
+        for path in node.iterdir():
+            assert b"password" not in path.read_bytes()
+    assert len(seeds) == len(keys) == 2
+
+
+def test_a_key_is_what_ssh_keygen_writes(federate):
+    node = federate() / "nodes" / "alice"
+    private = load_ssh_private_key((node / "key").read_bytes(), None)
+    public = (node / "key.pub").read_bytes()
+    assert load_ssh_public_key(public) == private.public_key()
+    assert isinstance(private, EllipticCurvePrivateKey)
+    assert private.curve.name == "secp384r1"
+    assert public.endswith(b" alice\n")
+
+
+def handshake(folder: Path, host: str) -> None:
+    """Let a client that trusts the folder's authority greet the folder's server."""
+    trusting = ssl.create_default_context(cafile=folder / "certificates/ca.crt")
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(
+        folder / "certificates/server.pem", folder / "certificates/server.key"
+    )
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(back, there, server_hostname=host)
+    server = serving.wrap_bio(there, back, server_side=True)
+    for _ in range(3):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    client.getpeercert()
+
+
+@pytest.mark.parametrize("host", ["fed.example.org", "192.0.2.7", "127.0.0.1", "::1"])
+def test_the_server_is_believed_under_its_names_alone(federate, host):
+    folder = federate(host=host)
+    for name in (host, "localhost", "127.0.0.1"):
+        handshake(folder, name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(folder, "other.example.org")
+
+
+def test_the_scripts_call_flower_with_every_switch(federate, programs, read_by_flower):
+    folder = federate(host="fed.example.org")
+    server = called(folder / "server.sh", "--more")
+    certificates = folder / "certificates"
+    assert " ".join(server["words"]) == (
+        f"--host 0.0.0.0 --port 8443 --ssl-ca-certfile {certificates}/ca.crt "
+        f"--ssl-certfile {certificates}/server.pem "
+        f"--ssl-keyfile {certificates}/server.key --enable-supernode-auth "
+        f"--disable-runtime-dependency-installation --more"
+    )
+    bob = folder / "nodes" / "bob"
+    node = called(bob / "start.sh")
+    config = node["words"].index("--node-config")
+    assert " ".join(node["words"][:config]) == (
+        f"--superlink fed.example.org:8443 --root-certificates {bob}/ca.crt "
+        f"--auth-supernode-private-key {bob}/key --host 127.0.0.1 --port 9095"
+    )
+    assert read_by_flower(node["words"][config + 1]) == {"file": str(bob / "node.toml")}
+    cli = called(folder / "flwr.sh", "list", "covey")
+    assert cli["words"] == ["list", "covey"]
+    for call, home in ((server, folder), (node, bob), (cli, folder)):
+        environment = call["environment"]
+        assert {name: environment[name] for name in SWITCHES} == SWITCHES
+        assert environment["FLWR_HOME"] == str(home / "flwr")
+
+
+def test_without_tls_there_are_no_keys_and_the_readme_begins_with_that(
+    federate, programs
+):
+    folder = federate(insecure=True)
+    names = {path.name for path in folder.rglob("*")}
+    assert names.isdisjoint({"certificates", "key", "key.pub", "ca.crt", "register.sh"})
+    for script in (folder / "server.sh", folder / "nodes/alice/start.sh"):
+        words = called(script)["words"]
+        assert "--insecure" in words
+        assert not {"--enable-supernode-auth", "--root-certificates"} & set(words)
+    connection = toml(folder / "flwr/config.toml")["superlink"]["covey"]
+    assert connection == {"address": "127.0.0.1:8443", "insecure": True}
+    first = (folder / "README.md").read_text().splitlines()[:4]
+    assert any("INSECURE" in line for line in first)
+
+
+def test_the_app_is_two_imports_and_says_where_the_run_is(federate):
+    folder = federate()
+    project = toml(folder / "app/pyproject.toml")
+    assert "dependencies" not in project["project"]
+    app = project["tool"]["flwr"]["app"]
+    assert app["config"] == {
+        "config": str(folder / "covey.toml"),
+        "out": str(folder / "runs/federation"),
+        "nodes": 2,
+        "timeout": 600,
+        "names": "alice,bob",
+    }
+    for component, path in app["components"].items():
+        module, name = path.split(":")
+        text = (folder / "app" / f"{module.replace('.', '/')}.py").read_text()
+        assert name == "app"
+        side = component.removesuffix("app")
+        assert f"from covey.flower import {side}_app as app" in text
+        compile(text, module, "exec")
+
+
+def test_the_server_is_the_default_connection_of_flwr(federate):
+    folder = federate(host="2001:db8::7")
+    assert toml(folder / "flwr/config.toml")["superlink"] == {
+        "default": "covey",
+        "covey": {
+            "address": "[2001:db8::7]:8443",
+            "root-certificates": str(folder / "certificates/ca.crt"),
+        },
+    }
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+def test_every_file_is_whole(federate, insecure):
+    """No template is left unfilled, and each file is in its own language."""
+    folder = federate(insecure=insecure)
+    for path in folder.rglob("*"):
+        if not path.is_file():
+            continue
+        text = path.read_text()
+        assert "{{" not in text, path
+        assert "{%" not in text, path
+        if path.suffix == ".toml":
+            toml(path)
+        if path.suffix == ".sh":
+            subprocess.run(["sh", "-n", path], check=True)
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    registering = set() if insecure else {"register"}
+    assert set(services) == {"superlink", "node-1", "node-2"} | registering

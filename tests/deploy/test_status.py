@@ -1,0 +1,105 @@
+"""What the server says becomes names and sentences; `flwr` itself is a fake here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from covey.deploy import NoAnswerError, Node, Run, nodes_of, status_of
+from covey.errors import RunError
+
+LISTED = {
+    "owner-name": "none",
+    "created-at": "2026-11-21 10:00:00Z",
+    "online-at": "2026-11-21 11:00:00Z",
+    "online-elapsed": 1.0,
+    "offline-at": "2026-11-21 12:00:00Z",
+    "deleted-at": "N/A",
+}
+RUN = {
+    "run-id": "17",
+    "fab-id": "covey/coveyapp",
+    "status": "finished:completed",
+    "status-details": "",
+    "elapsed": 3.5,
+}
+
+FLWR = """#!/usr/bin/env python3
+import json, os, sys
+from pathlib import Path
+home = Path(os.environ["FLWR_HOME"])
+words = sys.argv[1:]
+assert words[-3:] == ["covey", "--format", "json"], words
+assert os.environ["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+print((home / ("nodes.json" if words[0] == "supernode" else "runs.json")).read_text())
+"""
+
+
+@pytest.fixture
+def answering(federate, programs):
+    """A federation whose server says what it is told to."""
+    (programs / "flwr").write_text(FLWR)
+    folder = federate()
+
+    def says(nodes: object, runs: object = None) -> Path:
+        home = folder / "flwr"
+        (home / "nodes.json").write_text(json.dumps(nodes))
+        (home / "runs.json").write_text(
+            json.dumps(runs or {"success": True, "runs": []})
+        )
+        return folder
+
+    return says
+
+
+def test_nodes_have_names_and_states(answering):
+    listed = [
+        {**LISTED, "node-id": "2", "status": "offline"},
+        {**LISTED, "node-id": "3", "status": "online"},
+        {**LISTED, "node-id": "1", "status": "registered"},
+    ]
+    folder = answering(
+        {"success": True, "nodes": listed}, {"success": True, "runs": [RUN]}
+    )
+    kept = folder / "flwr" / "registered"
+    kept.mkdir()
+    (kept / "bob.json").write_text('{"success": true, "node-id": 2}')
+    (kept / "carol.json").write_text('{"success": true, "node-id": 3}')
+    found = status_of(folder)
+    assert (found.address, found.problem) == ("127.0.0.1:8443", "")
+    assert found.nodes == (
+        Node("alice", None, "not registered", None),
+        Node("bob", "2", "offline", "2026-11-21 12:00:00Z"),
+        Node("carol", "3", "online", "2026-11-21 11:00:00Z"),
+        Node(None, "1", "registered", "2026-11-21 10:00:00Z"),
+    )
+    assert found.runs == (Run("17", "covey/coveyapp", "finished:completed", "", 3.5),)
+
+
+JSON = '{"success": false, "error-message": "Using covey\\n\\nIt is away."}'
+
+
+@pytest.mark.parametrize(
+    "script",
+    [f"printf '%s' '{JSON}'", "echo 'It is away.' >&2; exit 1"],
+    ids=["json", "text"],
+)
+def test_a_server_that_does_not_answer_is_one_sentence(federate, programs, script):
+    (programs / "flwr").write_text(f"#!/bin/sh\n{script}\n")
+    folder = federate()
+    found = status_of(folder)
+    assert found.problem == (
+        "Expected the server at 127.0.0.1:8443 to answer, found: It is away. Start "
+        "server.sh, or look with `covey deploy check` at what is in its way."
+    )
+    assert (found.nodes, found.runs) == ((), ())
+    with pytest.raises(NoAnswerError, match="It is away"):
+        nodes_of(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[superlink.covey]\naddress = 'nowhere'\n"])
+def test_a_folder_without_a_connection_is_refused(federate, text):
+    folder = federate()
+    (folder / "flwr" / "config.toml").write_text(text)
+    with pytest.raises(RunError, match="HOST:PORT"):
+        status_of(folder)
