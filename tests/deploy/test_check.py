@@ -41,7 +41,7 @@ def written(path: str, content: bytes) -> Callable[[Path], None]:
 
 
 def opened(path: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / path).chmod(0o644)
+    return lambda folder: (folder / path).chmod(0o640)
 
 
 def swapped(folder: Path) -> None:
@@ -129,9 +129,9 @@ SERVER_BREAKS = {
         "app",
         "Restore it",
     ),
-    "key-mode": (opened("certificates/server.key"), "error", "server.key", "mode 0644"),
+    "key-mode": (opened("certificates/server.key"), "error", "server.key", "mode 0640"),
     "authority-mode": (opened("certificates/ca.key"), "error", "ca.key", "chmod go="),
-    "node-key-mode": (opened("nodes/bob/key"), "error", "key", "mode 0644"),
+    "node-key-mode": (opened("nodes/bob/key"), "error", "key", "mode 0640"),
     "other-key": (swapped, "error", "server.key", "found another"),
     "no-key": (
         written("certificates/server.key", b"x"),
@@ -200,7 +200,7 @@ NODE_BREAKS = {
         "found 'leaves'. Remove it",
     ),
     "no-toml": (written("node.toml", b"="), "error", "node.toml", "in TOML"),
-    "mode": (opened("node.toml"), "error", "node.toml", "mode 0644"),
+    "mode": (opened("node.toml"), "error", "node.toml", "mode 0640"),
     "authority": (written("ca.crt", b""), "error", "ca.crt", "expected a certificate"),
     "no-file": (
         edited("node.toml", '# data = "examples.npz"', 'data = "none.npz"'),

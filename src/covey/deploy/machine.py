@@ -74,22 +74,20 @@ def switch_findings(script: Script) -> Iterator[Finding]:
         )
 
 
-def permission_findings(private: Sequence[Path]) -> Iterator[Finding]:
+def permission_findings(private: Sequence[Path]) -> list[Finding]:
     """Look whether anybody but the owner can read what is private."""
-    bad = False
-    for path in private:
-        mode = path.stat().st_mode & 0o777
-        if mode & 0o077:
-            bad = True
-            yield error(
-                path.name,
-                f"expected {path} for its owner alone, found mode {mode:04o}. Run "
-                f"chmod go= {path}; if others may have read it, make a new one.",
-            )
-    if not bad:
-        yield fine(
-            "permissions", f"{len(private)} private files and folders are private"
+    modes = {path: path.stat().st_mode & 0o777 for path in private}
+    found = [
+        error(
+            path.name,
+            f"expected {path} for its owner alone, found mode {mode:04o}. Run "
+            f"chmod go= {path}; if others may have read it, make a new one.",
         )
+        for path, mode in modes.items()
+        if mode & 0o077
+    ]
+    kept = fine("permissions", f"{len(private)} private files and folders are private")
+    return found or [kept]
 
 
 def knock(address: str, authority: Path | None) -> Finding | None:
