@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from covey import api
-from covey.assembly import Assembled, assemble
+from covey.api import load
+from covey.assembly import Assembled
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.pages import page_of
 from covey.cli.progress import shown
 from covey.cli.tables import short, tabled
-from covey.errors import ConfigError
+from covey.errors import ConfigError, LedgerLocked, RunError
 from covey.history import History
 from covey.report import budget_of
 from covey.simulation import (
@@ -23,6 +24,7 @@ from covey.simulation import (
     explained,
     forget,
     plans,
+    reassembled,
 )
 from covey.unlearning import ANSWERS, Check
 
@@ -50,14 +52,34 @@ def leave(
             f"--answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one."
         )
     folder = RunFolder.existing(run)
-    assembled = assemble(folder.config())
+    assembled = reassembled(folder)
     if plan:
         found = plans(assembled, folder, clients, answer)
         told = {"run": str(run), "plans": [_plan_json(each) for each in found]}
         stated(told, "\n\n".join(map(_plan_text, found)), as_json=as_json)
         return
-    plans(assembled, folder, clients, answer)  # all are known, before anybody leaves
+    try:
+        plans(
+            assembled, folder, clients, answer
+        )  # all are known, before anybody leaves
+    except LedgerLocked:
+        _leave_word(folder, clients, answer, as_json=as_json)
+        return
     _let_go(assembled, folder, dict.fromkeys(clients), answer, as_json=as_json)
+
+
+def _leave_word(
+    folder: RunFolder, clients: list[str], answer: str, *, as_json: bool
+) -> None:
+    """Leave it to whoever is playing the run, who looks between two rounds."""
+    known = load(folder.path).names
+    if unknown := [client for client in clients if client not in known]:
+        raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
+    for client in clients:
+        folder.leave_word(client, answer)
+    told = [{"client": client, "answer": "pending"} for client in clients]
+    text = f"{', '.join(clients)}: put down; answered between two rounds, see proofs/"
+    stated({"run": str(folder.path), "answers": told}, text, as_json=as_json)
 
 
 def _let_go(
@@ -89,6 +111,8 @@ def _let_go(
 
 def _answer_json(done: Forgotten) -> dict[str, Any]:
     given = done.answered
+    if given is None:
+        return {"client": done.client, "answer": "pending"}
     return {
         "client": done.client,
         "answer": given.option.answer,
@@ -111,7 +135,7 @@ def explain(
 ) -> None:
     """Show what is held on a client, before anything is erased."""
     folder = RunFolder.existing(run)
-    told = explained(assemble(folder.config()), folder, client)
+    told = explained(reassembled(folder), folder, client)
     lines = [f"{key.replace('_', ' ')}: {_brief(value)}" for key, value in told.items()]
     stated(told, "\n".join(lines), as_json=as_json)
 
@@ -199,6 +223,11 @@ def _plan_text(found: Planned) -> str:
 
 
 def _answer_text(told: dict[str, Any]) -> str:
+    if told["answer"] == "pending":
+        return (
+            f"{told['client']}: put down. Rounds must be played again, which takes the "
+            f"other clients' nodes: `covey resume` does it."
+        )
     changed = "changed" if told["model_changed"] else "unchanged"
     return (
         f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "

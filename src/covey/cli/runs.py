@@ -11,10 +11,11 @@ import typer
 from covey.api import Result, load
 from covey.assembly import Assembled, assemble
 from covey.cli.app import JsonOption, app, stated
+from covey.cli.federated import submitted
 from covey.cli.pages import page_of
 from covey.cli.progress import console, shown
 from covey.config import Config, load_config
-from covey.simulation import Answered, RunFolder, carry_on, opened
+from covey.simulation import Answered, Roster, RunFolder, carry_on, opened
 
 __all__ = ["SetOption", "configured", "played", "resume", "run"]
 
@@ -46,8 +47,13 @@ def run(
 ) -> None:
     """Play a federation and write its report."""
     settings = configured(config, overrides or [])
-    assembled = assemble(settings)
     began = time.monotonic()
+    if config is not None and settings.engine.name == "flower":
+        place = out or _free_name(settings)
+        submitted(config.parent, place, overrides or [])
+        _concluded(load(place), None, time.monotonic() - began, as_json=as_json)
+        return
+    assembled = assemble(settings)
     folder = RunFolder.create(out or _free_name(settings), settings)
     played(assembled, folder)
     if with_baseline:
@@ -62,8 +68,12 @@ def resume(
 ) -> None:
     """Carry a run on after it was stopped, to the result it would have had."""
     folder = RunFolder.existing(run)
-    assembled = assemble(folder.config())
     began = time.monotonic()
+    if (roster := Roster.of(folder)) is not None:
+        submitted(Path(roster.home) if roster.home else None, run)
+        _concluded(load(run), None, time.monotonic() - began, as_json=as_json)
+        return
+    assembled = assemble(folder.config())
     for each in played(assembled, folder):
         console.print(
             f"request {each.request} was finished: {each.option.answer}, proof "
@@ -110,9 +120,9 @@ def _free_name(settings: Config) -> Path:
 
 
 def _concluded(
-    result: Result, assembled: Assembled, seconds: float, *, as_json: bool
+    result: Result, assembled: Assembled | None, seconds: float, *, as_json: bool
 ) -> None:
-    page = page_of(result.folder, assembled.population)
+    page = page_of(result.folder, assembled.population if assembled else None)
     answer: dict[str, Any] = {
         **result.summary,
         "seconds": round(seconds, 1),

@@ -36,7 +36,7 @@ from covey.types import ClientName, Params
 
 __all__ = ["Federated", "client_app", "covey_mod", "server_app"]
 
-log = logging.getLogger("covey")
+log = logging.getLogger("covey.flower")
 
 Model = Callable[[], nn.Module]
 Pair = tuple[Tensor, Tensor]
@@ -115,6 +115,7 @@ server_app = ServerApp()
 @server_app.main()
 def _main(grid: Grid, context: Context) -> None:
     """Play the run that the app's configuration names, or carry it on."""
+    _speak_as_flower()
     told = {key: str(value) for key, value in context.run_config.items()}
     names = frozenset(filter(None, told.get("names", "").split(",")))
     federated = Federated(told["config"], invited=names, timeout=float(told["timeout"]))
@@ -182,6 +183,12 @@ class Federated:
         if isinstance(self.config, Config):
             return ""
         return str(Path(self.config).resolve().parent)
+
+
+def _speak_as_flower() -> None:
+    """Let what covey tells appear where Flower's own lines do."""
+    theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
+    ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
 
 
 def _report(history: History) -> None:

@@ -1,6 +1,6 @@
 """What the loop does otherwise where the clients are really apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from covey.events import (
     ClientsJoined,
@@ -52,10 +52,12 @@ def reported(facts: Sequence[Event]) -> Accuracies:
     return {handle: value for each in told for handle, value in each.items()}
 
 
-def noted(desk: Desk, leaving: Sequence[ClientName]) -> None:
-    """Put down who asks to be forgotten, once each."""
+def noted(desk: Desk, leaving: Iterable[ClientName]) -> None:
+    """Put down who asks to be forgotten, once each: through its node, or in the folder."""
     handles = {client.name: client.handle for client in desk.run.population.clients}
     asked = {request.handle for request in desk.ledger.requests()}
-    for name in leaving:
+    words = ((name, "auto") for name in leaving)
+    for name, wanted in (*words, *desk.folder.words_left()):
         if name in handles and handles[name] not in asked:
-            desk.ledger.ask(handles[name], "auto")
+            desk.ledger.ask(handles[name], wanted)
+            asked.add(handles[name])

@@ -1,10 +1,14 @@
 """A run's folder: where its settings, its ledger and its states lie."""
 
+import hashlib
+import json
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from covey.config import Config
+from covey.durable import replace_whole
 from covey.errors import RunError
 
 __all__ = ["RunFolder"]
@@ -15,6 +19,7 @@ class RunFolder:
     """The places inside one run.
 
     config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
+    asking/ while the run is played; federation.json where the clients are apart
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
     superseded/ while rounds are played again
     """
@@ -91,6 +96,11 @@ class RunFolder:
         return self.path / "proofs"
 
     @property
+    def asking(self) -> Path:
+        """Who asked to leave while another process played the run."""
+        return self.path / "asking"
+
+    @property
     def secret_marker(self) -> Path:
         """Which of the user's secrets is this run's, if it has one."""
         return self.path / "secret"
@@ -99,6 +109,19 @@ class RunFolder:
     def ledger(self) -> str | Path:
         """Where the events are: a file of this folder, or a database elsewhere."""
         return self.config().ledger.url or self.ledger_path
+
+    def leave_word(self, client: str, wanted: str) -> None:
+        """Put down that a client asks to leave, for whoever is playing the run now."""
+        self.asking.mkdir(exist_ok=True)
+        place = self.asking / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+        replace_whole(place, json.dumps([client, wanted]).encode("utf-8"), mode=0o600)
+
+    def words_left(self) -> Iterator[tuple[str, str]]:
+        """Yield who asks to leave, and for which answer; each word is then deleted."""
+        for path in sorted(self.asking.glob("*.json")):
+            client, wanted = json.loads(path.read_text(encoding="utf-8"))
+            yield client, wanted
+            path.unlink()
 
     def config(self) -> Config:
         """Read the settings back."""

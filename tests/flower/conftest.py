@@ -1,0 +1,114 @@
+"""Federations in one process: real messages, real nodes' files, no network."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+import torch
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+
+import covey
+from covey.api import Result
+from covey.config import Config
+from covey.data.examples import Examples
+from covey.flower import Federated, client_app
+from covey.flower.inprocess import InProcessGrid
+
+Wire = Callable[[Message, Message], list[Message]]
+
+SETTINGS = {
+    "rounds": 5,
+    "population": {"thresholds": [0.5, 0.6]},
+    "model": {"name": "mlp"},
+    "train": {"local_epochs": 2, "momentum": 0.9, "batch_size": 20},
+    "method": {"name": "ifca-mir", "selection": "weighted", "initialisation": "warm"},
+    "redteam": {"source": "federated", "every": 2},
+}
+IN_SETS = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
+
+
+def settings_with(**sections: Mapping[str, object] | int) -> dict[str, object]:
+    """The settings, with other values in some sections."""
+    changed = {
+        name: {**SETTINGS.get(name, {}), **part} if isinstance(part, Mapping) else part
+        for name, part in sections.items()
+    }
+    return {**SETTINGS, **changed}
+
+
+def as_sent(_: Message, reply: Message) -> list[Message]:
+    return [reply]
+
+
+@dataclass
+class Built:
+    """A federation's folder, and its nodes in this process."""
+
+    path: Path
+    settings: Mapping[str, object]
+    files: dict[int, str] = field(default_factory=dict)
+    wire: Wire = as_sent
+
+    def node(self, name: str, **more: object) -> int:
+        """Write a node's file; return the node's id."""
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        told = {
+            "name": name,
+            "seed": 0,
+            "config": "../covey.toml",
+            "data": f"../data/{name}.npz",
+            **more,
+        }
+        (folder / "node.toml").write_text(tomli_w.dumps(told))
+        number = 100 + int(name.rpartition("-")[2])
+        self.files[number] = str(folder / "node.toml")
+        return number
+
+    def grid(self, app: ClientApp = client_app) -> InProcessGrid:
+        grid = InProcessGrid(app, self.files, lambda q, r: self.wire(q, r))
+        grid.files = self.files  # so that nodes can come and go
+        return grid
+
+    def play(self, out: str = "run", nodes: int = 2) -> Result:
+        federated = Federated(self.path / "covey.toml")
+        return federated.start(self.grid(), self.path / out, nodes)
+
+    def simulated(self, out: str = "simulated") -> Result:
+        """The same settings, played by a simulation."""
+        return covey.run(config=Config.of(self.settings), out=self.path / out)
+
+
+@pytest.fixture(scope="session")
+def own_data(tmp_path_factory: pytest.TempPathFactory, digits: Examples) -> Path:
+    """Six clients' files; the first two hold their digits upside down."""
+    folder = tmp_path_factory.mktemp("own")
+    for index in range(6):
+        own = digits.take(torch.arange(100 * index, 100 * (index + 1)))
+        images = own.inputs[:, 0]
+        turned = images.flip(1, 2) if index < 2 else images
+        np.savez(
+            folder / f"client-{index:05}.npz", x=turned.numpy(), y=own.labels.numpy()
+        )
+    return folder
+
+
+@pytest.fixture
+def build(tmp_path: Path, own_data: Path) -> Callable[..., Built]:
+    def built(
+        settings: Mapping[str, object], clients: Sequence[int] = range(6)
+    ) -> Built:
+        (tmp_path / "data").symlink_to(own_data)
+        settings = {**settings, "data": {"name": "npz", "dir": str(own_data)}}
+        federation = Built(tmp_path, settings)
+        engine = {"engine": {"name": "flower"}}
+        (tmp_path / "covey.toml").write_text(tomli_w.dumps({**settings, **engine}))
+        for index in clients:
+            federation.node(f"client-{index:05}")
+        return federation
+
+    return built

@@ -1,0 +1,196 @@
+"""A federation whose clients are apart is the same run as its simulation."""
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from covey.events import AnswersMissing, ClientsJoined, RunRolledBack
+from covey.flower import Federated
+from covey.flower.messages import Question, Reply
+from covey.ledger import Ledger
+from covey.simulation import RunFolder, read_events
+from flower.conftest import IN_SETS, settings_with
+
+
+def told(result):
+    with Ledger.read(RunFolder(result.folder).ledger) as ledger:
+        return [event for _, events in read_events(ledger) for event in events]
+
+
+def question_in(message):
+    text = str(message.content["covey"]["json"])
+    return TypeAdapter(Question).validate_json(text)
+
+
+def reply_in(message):
+    return TypeAdapter(Reply).validate_json(str(message.content["covey"]["json"]))
+
+
+def all_of(kind, result):
+    return [event for event in told(result) if isinstance(event, kind)]
+
+
+SAME = {
+    "hidden in sets": settings_with(merge=IN_SETS),
+    "judged by clients": settings_with(
+        method={"initialisation": "random", "selection": "threshold", "hysteresis": 2},
+        redteam={"source": "client", "every": 2},
+    ),
+    "by loss, some at a time": settings_with(
+        method={"name": "ifca", "initialisation": "random"},
+        train={"participation": 0.7},
+        redteam={"source": "none"},
+    ),
+    "FedAvg, noise on clients": settings_with(
+        method={"name": "fedavg"},
+        merge={"weights": "equal"},
+        privacy={"client_noise": 0.1, "client_clip": 1.0},
+        redteam={"source": "federated"},
+    ),
+    "noisy choices": settings_with(
+        method={"initialisation": "random", "name": "ifca"},
+        privacy={"selection_noise": 0.5},
+    ),
+    "isolated": settings_with(method={"name": "isolated"}),
+}
+
+
+@pytest.mark.parametrize("settings", SAME.values(), ids=SAME.keys())
+def test_the_same_settings_end_in_the_same_models(build, settings):
+    federation = build(settings)
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert there.history.assignment == here.history.assignment
+    assert len(there.history.rounds) == len(here.history.rounds)
+    assert [r.clients for r in there.history.rounds] == [
+        r.clients for r in here.history.rounds
+    ]
+    assert [(f.risk, f.cluster) for f in there.history.measured] == [
+        (f.risk, f.cluster) for f in here.history.measured
+    ]
+    for j in range(len(here.summary["clusters"])):
+        for name, value in here.params(j).items():
+            assert torch.equal(there.params(j)[name], value)
+
+
+def test_the_groups_are_found_and_hidden(build):
+    federation = build(SAME["hidden in sets"])
+    result = federation.play(nodes=6)
+    assert sorted(c["clients"] for c in result.summary["clusters"]) == [2, 4]
+    assert all(len(s) >= 2 for _, e in result.history.hidden for s in e.sets)
+
+
+def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
+    federation = build(SAME["judged by clients"], clients=range(4))
+    federation.node("client-00004", tell_violation=True, risk_threshold=0.0)
+    result = federation.play(nodes=5)
+    found = result.summary["violations"]
+    assert (found["count"], found["unknown"]) == (1, 4)
+    assert result.history.started.risk_thresholds == {}
+    assert result.history.measured == ()
+    assert result.summary["accuracy"]["overall"] is None
+    kept = list((federation.path / "client-00000" / "memory").iterdir())
+    assert len(kept) == 1
+    assert kept[0].stat().st_mode & 0o777 == 0o600
+
+
+def test_nobody_tells_and_nothing_is_known(build):
+    result = build(settings_with(rounds=2, method={"name": "fedavg"})).play(nodes=6)
+    assert result.summary["violations"]["count"] is None
+
+
+def test_accuracies_are_told_by_those_who_want_to(build):
+    settings = settings_with(rounds=4, method={"initialisation": "random"})
+    federation = build(settings, clients=())
+    for index in range(4):
+        federation.node(f"client-{index:05}", tell_accuracy=index < 3)
+    result = federation.play(nodes=4)
+    overall = result.summary["accuracy"]["overall"]
+    assert 0.3 < overall <= 1
+    assert [r.accuracy is not None for r in result.history.rounds] == [True] * 4
+
+
+def test_a_silent_node_costs_only_its_own_update(build):
+    federation = build(
+        settings_with(method={"name": "fedavg"}, redteam={"source": "none"})
+    )
+
+    def lost(question, reply):
+        asked = question_in(question)
+        late = asked.path[:2] == ("round", 2) and asked.name == "client-00001"
+        return [] if late else [reply]
+
+    federation.wire = lost
+    result = federation.play(nodes=6)
+    handle = result.names["client-00001"]
+    assert all_of(AnswersMissing, result) == [AnswersMissing("train", (handle,))]
+    assert [r.participants for r in result.history.rounds] == [6, 6, 5, 6, 6]
+
+
+def test_nodes_come_and_go_while_the_run_goes_on(build):
+    settings = settings_with(merge=IN_SETS, method={"initialisation": "random"})
+    federation = build(settings, clients=range(4))
+
+    def changing(question, reply):
+        asked = question_in(question)
+        if asked.path[:2] == ("round", 1) and asked.task == "choose":
+            federation.node("client-00004")
+        if asked.path[:2] == ("round", 3) and asked.task == "choose":
+            federation.files.pop(100, None)
+        return [reply]
+
+    federation.wire = changing
+    result = federation.play(nodes=4)
+    assert all_of(ClientsJoined, result) == [
+        ClientsJoined((result.names["client-00004"],))
+    ]
+    assert [r.participants for r in result.history.rounds] == [4, 4, 5, 5, 4]
+    assert result.history.finished is not None
+
+
+class PowerCut(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("lost_states", [0, 2])
+def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(
+    build, lost_states
+):
+    federation = build(SAME["hidden in sets"])
+    whole = federation.play("whole", nodes=6)
+
+    def cut(question, reply):
+        asked = question_in(question)
+        if asked.path[:2] == ("round", 3) and asked.name == "client-00003":
+            raise PowerCut
+        return [reply]
+
+    federation.wire = cut
+    with pytest.raises(PowerCut):
+        federation.play("cut", nodes=6)
+    states = sorted((federation.path / "cut" / "checkpoints").iterdir())
+    for state in states[len(states) - lost_states :]:
+        state.unlink()
+    federation.wire = lambda _, reply: [reply]
+    result = federation.play("cut", nodes=6)
+    assert [r.round_index for r in result.history.rounds] == list(range(5))
+    assert result.summary["model_hash"] == whole.summary["model_hash"]
+    assert len(all_of(RunRolledBack, result)) == (1 if lost_states else 0)
+    superseded = len(result.history.told) - len(whole.history.told)
+    assert (superseded > 5) == bool(lost_states)  # what took part stays recorded
+
+
+def test_a_federation_begins_once_enough_nodes_are_there(build):
+    federation = build(settings_with(rounds=2, method={"name": "fedavg"}), clients=[0])
+    grid = federation.grid()
+    looks = iter(range(100))
+
+    def arriving():
+        if next(looks) == 1:
+            federation.node("client-00001")
+        return list(federation.files)
+
+    grid.get_node_ids = arriving
+    result = Federated(federation.path / "covey.toml").start(
+        grid, federation.path / "run", 2
+    )
+    assert [r.participants for r in result.history.rounds] == [2, 2]
