@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from covey.history import History
+from covey.privacy.wording import NOT_ACCOUNTED
 from covey.report import PROMISE, Reported, write_report
-from covey.unlearning import NOT_ACCOUNTED
 
 SECTIONS = (
     "Notes",

@@ -58,7 +58,7 @@ from covey.privacy.wording import (
 )
 from covey.types import Handle
 
-__all__ = ["aggregate_multiplier", "guarantees", "spent_so_far"]
+__all__ = ["aggregate_multiplier", "guarantees", "merges_of"]
 
 Noisy = SumPerturbed | RepresentativesPerturbed
 
@@ -113,33 +113,6 @@ def guarantees(
     return tuple(found)
 
 
-def spent_so_far(
-    facts: Sequence[Event], delta: float, *, secret: bool, points: int
-) -> dict[Unit, list[tuple[int, float]]]:
-    """Return per unit what had been spent after so many merges, at about `points` places.
-
-    Empty for a unit as soon as nothing is guaranteed any more.
-    """
-    merges = [
-        each
-        for each in _merges(facts)
-        if any(isinstance(fact, ModelsMerged) for fact in each)
-    ]
-    places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
-    lines: dict[Unit, list[tuple[int, float]]] = {}
-    for place in places:
-        part = [fact for merge in merges[:place] for fact in merge]
-        past = facts if place == len(merges) else part
-        for each in guarantees(past, delta, secret=secret):
-            line = lines.setdefault(each.unit, [])
-            if each.epsilon is not None:
-                line.append((place, each.epsilon))
-    return {
-        unit: line if line and line[-1][0] == places[-1] else []
-        for unit, line in lines.items()
-    }
-
-
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
     """Return the multiplier of a weighted mean of noisy representatives, at its least.
 
@@ -151,10 +124,21 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
     return noise_multiplier * math.hypot(*sizes) / max(sizes)
 
 
+def merges_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
+    """Cut a story after every merge and every end; the rest comes last."""
+    part: list[Event] = []
+    for fact in facts:
+        part.append(fact)
+        if isinstance(fact, ModelsMerged | RunFinished):
+            yield tuple(part)
+            part = []
+    yield tuple(part)
+
+
 def _guarantee(
     unit: Unit, facts: Sequence[Event], delta: float, reason: str
 ) -> Guarantee:
-    merges = list(_merges(facts))
+    merges = list(merges_of(facts))
     reason = reason or _unknown(facts)
     cost: Spent | None = None
     if not reason:
@@ -180,17 +164,6 @@ def _guarantee(
         accountant=cost.accountant if cost else None,
         noise_multiplier=min(_multipliers(unit, facts)),
     )
-
-
-def _merges(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
-    """Cut a story after every merge and every end; the rest comes last."""
-    part: list[Event] = []
-    for fact in facts:
-        part.append(fact)
-        if isinstance(fact, ModelsMerged | RunFinished):
-            yield tuple(part)
-            part = []
-    yield tuple(part)
 
 
 def _unknown(facts: Sequence[Event]) -> str:

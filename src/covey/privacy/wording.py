@@ -25,6 +25,7 @@ __all__ = [
     "DIAMETERS",
     "HOLDS_IF",
     "NOISY_CHOICES",
+    "NOT_ACCOUNTED",
     "OPEN",
     "RELATION",
     "RELEASES",
@@ -71,6 +72,8 @@ SERVER = (
     "the server itself: it sees each update before there is noise, and is trusted to add "
     "the noise and to forget"
 )
+NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
+"""Why there is no guarantee, whatever noise was added."""
 NOISY_CHOICES = "every choice of a cluster, given what is not covered"
 CHOICES = "which cluster a client chose: the rest holds given the choices"
 COUNTS = "how many examples a client holds: its steps and its weight follow from it"

@@ -9,8 +9,8 @@ import numpy as np
 
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
-from covey.privacy import Guarantee, guarantees
-from covey.unlearning import NOT_ACCOUNTED, at_risk, budget, participation_of
+from covey.privacy import standing_of
+from covey.unlearning import at_risk, budget, participation_of
 
 __all__ = [
     "PROMISE",
@@ -67,17 +67,11 @@ def summary(history: History) -> dict[str, Any]:
 
 def guarantee_of(history: History) -> dict[str, Any]:
     """Return the strongest guarantee that holds, and all that noise was added for."""
-    started = history.started
-    found: tuple[Guarantee, ...] = ()
-    if started is not None:
-        secret = started.secrets == "os"
-        found = guarantees(history.told, started.delta, secret=secret)
-    holds = next((each for each in found if each.epsilon is not None), None)
-    reason = found[0].reason if found else NOT_ACCOUNTED
+    found = standing_of(history)
     return {
-        "guarantee": asdict(holds) if holds else None,
-        "guarantee_reason": "" if holds else reason,
-        "guarantees": [asdict(each) for each in found],
+        "guarantee": asdict(found.holds) if found.holds else None,
+        "guarantee_reason": found.reason,
+        "guarantees": [asdict(each) for each in found.guarantees],
     }
 
 

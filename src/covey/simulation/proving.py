@@ -14,7 +14,7 @@ from covey.data import Client
 from covey.durable import replace_whole
 from covey.ledger import Request
 from covey.params import model_hash
-from covey.privacy import guarantees
+from covey.privacy import standing_of
 from covey.redteam import self_judge
 from covey.simulation.desk import Desk, read_history
 from covey.simulation.updates import stored_rounds
@@ -25,7 +25,7 @@ from covey.unlearning.participation import Participation
 from covey.unlearning.plan import Option, sizes_left
 from covey.unlearning.proof import page, proof, refutation_success, text
 from covey.unlearning.signature import sign, signing_key
-from covey.unlearning.wording import NOT_ACCOUNTED, Facts
+from covey.unlearning.wording import Facts
 
 __all__ = ["Document", "before", "prove", "recorded"]
 
@@ -118,15 +118,8 @@ def prove(
 
 def _guaranteed(desk: Desk) -> dict[str, Any]:
     """Return what the whole run guarantees now, rounds that were played again included."""
-    history = read_history(desk.ledger)
-    secret = desk.secrets.source == "os"
-    delta = history.started.delta if history.started else 0.0
-    found = guarantees(history.told, delta, secret=secret)
-    holds = next((each for each in found if each.epsilon is not None), None)
-    return _known(
-        asdict(holds) if holds else None,
-        found[0].reason if found else NOT_ACCOUNTED,
-    )
+    found = standing_of(read_history(desk.ledger))
+    return _known(asdict(found.holds) if found.holds else None, found.reason)
 
 
 def _known(value: object, reason: str) -> dict[str, Any]:

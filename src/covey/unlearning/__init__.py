@@ -17,11 +17,9 @@ from covey.unlearning.plan import (
 )
 from covey.unlearning.proof import ChainView, verify
 from covey.unlearning.signature import Check, signing_key, trusted_keys
-from covey.unlearning.wording import NOT_ACCOUNTED
 
 __all__ = [
     "ANSWERS",
-    "NOT_ACCOUNTED",
     "Budget",
     "ChainView",
     "Check",

@@ -12,7 +12,6 @@ from pydantic import ConfigDict
 
 __all__ = [
     "FORBIDDEN",
-    "NOT_ACCOUNTED",
     "Answer",
     "Facts",
     "HeldRound",
@@ -37,9 +36,6 @@ FORBIDDEN = (
     "client did not participate",
 )
 """What no proof may say, in lower case: none of it can be known from a run's record."""
-
-NOT_ACCOUNTED = "no mechanism of this run is accounted for as differentially private"
-"""Why there is no guarantee, whatever noise was added."""
 
 
 @dataclass(frozen=True)  # slots would make `Told[float](0.5)` raise

@@ -41,14 +41,7 @@ def spent_figure(history: History) -> Figure:
     """
     figure, axes = canvas(3.2)
     quiet(axes, "Privacy spent", "epsilon", "merges")
-    began = history.started
-    lines = (
-        spent_so_far(
-            history.told, began.delta, secret=began.secrets == "os", points=POINTS
-        )
-        if began
-        else {}
-    )
+    lines = spent_so_far(history, POINTS)
     drawn = {unit: points for unit, points in lines.items() if points}
     for place, points in enumerate(drawn.values()):
         colour = cycled(CLUSTERS, place)
