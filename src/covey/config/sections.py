@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = [
     "AuditConfig",
     "CheckpointsConfig",
-    "Count",
     "DataConfig",
     "EngineConfig",
     "GroupConfig",
@@ -16,11 +15,11 @@ __all__ = [
     "MethodConfig",
     "ModelConfig",
     "PopulationConfig",
-    "Positive",
     "PrivacyConfig",
     "RedteamConfig",
     "SecretsConfig",
     "Section",
+    "Sections",
     "TrainConfig",
     "UnlearningConfig",
 ]
@@ -210,3 +209,24 @@ class CheckpointsConfig(Section):
 
     every: Positive = 1
     keep: Literal["all", "thin"] = "all"
+
+
+class Sections(Section):
+    """All settings of a run; the defaults are the embedded example on digits."""
+
+    seed: Count = 0
+    rounds: Positive = 30
+    data: DataConfig = DataConfig()
+    population: PopulationConfig = PopulationConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    method: MethodConfig = MethodConfig()
+    redteam: RedteamConfig = RedteamConfig()
+    merge: MergeConfig = MergeConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    secrets: SecretsConfig = SecretsConfig()
+    audit: AuditConfig = AuditConfig()
+    unlearning: UnlearningConfig = UnlearningConfig()
+    engine: EngineConfig = EngineConfig()
+    ledger: LedgerConfig = LedgerConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
