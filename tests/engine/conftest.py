@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from covey.data.examples import Examples
 from covey.engine import (
@@ -33,6 +33,25 @@ def make_engine(request: pytest.FixtureRequest) -> MakeEngine:
     return request.param
 
 
+@pytest.fixture(params=[name for name in ENGINES if not name.startswith("vmap")])
+def private_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Engines that have the gradient of one example."""
+    return ENGINES[request.param]
+
+
+class Odd(nn.Module):
+    """One layer that is never used and one that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(16, 3)
+        self.unused = nn.Linear(2, 2)
+        self.frozen = nn.Linear(3, 3).requires_grad_(requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.frozen(self.used(inputs.flatten(1)))
+
+
 def tiny_cnn(*extra: nn.Module) -> nn.Module:
     """A network of 47 parameters, plus those of the extra layers, for 1x4x4 images."""
     with Streams(0).at("tiny").lent_to_torch():
@@ -52,6 +71,52 @@ def make_module() -> Callable[..., nn.Module]:
     return tiny_cnn
 
 
+BUILDS: dict[str, Callable[[], nn.Module]] = {
+    "plain": tiny_cnn,
+    "batchnorm": lambda: tiny_cnn(nn.BatchNorm2d(2)),
+    "group-norm": lambda: tiny_cnn(nn.GroupNorm(1, 2)),
+    "inner-relu": lambda: tiny_cnn(nn.ReLU(inplace=True)),
+    "odd": Odd,
+}
+
+
+@pytest.fixture
+def build_module() -> Callable[[str], nn.Module]:
+    """Networks by name, always with the same weights."""
+
+    def build(name: str) -> nn.Module:
+        with Streams(0).at("tiny").lent_to_torch():
+            return BUILDS[name]()
+
+    return build
+
+
+def random_images(count: int, draws: torch.Generator) -> Examples:
+    """Images of 1x4x4 in three classes."""
+    inputs = torch.randint(256, (count, 1, 4, 4), dtype=torch.uint8, generator=draws)
+    return Examples(inputs, torch.randint(3, (count,), generator=draws))
+
+
+@pytest.fixture(scope="session")
+def some_images() -> Callable[..., Examples]:
+    def some(count: int, seed: int = 0) -> Examples:
+        return random_images(count, torch.Generator().manual_seed(seed))
+
+    return some
+
+
+@pytest.fixture
+def point_job() -> Callable[..., TrainingJob]:
+    """Examples that are all 1 of class 0, and a linear model at the origin."""
+
+    def make(recipe: Recipe, count: int = 1) -> TrainingJob:
+        examples = Examples(torch.ones(count, 1), torch.zeros(count, dtype=torch.long))
+        start = {"weight": torch.zeros(2, 1)}
+        return TrainingJob(start, examples, Streams(0), recipe)
+
+    return make
+
+
 @pytest.fixture
 def make_jobs() -> MakeJobs:
     """Jobs from one start, one for each client size, every client with its own data."""
@@ -64,12 +129,7 @@ def make_jobs() -> MakeJobs:
         return [
             TrainingJob(
                 start=start,
-                examples=Examples(
-                    torch.randint(
-                        256, (size, 1, 4, 4), dtype=torch.uint8, generator=draws
-                    ),
-                    torch.randint(3, (size,), generator=draws),
-                ),
+                examples=random_images(size, draws),
                 streams=Streams(0).at("local training", client),
                 recipe=recipe,
             )

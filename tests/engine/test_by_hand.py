@@ -8,34 +8,27 @@ from torch import nn
 
 from covey.data.examples import Examples
 from covey.engine import Engine, Recipe, Scored, ScoringJob, TrainingJob
-from covey.rng import Streams
 
 MakeEngine = Callable[[nn.Module], Engine]
+PointJob = Callable[..., TrainingJob]
 
 
-def hand_job(recipe: Recipe) -> TrainingJob:
-    """One example x = 1 of class 0, and a linear model at the origin."""
-    start = {"weight": torch.zeros(2, 1)}
-    examples = Examples(torch.ones(1, 1), torch.tensor([0]))
-    return TrainingJob(start, examples, Streams(0), recipe)
-
-
-def test_one_step_by_hand(make_engine: MakeEngine):
+def test_one_step_by_hand(make_engine: MakeEngine, point_job: PointJob):
     # p = softmax(0, 0) = (1/2, 1/2); gradient = (p - (1, 0)) x = (-1/2, 1/2)
     # weight = 0 - 0.1 * gradient = (0.05, -0.05)
     engine = make_engine(nn.Linear(1, 2, bias=False))
-    (trained,) = engine.train([hand_job(Recipe(learning_rate=0.1))])
+    (trained,) = engine.train([point_job(Recipe(learning_rate=0.1))])
     torch.testing.assert_close(trained["weight"], torch.tensor([[0.05], [-0.05]]))
 
 
-def test_two_momentum_steps_by_hand(make_engine: MakeEngine):
+def test_two_momentum_steps_by_hand(make_engine: MakeEngine, point_job: PointJob):
     # step 1: as above, velocity = gradient = (-1/2, 1/2), weight = (0.05, -0.05)
     # step 2: p_0 = 1 / (1 + e^-0.1) = 0.524979; gradient_0 = p_0 - 1 = -0.475021
     #         velocity_0 = 0.9 * -0.5 - 0.475021 = -0.925021
     #         weight_0 = 0.05 + 0.0925021 = 0.1425021, and weight_1 = -weight_0
     engine = make_engine(nn.Linear(1, 2, bias=False))
     recipe = Recipe(local_epochs=2, learning_rate=0.1, momentum=0.9)
-    (trained,) = engine.train([hand_job(recipe)])
+    (trained,) = engine.train([point_job(recipe)])
     expected = torch.tensor([[0.1425021], [-0.1425021]])
     torch.testing.assert_close(trained["weight"], expected, rtol=0, atol=1e-6)
 

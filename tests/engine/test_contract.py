@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from covey.engine import (
     Engine,
@@ -16,33 +16,15 @@ from covey.engine import (
     TrainingJob,
 )
 from covey.models import initial_params
-from covey.rng import Streams
 from covey.types import Params
 
 MakeEngine = Callable[[nn.Module], Engine]
+BuildModule = Callable[[str], nn.Module]
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
 
 SIZES = (10, 4, 10, 7, 10, 1)
 RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
-
-
-class Odd(nn.Module):
-    """One layer that is never used and one that is frozen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = nn.Linear(16, 3)
-        self.unused = nn.Linear(2, 2)
-        self.frozen = nn.Linear(3, 3).requires_grad_(requires_grad=False)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.frozen(self.used(inputs.flatten(1)))
-
-
-def odd() -> nn.Module:
-    with Streams(0).lent_to_torch():
-        return Odd()
 
 
 def assert_params_close(left: Params, right: Params, tolerance: float = 1e-5) -> None:
@@ -58,13 +40,12 @@ def global_numpy_state() -> np.ndarray:
 @pytest.mark.parametrize("build", ["plain", "batchnorm", "inner-relu", "odd"])
 def test_training_agrees_with_the_reference(
     make_engine: MakeEngine,
-    make_module: MakeModule,
+    build_module: BuildModule,
     make_jobs: MakeJobs,
     build: str,
     momentum: float,
 ):
-    extras = {"batchnorm": [nn.BatchNorm2d(2)], "inner-relu": [nn.ReLU(inplace=True)]}
-    module = odd() if build == "odd" else make_module(*extras.get(build, []))
+    module = build_module(build)
     jobs = make_jobs(module, SIZES, replace(RECIPE, momentum=momentum))
     expected = ReferenceEngine(module).train(jobs)
     for trained, oracle in zip(make_engine(module).train(jobs), expected, strict=True):

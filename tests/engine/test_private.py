@@ -24,8 +24,11 @@ from covey.errors import ConfigError, ModelError
 from covey.rng import Streams
 
 MakeEngine = Callable[[nn.Module], Engine]
+BuildModule = Callable[[str], nn.Module]
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
+PointJob = Callable[..., TrainingJob]
+SomeImages = Callable[..., Examples]
 
 SIZES = (10, 4, 10, 7, 0, 1)
 RECIPE = Recipe(
@@ -37,32 +40,6 @@ RECIPE = Recipe(
     record_noise=0.7,
 )
 CLIPPING = replace(RECIPE, record_noise=0.0)
-
-
-@pytest.fixture(
-    params=[
-        ReferenceEngine,
-        lambda module: ParallelEngine(module, workers=1),
-        lambda module: ParallelEngine(module, workers=3),
-    ],
-    ids=["reference", "parallel-1", "parallel-3"],
-)
-def private_engine(request: pytest.FixtureRequest) -> MakeEngine:
-    return request.param
-
-
-def some(count: int, seed: int = 0) -> Examples:
-    """Images of 1x4x4 in three classes."""
-    draws = torch.Generator().manual_seed(seed)
-    inputs = torch.randint(256, (count, 1, 4, 4), dtype=torch.uint8, generator=draws)
-    return Examples(inputs, torch.randint(3, (count,), generator=draws))
-
-
-def point_job(recipe: Recipe, count: int = 1, x: float = 1.0) -> TrainingJob:
-    """Examples that are all x of class 0, and a linear model at the origin."""
-    start = {"weight": torch.zeros(2, 1)}
-    examples = Examples(torch.full((count, 1), x), torch.zeros(count, dtype=torch.long))
-    return TrainingJob(start, examples, Streams(0).at("client"), recipe)
 
 
 def still_job(weights: int, recipe: Recipe, streams: Streams) -> TrainingJob:
@@ -87,32 +64,15 @@ def one_by_one(module: nn.Module, examples: Examples, clip: float) -> list[Tenso
     return total
 
 
-class Odd(nn.Module):
-    """One layer that is never used and one that is frozen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = nn.Linear(16, 3)
-        self.unused = nn.Linear(2, 2)
-        self.frozen = nn.Linear(3, 3).requires_grad_(requires_grad=False)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.frozen(self.used(inputs.flatten(1)))
-
-
 @pytest.mark.parametrize("clip", [0.05, 0.5, 100.0])
 @pytest.mark.parametrize("build", ["plain", "group-norm", "inner-relu", "odd"])
 def test_the_sum_is_that_of_a_loop_over_the_examples(
-    make_module: MakeModule, build: str, clip: float
+    build_module: BuildModule, some_images: SomeImages, build: str, clip: float
 ):
-    extras = {
-        "group-norm": [nn.GroupNorm(1, 2)],
-        "inner-relu": [nn.ReLU(inplace=True)],
-    }
-    module = Odd() if build == "odd" else make_module(*extras.get(build, []))
+    module = build_module(build)
     for size in (1, 9):
-        found = clipped_sum(module, some(size), clip)
-        expected = one_by_one(module, some(size), clip)
+        found = clipped_sum(module, some_images(size), clip)
+        expected = one_by_one(module, some_images(size), clip)
         assert norm(expected) > 0
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
@@ -124,11 +84,11 @@ def test_the_sum_is_that_of_a_loop_over_the_examples(
     seed=st.integers(0, 100),
 )
 def test_no_example_adds_more_than_the_clip(
-    clip: float, size: int, left_out: int, seed: int
+    some_images: SomeImages, clip: float, size: int, left_out: int, seed: int
 ):
     with Streams(seed).lent_to_torch():
         module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
-    examples = some(size, seed)
+    examples = some_images(size, seed)
     whole = clipped_sum(module, examples, clip)
     assert norm(whole) <= size * clip * (1 + 1e-5)
     others = examples.take(torch.arange(size)[torch.arange(size) != left_out % size])
@@ -137,8 +97,10 @@ def test_no_example_adds_more_than_the_clip(
     assert norm(change) <= clip * (1 + 1e-4)
 
 
-def test_an_empty_batch_sums_to_nothing(make_module: MakeModule):
-    found = clipped_sum(make_module(), some(0), 1.0)
+def test_an_empty_batch_sums_to_nothing(
+    make_module: MakeModule, some_images: SomeImages
+):
+    found = clipped_sum(make_module(), some_images(0), 1.0)
     assert norm(found) == 0
     assert [value.shape for value in found] == [
         value.shape for value in make_module().parameters()
@@ -153,7 +115,7 @@ def test_what_is_not_finite_adds_no_more_than_the_clip(bad: float):
     assert norm(found) <= 0.2 * (1 + 1e-5)
 
 
-def test_two_momentum_steps_by_hand(private_engine: MakeEngine):
+def test_two_momentum_steps_by_hand(private_engine: MakeEngine, point_job: PointJob):
     # n = batch_size = 1, so q = L = 1. Gradients (p_0 - 1, p_1) x of norm 0.707 and 0.67
     # are clipped to 0.5: (-0.353553, 0.353553) both times. With momentum 0.9 the weight
     # ends in -0.1 * (1 + 1.9) of that: (0.102530, -0.102530).
@@ -218,7 +180,9 @@ def test_each_example_is_in_each_batch_by_a_coin_of_its_own():
         (3, Recipe(batch_size=25, local_epochs=2), 2, 1.0),
     ],
 )
-def test_steps_and_rates_by_hand(n: int, recipe: Recipe, steps: int, rate: float):
+def test_steps_and_rates_by_hand(
+    point_job: PointJob, n: int, recipe: Recipe, steps: int, rate: float
+):
     private = replace(recipe, record_clip=1.0)
     assert num_steps(n, recipe) == steps
     assert sampling_rate(n, recipe) == rate
@@ -226,7 +190,9 @@ def test_steps_and_rates_by_hand(n: int, recipe: Recipe, steps: int, rate: float
     assert len(list(private_gradients(nn.Linear(1, 2, bias=False), job))) == steps
 
 
-def test_without_examples_there_is_no_step(private_engine: MakeEngine):
+def test_without_examples_there_is_no_step(
+    private_engine: MakeEngine, point_job: PointJob
+):
     job = point_job(replace(RECIPE, local_steps=3), count=0)
     (trained,) = private_engine(nn.Linear(1, 2, bias=False)).train([job])
     assert torch.equal(trained["weight"], job.start["weight"])
@@ -236,12 +202,12 @@ def test_without_examples_there_is_no_step(private_engine: MakeEngine):
 @pytest.mark.parametrize("build", ["plain", "group-norm"])
 def test_training_agrees_with_the_reference(
     private_engine: MakeEngine,
-    make_module: MakeModule,
+    build_module: BuildModule,
     make_jobs: MakeJobs,
     build: str,
     recipe: Recipe,
 ):
-    module = make_module(*([nn.GroupNorm(1, 2)] if build == "group-norm" else []))
+    module = build_module(build)
     jobs = make_jobs(module, SIZES, recipe)
     state = torch.get_rng_state()
     expected = list(ReferenceEngine(module).train(jobs))
