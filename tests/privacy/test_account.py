@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -133,6 +134,24 @@ def test_one_bare_choice_leaves_choices_open():
     last = [ClientsAssigned({"a": 0, "b": 1}, "final")]
     found = the_one([*noisy, *last])
     assert any("which cluster a client chose" in each for each in found.does_not_cover)
+
+
+@pytest.mark.parametrize(
+    ("method", "by", "are_open"),
+    [
+        ("isolated", "chance", False),
+        ("local", "clients", False),
+        ("ifca", "clients", True),
+    ],
+)
+def test_choices_are_named_only_where_somebody_chooses(
+    method: str, by: Literal["chance", "clients"], *, are_open: bool
+):
+    began = RunStarted("0", method, "c", "d", 2, 1, (), {}, {}, 4, ())
+    own = [ClientsAssigned({"a": 0, "b": 1}, why) for why in (by, "final")]
+    found = the_one([began, own[0], *noisy_sums(4.0, 0, 1), MERGED, own[1]])
+    named = any("which cluster a client chose" in each for each in found.does_not_cover)
+    assert named == are_open
 
 
 def test_who_chose_most_often_pays_most():

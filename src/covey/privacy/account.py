@@ -87,6 +87,9 @@ KNOWN = (
 )
 """The facts that a guarantee can say something about."""
 
+NOBODY_CHOOSES = frozenset({"fedavg", "isolated", "local"})
+"""The methods that leave no client a choice of its cluster."""
+
 
 def guarantees(
     facts: Sequence[Event], delta: float, *, secret: bool
@@ -302,11 +305,11 @@ def _uncovered(
         for fact in facts
     )
     began = [fact for fact in facts if isinstance(fact, RunStarted)]
-    alone = any(fact.num_clusters == 1 for fact in began)
+    chosen = all(f.num_clusters > 1 and f.method not in NOBODY_CHOOSES for f in began)
     stored = any(fact.updates_stored for fact in began)
     return (
         SERVER if unit == "client" else COUNTS,
-        *([CHOICES] if _choices_are_open(merges) and not alone else []),
+        *([CHOICES] if chosen and _choices_are_open(merges) else []),
         *([DIAMETERS] if wide else []),
         *([STORED] if stored and unit == "client" else []),
         *told,
