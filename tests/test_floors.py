@@ -256,6 +256,68 @@ def test_rebalancing_moves_no_more_than_the_floors_ask_for(
     assert torch.equal(chosen[settled], ballot.current[settled])
 
 
+@given(ballots(), TARGETS)
+def test_rebalancing_takes_from_clusters_above_the_floor_and_fills_those_below(
+    ballot: Ballot, target: float
+):
+    floor = floor_of(ballot, target)
+    own = stay_settled(ballot, select_by_threshold(ballot))
+    chosen = rebalanced(select_by_threshold, target)(ballot)
+    were, are = sizes(ballot, own), sizes(ballot, chosen)
+    assert sum(were) == sum(are)
+    for i in (own != chosen).nonzero().flatten().tolist():
+        left, joined = own[i], chosen[i]
+        assert were[left] > floor
+        assert are[left] >= floor
+        assert were[joined] < floor
+        assert are[joined] <= floor
+
+
+@given(ballots(), TARGETS)
+def test_where_no_risk_is_known_rebalancing_starts_from_the_losses(
+    ballot: Ballot, target: float
+):
+    dark = replace(ballot, risks=torch.full_like(ballot.risks, math.nan))
+    chosen = rebalanced(select_by_threshold, target)(dark)
+    assert torch.equal(chosen, rebalanced(select_by_loss, target)(dark))
+
+
+def by_loss(*clusters: int) -> Ballot:
+    """Clients that each like one of three clusters best."""
+    ballot, clients = unhappy_minority(), len(clusters)
+    unknown = torch.full((clients, 3), math.nan)
+    return replace(
+        ballot,
+        losses=1 - torch.eye(3)[list(clusters)],
+        risks=unknown,
+        risk_errors=unknown,
+        risk_weights=torch.zeros(clients),
+        risk_thresholds=torch.ones(clients),
+        offered=torch.ones(3, dtype=torch.bool),
+        current=torch.full((clients,), NOWHERE),
+        settling=torch.zeros(clients, dtype=torch.bool),
+        elsewhere=torch.zeros(3, dtype=torch.int64),
+        prices=torch.zeros(3),
+    )
+
+
+def test_rebalancing_by_hand_and_everybody_is_as_likely_to_be_moved():
+    # Of eight clients five choose cluster 0, two cluster 1 and one cluster 2. A quarter
+    # of eight is two: one of the five moves to cluster 2, each with a chance of 1/5, and
+    # in 400 rounds 80 times, give or take 8.
+    ballot = by_loss(0, 0, 0, 0, 0, 1, 1, 2)
+    counts = torch.zeros(8, dtype=torch.int64)
+    for t in range(400):
+        round_ = replace(ballot, streams=STREAMS.at("round", t))
+        chosen = rebalanced(select_by_loss, 1 / 4)(round_)
+        moved = chosen != select_by_loss(ballot)
+        assert sizes(ballot, chosen) == [4, 2, 2]
+        assert chosen[moved].tolist() == [2]
+        counts += moved
+    assert counts[5:].tolist() == [0, 0, 0]
+    assert all(abs(count - 80) < 40 for count in counts[:5].tolist())
+
+
 def test_rebalancing_draws_other_clients_in_other_rounds():
     ballot = unhappy_minority()
     drawn = {

@@ -14,6 +14,7 @@ from covey.events import (
     ClientsAssigned,
     CohortSampled,
     Event,
+    ModelsMerged,
     RepresentativesPerturbed,
     RiskMeasured,
     SumPerturbed,
@@ -164,6 +165,22 @@ def test_the_last_choice_is_drawn_from_the_secret_and_cannot_be_repeated(
     (kept,) = (tmp_path / "config" / "covey" / "runs").glob("*.json")
     assert '"round": 2' in kept.read_text()
     assert resume(secret.folder).ledger_head == secret.ledger_head
+
+
+def test_rebalancing_fills_every_noisy_sum_and_hides_no_choice(quick):
+    result = quick(
+        method={
+            "name": "ifca-mir",
+            "selection": "rebalanced",
+            "target_share": 0.5,
+            "initialisation": "random",
+        },
+        privacy=NOISY,
+        secrets={"source": "os"},
+    )
+    assert {each.participants for each in facts(result, ModelsMerged)} == {(3, 3)}
+    open_ = result.summary["guarantee"]["does_not_cover"]
+    assert any("which cluster a client chose" in each for each in open_)
 
 
 def test_shadows_imitate_the_noise(quick):
