@@ -130,10 +130,13 @@ def rebalanced(select: Selection, target_share: float) -> Selection:
     drawn uniformly from the clusters with more than m moves to j, whether it accepts
     j's risk or not. Clients that settle are not drawn.
 
+    It hides no choice: who is moved hangs on what everybody chose. Under noise on sums a
+    cluster's noise is divided by m or more, and its mean is bent by those who were moved.
+
     References:
         Yang, Hu, Kim, Li, Differentially Private Federated Clustering with Random
-        Rebalancing (RR-Cluster), arXiv 2508.06183, 2025. There m lowers the noise that
-        each cluster needs; here it is the rival of `select_priced`.
+        Rebalancing (RR-Cluster), arXiv 2508.06183, 2025. There m lowers the noise of each
+        cluster's mean; here it is the rival of `select_priced`, too.
     """
 
     def balance(ballot: Ballot) -> Int[Tensor, " clients"]:
