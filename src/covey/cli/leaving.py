@@ -58,27 +58,34 @@ def leave(
         told = {"run": str(run), "plans": [_plan_json(each) for each in found]}
         stated(told, "\n\n".join(map(_plan_text, found)), as_json=as_json)
         return
-    try:
-        plans(
-            assembled, folder, clients, answer
-        )  # all are known, before anybody leaves
+    try:  # all are known, before anybody leaves
+        found = plans(assembled, folder, clients, answer)
     except LedgerLocked:
+        found = None
+    if found is None or (assembled.federation and any(map(_replays, found))):
         _leave_word(folder, clients, answer, as_json=as_json)
         return
     _let_go(assembled, folder, dict.fromkeys(clients), answer, as_json=as_json)
 
 
+def _replays(found: Planned) -> bool:
+    return found.chosen is not None and found.chosen.first_replayed_round is not None
+
+
 def _leave_word(
     folder: RunFolder, clients: list[str], answer: str, *, as_json: bool
 ) -> None:
-    """Leave it to whoever is playing the run, who looks between two rounds."""
+    """Leave it to whoever plays the run, now or next: it looks between two rounds."""
     known = load(folder.path).names
     if unknown := [client for client in clients if client not in known]:
         raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
     for client in clients:
         folder.leave_word(client, answer)
     told = [{"client": client, "answer": "pending"} for client in clients]
-    text = f"{', '.join(clients)}: put down; answered between two rounds, see proofs/"
+    text = (
+        f"{', '.join(clients)}: put down. It is answered between two rounds by whoever "
+        f"plays the run, now or with `covey resume {folder.path}`; see {folder.proofs}."
+    )
     stated({"run": str(folder.path), "answers": told}, text, as_json=as_json)
 
 
@@ -111,8 +118,6 @@ def _let_go(
 
 def _answer_json(done: Forgotten) -> dict[str, Any]:
     given = done.answered
-    if given is None:
-        return {"client": done.client, "answer": "pending"}
     return {
         "client": done.client,
         "answer": given.option.answer,
@@ -223,11 +228,6 @@ def _plan_text(found: Planned) -> str:
 
 
 def _answer_text(told: dict[str, Any]) -> str:
-    if told["answer"] == "pending":
-        return (
-            f"{told['client']}: put down. Rounds must be played again, which takes the "
-            f"other clients' nodes: `covey resume` does it."
-        )
     changed = "changed" if told["model_changed"] else "unchanged"
     return (
         f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "

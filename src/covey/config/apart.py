@@ -1,17 +1,15 @@
 """What cannot be asked of a federation whose clients are really apart."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from covey.config.settings import Config
+from covey.config.sections import Sections
 
 __all__ = ["apart_problems"]
 
 ASKED = ("loss", "weighted", "threshold")
 
 
-def apart_problems(config: "Config") -> Iterator[str]:
+def apart_problems(config: Sections) -> Iterator[str]:
     """Yield why these settings need somebody who sees every client's data."""
     if config.engine.name != "flower":
         return
@@ -25,7 +23,7 @@ def apart_problems(config: "Config") -> Iterator[str]:
             )
 
 
-def _needs(config: "Config") -> Iterator[tuple[str, bool, str, str]]:
+def _needs(config: Sections) -> Iterator[tuple[str, bool, str, str]]:
     """Yield setting, whether it fits, why it does not, and what to do."""
     method, redteam, unlearning = config.method, config.redteam, config.unlearning
     yield (

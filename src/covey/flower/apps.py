@@ -30,6 +30,7 @@ from covey.flower.messages import arrays
 from covey.flower.node import Node, agreement, answered
 from covey.flower.nodes import Nodes, Terms
 from covey.history import History
+from covey.ledger import Ledger
 from covey.simulation import Roster, RunFolder, play
 from covey.strategies import Call
 from covey.types import ClientName, Params
@@ -141,7 +142,8 @@ class Federated:
     def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Result:
         """Play the run in the folder `out` to its end; carry it on if it was begun.
 
-        Waits until `nodes` nodes are there. Rounds keep their numbers over restarts.
+        Waits until `nodes` nodes are there, less those that have left. Rounds keep their
+        numbers over restarts.
 
         Raises:
             CoveyError: something does not fit.
@@ -158,7 +160,7 @@ class Federated:
             compares_norms=not clipped,
         )
         federation = Nodes(grid, terms, roster.profile)
-        federation.wait_for(nodes)
+        federation.wait_for(nodes - _left(folder))
         replace(roster, profile=federation.profile).write(folder)
         run = assemble(config, Given(model=self.model, federation=federation))
         play(run, folder, _report)
@@ -183,6 +185,12 @@ class Federated:
         if isinstance(self.config, Config):
             return ""
         return str(Path(self.config).resolve().parent)
+
+
+def _left(folder: RunFolder) -> int:
+    """Count the clients that have left a run, if there is one."""
+    begun = Ledger.exists(folder.ledger)
+    return len(load(folder.path).history.left) if begun else 0
 
 
 def _speak_as_flower() -> None:

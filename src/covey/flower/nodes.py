@@ -101,8 +101,11 @@ class Nodes:
 
     def wait_for(self, count: int, report: Callable[[str], None] = log.info) -> None:
         """Wait until so many clients are there."""
-        while len(here := self.present()) < count:
-            report(f"Waiting for {count} nodes: {len(here)} are there.")
+        before = -1
+        while (here := len(self.present())) < count:
+            if here != before:
+                report(f"Waiting for {count} nodes: {here} are there.")
+            before = here
             time.sleep(PAUSE)
 
     def present(self) -> Collection[ClientName]:

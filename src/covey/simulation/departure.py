@@ -10,11 +10,10 @@ from covey.assembly import Assembled
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.history import History
-from covey.simulation.desk import Desk, opened, read_history
+from covey.simulation.desk import Desk, opened
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered, planned
 from covey.simulation.loop import Observer, carry_on
-from covey.simulation.roster import Unreachable
 from covey.simulation.updates import stored_rounds
 from covey.types import ClientName, Handle
 from covey.unlearning.plan import Option, cheapest
@@ -54,12 +53,11 @@ class Forgotten:
     """A client's request, and what came of it.
 
     Attributes:
-        answered: None: it is put down, and answered once the run is carried on.
         seconds: from the request to the signed answer.
     """
 
     client: ClientName
-    answered: Answered | None
+    answered: Answered
     seconds: float
 
 
@@ -87,8 +85,7 @@ def forget(
 ) -> tuple[History, Forgotten]:
     """Let a client leave, and play again what has to be played again.
 
-    An unfinished run is not carried on. Where clients are apart and out of reach, nothing
-    can be played again: the request is put down then.
+    An unfinished run is not carried on.
 
     Raises:
         RunError: the client is not known, or the answer would not be true; nothing was
@@ -97,13 +94,9 @@ def forget(
     began = time.monotonic()
     with opened(run, folder) as desk:
         (handle,) = _handles(desk, [client]).values()
-        option = cheapest(planned(desk, handle).options, wanted)
+        cheapest(planned(desk, handle).options, wanted)
         last = desk.ledger.last_round()
         request = desk.ledger.ask(handle, wanted)
-        replays = option.first_replayed_round is not None
-        if replays and isinstance(run.federation, Unreachable):
-            seconds = time.monotonic() - began
-            return read_history(desk.ledger), Forgotten(client, None, seconds)
         until = 0 if last is None else min(last + 1, run.config.rounds)
         history, answered = carry_on(desk, until, observe)
     mine = next(each for each in answered if each.request == request.id)

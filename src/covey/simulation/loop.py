@@ -120,6 +120,7 @@ class Stretch:
 def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
     """Replay what no checkpoint holds, and play on until somebody has to be answered."""
     tidy(desk)
+    noted(desk, ())
     rounds, state = desk.run.config.rounds, _restored(desk)
     rewound(desk, state.round_index)
     last = desk.ledger.last_round()
