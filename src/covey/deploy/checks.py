@@ -73,13 +73,14 @@ def _server(folder: Path, now: datetime) -> Iterator[Finding]:
 def _node(folder: Path, now: datetime) -> Iterator[Finding]:
     script = Script.read(folder / "start.sh")
     told, about_node = settings_findings(folder / "node.toml")
-    settings, about_settings = _settings(folder / str(told.get("config", "covey.toml")))
+    settings, about_settings = _settings(folder / (told.config if told else "covey.toml"))
     authority = None if script.has("--insecure") else folder / "ca.crt"
     address = script.value("--superlink")
     yield from software_findings(NODE_PROGRAMS)
     yield from switch_findings(script)
     yield from (*about_settings, *about_node)
-    yield from data_findings(told, settings, folder)
+    if told is not None:
+        yield from data_findings(told, settings, folder)
     if authority is None:
         yield _insecure()
     else:

@@ -1,79 +1,105 @@
 """What a node says of itself, in node.toml."""
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from covey.data import Preference, read_client, weight_from_threshold
 from covey.deploy.findings import Finding, error, fine, warning
+from covey.errors import ConfigError, DataError
 
-__all__ = ["ARRAYS", "data_findings", "settings_findings"]
-
-ARRAYS = ("x", "y")
-"""What a node's .npz file holds."""
+__all__ = ["NodeFile", "data_findings", "settings_findings"]
 
 SIMULATED = ("digits", "mnist", "fashion-mnist", "cifar10", "emnist")
 """Data sets that are shared out among clients with numbers for names."""
 
-Test = Callable[[object], bool]
-
-NEEDED = ("name", "seed")
-KNOWN: Mapping[str, tuple[str, Test]] = {
-    "name": ("the name that the server invited", lambda v: _is_text(v)),
-    "seed": ("a whole number from 0", lambda v: type(v) is int and v >= 0),
-    "risk_threshold": ("a number from 0 to 1", lambda v: _is_share(v)),
-    "risk_weight": ("a number from 0 to 1", lambda v: _is_share(v)),
-    "data": ("the path of an .npz file", lambda v: _is_text(v)),
-    "holdout": ("a number from 0 to less than 1", lambda v: _is_share(v) and v != 1),
-    "tell_violation": ("true or false", lambda v: isinstance(v, bool)),
-    "tell_accuracy": ("true or false", lambda v: isinstance(v, bool)),
-    "leave": ("true or false", lambda v: isinstance(v, bool)),
-    "config": ("the path of the federation's settings", lambda v: _is_text(v)),
-}
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+class NodeFile(BaseModel):
+    """What `node.toml` says: all that a client keeps on its own side.
+
+    Attributes:
+        name: of the client; the server calls it so.
+        seed: all that the client draws follows from it, its holdout too.
+        risk_threshold: tau, the highest risk it accepts; None: as the settings draw it.
+        risk_weight: beta; None: it follows from tau.
+        data: an .npz file with x and y, beside this one or elsewhere; "": the simulated
+            client of this name, for trying things out.
+        holdout: share of the examples that is never trained on; None: the settings'.
+        tell_violation: whether the server learns, in one bit, that the chosen model is
+            riskier than accepted.
+        tell_accuracy: whether it learns the chosen model's accuracy on the holdout.
+        leave: whether the client asks to be forgotten.
+        config: the federation's settings, beside this file or elsewhere.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: Annotated[str, Field(min_length=1)]
+    seed: Annotated[int, Field(ge=0)]
+    risk_threshold: Share | None = None
+    risk_weight: Share | None = None
+    data: str = ""
+    holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    tell_violation: bool = False
+    tell_accuracy: bool = False
+    leave: bool = False
+    config: str = "covey.toml"
+
+    @classmethod
+    def read(cls, path: Path) -> "NodeFile":
+        """Read a node's file.
+
+        Raises:
+            ConfigError: it is missing or malformed.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except ValidationError as problem:
+            raise ConfigError(f"{path}: {' '.join(_sentences(problem))}") from None
+        except (OSError, ValueError) as problem:
+            raise ConfigError(
+                f"{path} must be a node's settings in TOML, as `covey deploy init` writes "
+                f"them, but: {problem}. Correct it."
+            ) from None
+
+    @property
+    def preference(self) -> Preference | None:
+        """What the client accepts; None where the settings are to draw it."""
+        tau = self.risk_threshold
+        if tau is None:
+            return None
+        beta = self.risk_weight
+        return Preference(weight_from_threshold(tau) if beta is None else beta, tau)
 
 
-def _is_share(value: object) -> bool:
-    return (
-        type(value) is not bool and isinstance(value, int | float) and 0 <= value <= 1
-    )
+def _sentences(problem: ValidationError) -> Iterator[str]:
+    for each in problem.errors():
+        key = ".".join(map(str, each["loc"]))
+        if each["type"] == "extra_forbidden":
+            known = ", ".join(NodeFile.model_fields)
+            yield f"expected {known}, found {key!r}. Remove it."
+        elif each["type"] == "missing":
+            yield f"expected {key}, found none. Add it."
+        else:
+            yield f"{key}: {each['msg']}, found {each['input']!r}. Correct it."
 
 
-def settings_findings(path: Path) -> tuple[dict[str, Any], list[Finding]]:
+def settings_findings(path: Path) -> tuple[NodeFile | None, list[Finding]]:
     """Read node.toml: what it says, and what is wrong with it."""
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        found = f"expected settings in TOML, found: {problem}. Correct {path}."
-        return {}, [error(path.name, found)]
-    wrong = [
-        error(
-            path.name,
-            f"expected {key} to be {KNOWN[key][0]}, found {value!r}. Correct it.",
-        )
-        for key, value in told.items()
-        if key in KNOWN and not KNOWN[key][1](value)
-    ]
-    wrong += [
-        error(path.name, f"expected {key}, {KNOWN[key][0]}, found none. Add it.")
-        for key in NEEDED
-        if key not in told
-    ]
-    wrong += [
-        error(path.name, f"expected {', '.join(KNOWN)}, found {key!r}. Remove it.")
-        for key in told
-        if key not in KNOWN
-    ]
-    return told, wrong or [fine(path.name, f"complete, for {told['name']}")]
+        told = NodeFile.read(path)
+    except ConfigError as problem:
+        return None, [error(path.name, str(problem))]
+    return told, [fine(path.name, f"complete, for {told.name}")]
 
 
 def data_findings(
-    told: Mapping[str, Any], settings: Mapping[str, Any] | None, folder: Path
+    told: NodeFile, settings: Mapping[str, Any] | None, folder: Path
 ) -> Iterator[Finding]:
     """Look for the node's examples.
 
@@ -82,30 +108,16 @@ def data_findings(
         settings: the federation's; None if they cannot be read.
         folder: where node.toml is; a relative path starts there.
     """
-    name = told.get("data")
-    if not isinstance(name, str):
-        yield _simulated(str(told.get("name")), settings)
+    if not told.data:
+        yield _simulated(told.name, settings)
         return
-    path = folder / name
+    path = folder / told.data
     try:
-        with path.open("rb") as file:  # numpy leaves a broken file open
-            arrays = np.load(file, allow_pickle=False)
-            sizes = {len(arrays[each]) for each in ARRAYS}
-    except Exception as problem:  # a malformed file can raise anything
-        yield error(
-            "data",
-            f"expected {path} to be an .npz file with plain arrays {' and '.join(ARRAYS)}, "
-            f"found: {problem}. Write it with numpy.savez.",
-        )
-        return
-    if len(sizes) > 1 or not max(sizes):
-        yield error(
-            "data",
-            f"expected one label per example in {path}, and at least one, found lengths "
-            f"{sorted(sizes)}. Write it again.",
-        )
+        examples = read_client(path)
+    except DataError as problem:
+        yield error("data", str(problem))
     else:
-        yield fine("data", f"{sizes.pop():,} examples in {path}")
+        yield fine("data", f"{len(examples):,} examples in {path}")
 
 
 def _simulated(name: str, settings: Mapping[str, Any] | None) -> Finding:

@@ -7,24 +7,21 @@ What a client accepts, its holdout, its seed and what it remembers lie in its ow
 import hashlib
 import json
 import logging
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
 
 import torch
 from flwr.app import Context, Message
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import nn
 
 from covey.assembly import Chosen, Given, Member, Own, member_of
 from covey.config import Config, load_config
-from covey.data import Examples, Preference, read_client, weight_from_threshold
+from covey.data import Examples, read_client
+from covey.deploy import NodeFile
 from covey.durable import replace_whole
-from covey.errors import ConfigError
 from covey.flower.messages import (
     Counts,
     Hello,
@@ -37,80 +34,22 @@ from covey.flower.messages import (
 from covey.strategies import Call, KnownRisk
 from covey.types import Params
 
-__all__ = ["Load", "Node", "NodeFile", "Train", "agreement", "answered"]
+__all__ = ["Load", "Node", "Train", "agreement", "answered"]
 
 log = logging.getLogger(__name__)
 
 SHARED = ("data", "model", "train", "method", "merge", "redteam", "privacy")
 """Sections of the settings that the server and every node must have alike."""
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Train = Callable[[Call, int], Params]
 """How a client trains a given cluster's model: returns its local model."""
-
-
-class NodeFile(BaseModel):
-    """What `node.toml` says.
-
-    Attributes:
-        name: of the client; the server calls it so.
-        seed: all that the client draws follows from it, its holdout too.
-        risk_threshold: tau, the highest risk it accepts; None: as the settings draw it.
-        risk_weight: beta; None: it follows from tau.
-        data: an .npz file with x and y, beside this one or elsewhere; "" : the simulated
-            client of this name, for trying things out.
-        holdout: share of the examples that is never trained on; None: the settings'.
-        tell_violation: whether the server learns, in one bit, that the chosen model is
-            riskier than accepted.
-        tell_accuracy: whether it learns the chosen model's accuracy on the holdout.
-        leave: whether the client asks to be forgotten.
-        config: the federation's settings, beside this file or elsewhere.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    seed: Annotated[int, Field(ge=0)]
-    risk_threshold: Share | None = None
-    risk_weight: Share | None = None
-    data: str = ""
-    holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    tell_violation: bool = False
-    tell_accuracy: bool = False
-    leave: bool = False
-    config: str = "covey.toml"
-
-    @classmethod
-    def read(cls, path: Path) -> "NodeFile":
-        """Read a node's file.
-
-        Raises:
-            ConfigError: it is missing or malformed.
-        """
-        try:
-            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, ValidationError) as error:
-            raise ConfigError(
-                f"{path} must be a node's file, as `covey deploy init` writes one, but: "
-                f"{error}. Correct it."
-            ) from None
-
-    @property
-    def preference(self) -> Preference | None:
-        """What the client accepts; None where the settings are to draw it."""
-        tau = self.risk_threshold
-        if tau is None:
-            return None
-        beta = self.risk_weight
-        return Preference(weight_from_threshold(tau) if beta is None else beta, tau)
 
 
 def agreement(config: Config) -> str:
     """Return a hash of the settings that a server and its nodes must share."""
     settings = config.model_dump(mode="json", include=set(SHARED))
     settings["data"].pop("dir")
-    for mine in ("deniability_threshold",):  # the server's own affair, between rounds
-        settings["merge"].pop(mine)
+    settings["merge"].pop("deniability_threshold")  # judges requests, not training
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
