@@ -73,7 +73,9 @@ def _server(folder: Path, now: datetime) -> Iterator[Finding]:
 def _node(folder: Path, now: datetime) -> Iterator[Finding]:
     script = Script.read(folder / "start.sh")
     told, about_node = settings_findings(folder / "node.toml")
-    settings, about_settings = _settings(folder / (told.config if told else "covey.toml"))
+    settings, about_settings = _settings(
+        folder / (told.config if told else "covey.toml")
+    )
     authority = None if script.has("--insecure") else folder / "ca.crt"
     address = script.value("--superlink")
     yield from software_findings(NODE_PROGRAMS)

@@ -160,7 +160,9 @@ class Federated:
             compares_norms=not clipped,
         )
         federation = Nodes(grid, terms, roster.profile)
-        federation.wait_for(nodes - _left(folder))
+        hidden = config.merge.name == "anonymity-sets"
+        fewest = config.merge.min_anonymity if hidden else 1
+        federation.wait_for(max(nodes - _left(folder), fewest))
         replace(roster, profile=federation.profile).write(folder)
         run = assemble(config, Given(model=self.model, federation=federation))
         play(run, folder, _report)
@@ -201,7 +203,7 @@ def _speak_as_flower() -> None:
 
 def _report(history: History) -> None:
     """Log the latest round."""
-    if history.rounds:
+    if history.rounds and history.finished is None:
         latest = history.rounds[-1]
         told = "unknown" if latest.accuracy is None else f"{latest.accuracy:.3f}"
         log.info(

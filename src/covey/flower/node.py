@@ -180,7 +180,7 @@ def _reply(
 def _told(node: Node, member: Member, call: Call, chosen: Chosen) -> Reply:
     """Return what a client says whatever it is asked, as far as its file lets it."""
     file, params = node.file, call.models[chosen.cluster]
-    tells = call.task in ("choose", "settle")
+    tells = call.task in ("choose", "settle", "train")
     threshold = member.client.preference.risk_threshold
     return Reply(
         covey_version=version("covey"),

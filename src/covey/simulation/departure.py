@@ -122,7 +122,7 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
             "name_is_kept_in": "the ledger's table of handles, and nowhere else",
             "rounds_trained": sorted(trained),
             "clusters_trained": sorted(set(trained.values())),
-            "risk_threshold": own.preference.risk_threshold,
+            "risk_threshold": None if run.federation else own.preference.risk_threshold,
             "anonymity_sets": [
                 {
                     "round": each.round_index,

@@ -8,6 +8,7 @@ from pathlib import Path
 from covey.assembly import Assembled, Given, Profile, Told, assemble
 from covey.durable import replace_whole
 from covey.errors import RunError
+from covey.ledger import Ledger
 from covey.simulation.folder import RunFolder
 from covey.strategies import Answer, Call, Cohort
 from covey.types import ClientName
@@ -46,14 +47,19 @@ class Roster:
 
 
 class Unreachable:
-    """A federation of which no node is there: enough to read its run, and to deny."""
+    """A federation without a way to its nodes: enough to read its run, and to deny.
 
-    def __init__(self, profile: Profile) -> None:
+    Attributes:
+        profile: what the clients' data look like.
+    """
+
+    def __init__(self, profile: Profile, names: Collection[ClientName]) -> None:
         self.profile = profile
+        self._names = names
 
     def present(self) -> Collection[ClientName]:
-        """Return nobody."""
-        return ()
+        """Return who took part."""
+        return self._names
 
     def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
         """Refuse.
@@ -80,7 +86,11 @@ def reassembled(folder: RunFolder) -> Assembled:
     roster = Roster.of(folder)
     if roster is None or roster.profile is None:
         return assemble(folder.config())
-    return assemble(folder.config(), Given(federation=Unreachable(roster.profile)))
+    with Ledger.read(folder.ledger) as ledger:
+        names = tuple(ledger.names().values())
+    return assemble(
+        folder.config(), Given(federation=Unreachable(roster.profile, names))
+    )
 
 
 def _place(folder: RunFolder) -> Path:
