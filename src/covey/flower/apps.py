@@ -74,13 +74,26 @@ def covey_mod(
 def _node(
     context: Context, model: Model | None, data: Callable[[Context], Pair] | None
 ) -> Node:
-    file = context.node_config.get("file")
-    if not isinstance(file, str):
-        raise ConfigError(
-            "A node is told where its node.toml is by --node-config 'file=\"PATH\"', "
-            f"found {file!r}. Start it as `covey deploy init` writes it."
-        )
+    file = _file(context)
     return Node(Path(file), model, examples_of(file, data(context)) if data else None)
+
+
+def _file(context: Context) -> str:
+    """Return where the client's node.toml is.
+
+    A node in a simulation of Flower's is a number and has no settings of its own: the
+    run says where its file is, with {partition-id} in the path.
+    """
+    file = context.node_config.get("file")
+    if file is None and "partition-id" in context.node_config:
+        file = str(context.run_config.get("file", "")).format_map(context.node_config)
+    if not isinstance(file, str) or not file:
+        raise ConfigError(
+            "A node is told where its node.toml is by --node-config 'file=\"PATH\"', and a "
+            'simulated one by file = "PATH/client-{partition-id:05}/node.toml" in the '
+            f"app's settings, found {file!r}. Start it as `covey deploy init` writes it."
+        )
+    return file
 
 
 def _trained(
