@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -15,9 +16,13 @@ import covey
 from covey.api import Result
 from covey.config import Config
 from covey.data.examples import Examples
+from covey.events import Event
 from covey.flower import Federated, client_app
 from covey.flower.inprocess import InProcessGrid
+from covey.ledger import Ledger
+from covey.simulation import RunFolder, read_events
 
+E = TypeVar("E", bound=Event)
 Wire = Callable[[Message, Message], list[Message]]
 
 SETTINGS = {
@@ -38,6 +43,16 @@ def settings_with(**sections: Mapping[str, object] | int) -> dict[str, object]:
         for name, part in sections.items()
     }
     return {**SETTINGS, **changed}
+
+
+def told(result: Result) -> list[Event]:
+    """All that the ledger of a run holds."""
+    with Ledger.read(RunFolder(result.folder).ledger) as ledger:
+        return [event for _, events in read_events(ledger) for event in events]
+
+
+def all_of(kind: type[E], result: Result) -> list[E]:
+    return [event for event in told(result) if isinstance(event, kind)]
 
 
 def as_sent(_: Message, reply: Message) -> list[Message]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from covey.deploy import NoAnswerError, Plan, nodes_of, write_federation
 
-__all__ = ["Deployment", "Submitted", "free_ports", "invited"]
+__all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]
 
 SERVER = "superlink"
 MARK = "COVEY_TEST_DEPLOYMENT"
@@ -165,9 +165,11 @@ class Deployment:
     def submit(self, app: Path | None = None, *options: str) -> Submitted:
         """Run a Flower app, by default the folder's own."""
         words = ("run", str(app or self.folder / "app"), "covey", "--stream", *options)
-        role = f"run-{sum(each.startswith('run-') for each in self.processes)}"
-        process = self._start(role, self.folder / "flwr.sh", *words)
-        return Submitted(process, self._log_path(role))
+        return self._submitted(self.folder / "flwr.sh", *words)
+
+    def covey(self, *words: str | Path) -> Submitted:
+        """Run one of covey's own commands, on the server's machine."""
+        return self._submitted(sys.executable, "-m", "covey", *words)
 
     def log(self, role: str) -> str:
         """What the server ("superlink"), a node or a run wrote."""
@@ -196,6 +198,10 @@ class Deployment:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(10)
         self._kill("")
+
+    def _submitted(self, *words: str | Path) -> Submitted:
+        role = f"run-{sum(each.startswith('run-') for each in self.processes)}"
+        return Submitted(self._start(role, *words), self._log_path(role))
 
     def _start(self, role: str, *words: str | Path) -> subprocess.Popen[bytes]:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -7,14 +7,7 @@ from pydantic import TypeAdapter
 from covey.events import AnswersMissing, ClientsJoined, RunRolledBack
 from covey.flower import Federated
 from covey.flower.messages import Question, Reply
-from covey.ledger import Ledger
-from covey.simulation import RunFolder, read_events
-from flower.conftest import IN_SETS, settings_with
-
-
-def told(result):
-    with Ledger.read(RunFolder(result.folder).ledger) as ledger:
-        return [event for _, events in read_events(ledger) for event in events]
+from flower.conftest import IN_SETS, all_of, settings_with
 
 
 def question_in(message):
@@ -24,10 +17,6 @@ def question_in(message):
 
 def reply_in(message):
     return TypeAdapter(Reply).validate_json(str(message.content["covey"]["json"]))
-
-
-def all_of(kind, result):
-    return [event for event in told(result) if isinstance(event, kind)]
 
 
 SAME = {

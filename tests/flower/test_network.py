@@ -1,0 +1,149 @@
+"""Federations over TLS, of real processes: what they end in, survive and forget."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tomli_w
+import torch
+
+import covey
+from covey.api import Result, load
+from covey.config import load_config
+from covey.ledger import Ledger
+from covey.simulation import RunFolder
+from flower.deployment import Deployment, invited
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+rounds = 5
+[population]
+clients = 6
+minority_share = 0.34
+examples_per_client = 200
+[model]
+name = "mlp"
+[train]
+local_epochs = 5
+momentum = 0.9
+[method]
+name = "ifca-mir"
+initialisation = "warm"
+selection = "weighted"
+risk_weight = 0.3
+[merge]
+name = "anonymity-sets"
+min_anonymity = 2
+deniability_threshold = 1
+[redteam]
+source = "federated"
+every = 2
+[secrets]
+source = "seeded"
+"""
+
+LONG = 600.0  # seconds that a whole run may take on a busy machine
+
+
+def names(count: int) -> list[str]:
+    """The names of simulated clients, whose nodes need no data of their own."""
+    return [f"client-{index:05}" for index in range(count)]
+
+
+def tell(node: Path, **more: object) -> None:
+    """Let a node's file say something else, at once for whoever reads it."""
+    file, new = node / "node.toml", node / "node.unfinished"
+    new.write_text(tomli_w.dumps({**tomllib.loads(file.read_text()), **more}))
+    new.replace(file)
+
+
+def as_simulated(folder: Path, count: int, config: str) -> Path:
+    """A federation whose nodes draw and accept what they do in its simulation."""
+    federation = invited(folder, config, names(count))
+    for name in names(count):
+        node = federation / "nodes" / name / "node.toml"
+        node.write_text(tomli_w.dumps({"name": name, "seed": 0}))
+    return federation
+
+
+@pytest.fixture(scope="module")
+def private_home(tmp_path_factory):
+    """A place for secrets and signing keys."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A run whose server lost its power in the middle of round 3.
+
+    Attributes:
+        heads: of its ledger, round by round, before it was carried on.
+    """
+
+    folder: Path
+    heads: list[str | None]
+    result: Result
+
+
+def heads(run: Path, rounds: int) -> list[str | None]:
+    """The hashes of a ledger after its first rounds."""
+    with Ledger.read(RunFolder(run).ledger) as ledger:
+        ledger.verify()
+        return [ledger.head_of(t) for t in range(rounds)]
+
+
+def same(there: Result, here: Result) -> None:
+    """Fail unless the models of two runs are the same."""
+    for j in range(len(here.summary["clusters"])):
+        for name, value in here.params(j).items():
+            torch.testing.assert_close(there.params(j)[name], value, rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory, private_home):
+    folder = as_simulated(tmp_path_factory.mktemp("cut"), 6, CONFIG)
+    run = folder / "runs" / "federation"
+    with Deployment(folder) as deployment:
+        begun = deployment.submit()
+        begun.wait_for("Round 2:", LONG)
+        deployment.kill_superlink()
+        assert load(run).history.finished is None
+        before = heads(run, 5)
+        for name in deployment.names:
+            deployment.kill_node(name)  # else it would end by itself, some time
+        deployment.restart_superlink()
+        for name in deployment.names:
+            deployment.start_node(name)
+        deployment.wait_online(*deployment.names)
+        resumed = deployment.covey("resume", run)
+        said = resumed.wait(LONG)
+        assert resumed.process.returncode == 0, said
+    assert deployment.running() == []
+    return Cut(folder, before, load(run))
+
+
+def test_a_deployment_ends_where_its_simulation_does(cut, tmp_path):
+    config = load_config(cut.folder / "covey.toml", ["engine.name=parallel"])
+    there, here = cut.result, covey.run(config=config, out=tmp_path / "simulated")
+    assert sorted(c["clients"] for c in here.summary["clusters"]) == [2, 4]
+    assert there.history.assignment == here.history.assignment
+    assert [r.clients for r in there.history.rounds] == [
+        r.clients for r in here.history.rounds
+    ]
+    assert [(f.risk, f.cluster) for f in there.history.measured] == [
+        (f.risk, f.cluster) for f in here.history.measured
+    ]
+    same(there, here)
+
+
+def test_a_killed_server_goes_on_with_the_same_run_and_round_numbers(cut):
+    played = [head for head in cut.heads if head is not None]
+    assert len(played) == 3
+    assert heads(cut.result.folder, 5)[:3] == played  # nothing was written again
+    assert [r.round_index for r in cut.result.history.rounds] == list(range(5))
+    assert [r.participants for r in cut.result.history.rounds] == [6] * 5
+    assert cut.result.history.finished is not None
