@@ -1,6 +1,8 @@
 """Federations over TLS, of real processes: what they end in, survive and forget."""
 
+import os
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import torch
 import covey
 from covey.api import Result, load
 from covey.config import load_config
+from covey.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger import Ledger
 from covey.simulation import RunFolder
-from flower.deployment import Deployment, invited
+from flower.conftest import all_of, told
+from flower.deployment import Deployment, free_ports, invited, until
 
 pytestmark = pytest.mark.slow
 
@@ -147,3 +151,128 @@ def test_a_killed_server_goes_on_with_the_same_run_and_round_numbers(cut):
     assert [r.round_index for r in cut.result.history.rounds] == list(range(5))
     assert [r.participants for r in cut.result.history.rounds] == [6] * 5
     assert cut.result.history.finished is not None
+
+
+SHRINKING = """
+rounds = 5
+[population]
+clients = 4
+[model]
+name = "linear"
+[method]
+name = "fedavg"
+[merge]
+name = "anonymity-sets"
+min_anonymity = 2
+deniability_threshold = 1
+[redteam]
+source = "none"
+"""
+*_, LEAVER, VICTIM = names(4)
+
+
+def read_by_nobody_else(pipe: Path) -> int:
+    """Open a pipe for writing; 0 as long as nobody has opened it for reading."""
+    with suppress(OSError):
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def shrunk(tmp_path_factory, private_home):
+    """A run in which one node is killed while it answers, and then one asks to leave."""
+    folder = invited(tmp_path_factory.mktemp("shrunk"), SHRINKING, names(4))
+    victim, leaver = (folder / "nodes" / name for name in (VICTIM, LEAVER))
+    os.mkfifo(victim / "examples.npz")
+    with Deployment(folder) as deployment:
+        begun = deployment.submit(None, "--run-config", "timeout=60")
+        begun.wait_for("Round 0:", LONG)
+        tell(victim, data="examples.npz")
+        pipe = until(
+            lambda: read_by_nobody_else(victim / "examples.npz"),
+            "the node reads its examples",
+        )
+        deployment.kill_node(VICTIM)
+        os.close(pipe)
+        tell(leaver, leave=True)
+        said = begun.wait(LONG)
+        received = deployment.log(LEAVER).count("Received successfully")
+    assert deployment.running() == []
+    result = load(folder / "runs" / "federation")
+    assert result.history.finished is not None, said
+    return result, received
+
+
+def test_a_killed_node_is_missed_alone_and_the_run_ends(shrunk):
+    result, _ = shrunk
+    victim = result.names[VICTIM]
+    missed = all_of(AnswersMissing, result)
+    assert missed
+    assert {each.handles for each in missed} == {(victim,)}
+    assert [r.round_index for r in result.history.rounds] == list(range(5))
+    assert all(r.participants >= 2 for r in result.history.rounds)
+
+
+def test_a_node_leaves_by_its_file_and_its_proof_holds(shrunk):
+    result, _ = shrunk
+    (proof,) = (result.folder / "proofs").glob("*.json")
+    checks = covey.verify(proof, result.folder)
+    assert all(check.ok is not False for check in checks), checks
+    assert LEAVER not in result.names
+
+
+def test_who_has_left_is_never_asked_again(shrunk):
+    result, received = shrunk
+    events = told(result)
+    (left,) = all_of(ClientLeft, result)
+    place = events.index(left)
+    cohorts = [
+        (at, each.handles)
+        for at, each in enumerate(events)
+        if isinstance(each, CohortSampled)
+    ]
+    before = sum(left.handle in handles for at, handles in cohorts if at < place)
+    assert 2 <= before < 5
+    assert all(left.handle not in handles for at, handles in cohorts if at > place)
+    assert received == 1 + before  # who it is, and every round until then
+
+
+IN_A_SIMULATION = """
+rounds = 2
+[population]
+clients = 3
+[model]
+name = "linear"
+[method]
+name = "fedavg"
+[redteam]
+source = "none"
+"""
+PORTS = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
+
+
+def test_flowers_own_simulation_plays_a_federation_too(tmp_path, monkeypatch):
+    for key, port in zip(PORTS, free_ports(len(PORTS)), strict=True):
+        monkeypatch.setenv(key, str(port))
+    folder = as_simulated(tmp_path, 3, IN_A_SIMULATION)
+    connection = {"covey": {"address": ":local-in-memory:"}}
+    (folder / "flwr" / "config.toml").write_text(
+        tomli_w.dumps({"superlink": connection})
+    )
+    project = folder / "app" / "pyproject.toml"
+    told = tomllib.loads(project.read_text())
+    nodes = folder / "nodes" / "client-{partition-id:05}" / "node.toml"
+    told["tool"]["flwr"]["app"]["config"]["file"] = str(nodes)
+    project.write_text(tomli_w.dumps(told))
+    simulated = Deployment(folder)
+    try:
+        resources = "num-supernodes=3 client-resources-num-cpus=1"
+        said = simulated.submit(None, "--federation-config", resources).wait(LONG)
+    finally:
+        simulated.end()
+    assert simulated.running() == []
+    there = load(folder / "runs" / "federation")
+    assert there.history.finished is not None, said
+    assert [r.participants for r in there.history.rounds] == [3, 3]
+    config = load_config(folder / "covey.toml", ["engine.name=parallel"])
+    same(there, covey.run(config=config, out=tmp_path / "simulated"))
