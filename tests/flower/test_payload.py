@@ -1,0 +1,88 @@
+"""A federation whose model takes 100 MB: what a round of it costs in time and memory."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from covey.api import load
+from covey.ledger import Ledger
+from covey.simulation import RunFolder
+from flower.deployment import Deployment, invited, until
+
+pytestmark = pytest.mark.slow
+
+MODEL = """
+from torch import nn
+
+
+def wide():
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 5_000), nn.Linear(5_000, 5_000), nn.Linear(5_000, 10)
+    )
+"""
+
+CONFIG = """
+rounds = 2
+[population]
+clients = 3
+[model]
+name = "large_model:wide"
+[method]
+name = "fedavg"
+[redteam]
+source = "none"
+"""
+
+PAYLOAD = 4 * (65 * 5_000 + 5_001 * 5_000 + 5_001 * 10)  # bytes
+PROGRAMS = ("flower-superlink", "flwr-serverapp", "flower-supernode", "flwr-clientapp")
+
+
+def peaks(deployment: Deployment) -> Mapping[str, int]:
+    """The most memory, in bytes, that a process of each program has held so far."""
+    found: dict[str, int] = {}
+    for number in deployment.running():
+        with suppress(OSError):  # it has ended meanwhile
+            process = Path(f"/proc/{number}")
+            _, *words = (process / "cmdline").read_text().split("\0")
+            program = Path(words[0]).name if words else ""
+            held = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
+            if program in PROGRAMS and held:
+                found[program] = max(1024 * int(held[1]), found.get(program, 0))
+    return found
+
+
+def test_a_model_of_100_mb_travels(tmp_path, monkeypatch, capsys):
+    (tmp_path / "large_model.py").write_text(MODEL)
+    known = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(known))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    names = [f"client-{index:05}" for index in range(3)]
+    held: dict[str, int] = {}
+    with Deployment(invited(tmp_path, CONFIG, names)) as deployment:
+        run = deployment.submit()
+
+        def ended() -> bool:
+            for program, most in peaks(deployment).items():
+                held[program] = max(most, held.get(program, 0))
+            return run.process.poll() is not None
+
+        until(ended, "the run ends", 600.0)
+        said = run.wait()
+    result = load(deployment.folder / "runs" / "federation")
+    assert result.history.finished is not None, said
+    assert [r.participants for r in result.history.rounds] == [3, 3]
+    with Ledger.read(RunFolder(result.folder).ledger) as ledger:
+        second_round, _ = ledger.seconds_per_round()
+    assert set(held) == set(PROGRAMS)
+    assert held["flwr-serverapp"] < 20 * PAYLOAD
+    told = [f"{PAYLOAD / 1e6:.0f} MB, 3 nodes: a round takes {second_round:.0f} s"]
+    told += [
+        f"{program}: {most / 1e6:.0f} MB" for program, most in sorted(held.items())
+    ]
+    with capsys.disabled():
+        sys.stdout.write("\n" + "\n  ".join(told) + "\n")
