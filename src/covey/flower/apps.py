@@ -171,6 +171,7 @@ class Federated:
             invited=self.invited,
             timeout=self.timeout,
             compares_norms=not clipped,
+            equal_weights=config.merge.weights == "equal",
         )
         federation = Nodes(grid, terms, roster.profile)
         hidden = config.merge.name == "anonymity-sets"

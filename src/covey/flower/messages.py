@@ -5,7 +5,7 @@ Nothing that arrives is believed: every field, shape and number is looked at her
 is not in order raises `Refused` with a reason that says nothing about the values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Literal, NamedTuple, TypeVar
@@ -13,9 +13,11 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from covey.engine import Recipe
+from covey.errors import CoveyError
 from covey.redteam import EDGES, FOLDS
 from covey.strategies import Answer, Call, Slip, Task
 from covey.types import ClientName, Handle, Params
@@ -47,6 +49,9 @@ NORM_FACTOR = 5.0
 
 FEWEST_TO_COMPARE = 3
 """Answers from which on norms are compared."""
+
+MOST_COUNTED = 10**6
+"""The highest count of losses that a client may send, per fold and bin."""
 
 HEADER = 4_096
 """Bytes that an array may need beside its numbers."""
@@ -132,6 +137,11 @@ class Hello:
     failed: str = ""
 
 
+AS_QUESTION = TypeAdapter(Question).validate_json
+AS_REPLY = TypeAdapter(Reply).validate_json
+AS_HELLO = TypeAdapter(Hello).validate_json
+
+
 class Asked(NamedTuple):
     """What the server remembers of a question until it is answered."""
 
@@ -154,7 +164,7 @@ def letter(
     written: Question | Reply | Hello, update: Params | None = None
 ) -> RecordDict:
     """Return a message's content."""
-    text = TypeAdapter(type(written)).dump_json(written).decode()
+    text = to_json(written).decode()
     content = RecordDict({"covey": ConfigRecord({"json": text})})
     if update is not None:
         content["update"] = arrays(update)
@@ -167,14 +177,17 @@ def question_of(content: RecordDict) -> tuple[Question, Call]:
     Raises:
         Refused: the message does not fit this version of covey.
     """
-    question = _read(content, Question)
-    sent = {j: _params(_record(content, f"model-{j}")) for j in _models_in(content)}
+    question = _read(content, AS_QUESTION)
     if question.covey_version != version("covey"):
         raise Refused(f"the server has covey {question.covey_version}")
-    nothing: Params = {}
+    if question.num_models != len(question.offered):
+        raise Refused("the server must say of every model whether it is offered")
+    names = (f"model-{j}" for j in range(question.num_models))
     call = Call(
         task="settle" if question.task == "hello" else question.task,
-        models=tuple(sent.get(j, nothing) for j in range(question.num_models)),
+        models=tuple(
+            _params(_record(content, name)) if name in content else {} for name in names
+        ),
         offered=question.offered,
         path=question.path,
         slips={question.name: question.slip},
@@ -190,7 +203,7 @@ def hello_of(message: Message, token: str, agreement: str) -> Hello:
     Raises:
         Refused: it cannot take part.
     """
-    hello = _read(message.content, Hello)
+    hello = _read(message.content, AS_HELLO)
     _check_sender(hello.covey_version, hello.token, token)
     if hello.failed:
         raise Refused(f"it failed with {hello.failed}: look into the node's log")
@@ -211,7 +224,7 @@ def reply_of(message: Message, asked: Asked) -> tuple[Reply, Answer]:
         Refused: with what was expected.
     """
     question = asked.question
-    reply = _read(message.content, Reply)
+    reply = _read(message.content, AS_REPLY)
     _check_sender(reply.covey_version, reply.token, question.token)
     if reply.name != question.name:
         raise Refused("it answers for another client")
@@ -228,7 +241,8 @@ def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> Answer:
     """
     question, given = asked.question, asked.question.slip.given
     allowed = [j for j, offered in enumerate(question.offered) if offered]
-    if reply.cluster not in (allowed if given is None else [given]):
+    allowed = allowed if given is None else [given]
+    if reply.cluster not in allowed:
         raise Refused(f"it must name one of the clusters {allowed}")
     if not (np.isfinite(reply.weight) and reply.weight > 0):
         raise Refused("its weight must be a positive number")
@@ -277,33 +291,27 @@ def _update(content: RecordDict, start: Params) -> Params:
 
 
 def _counts(told: Counts | None) -> np.ndarray:
-    counts = np.array(told or (), dtype=np.int64)
     shape = (FOLDS, len(EDGES) + 1)
-    if counts.shape != shape or (counts < 0).any() or counts.sum() > 1e9:
-        raise Refused(f"it must send counts of shape {shape}, zero or more")
-    return counts
+    rows = told or ()
+    fit = [len(row) for row in rows] == [shape[1]] * shape[0]
+    if not fit or any(not 0 <= count <= MOST_COUNTED for row in rows for count in row):
+        raise Refused(f"it must send counts of shape {shape}, from 0 to {MOST_COUNTED}")
+    return np.array(rows, dtype=np.int64)
 
 
-def _read(content: RecordDict, kind: type[T]) -> T:
+def _read(content: RecordDict, read: Callable[[str], T]) -> T:
     try:
         record = content["covey"]
         text = record["json"] if isinstance(record, ConfigRecord) else ""
-        return TypeAdapter(kind).validate_json(str(text))
-    except (KeyError, ValueError, ValidationError):
-        raise Refused(f"it must be a {kind.__name__.lower()} of covey's") from None
-
-
-def _models_in(content: RecordDict) -> list[int]:
-    names = (
-        name.removeprefix("model-") for name in content if name.startswith("model-")
-    )
-    return [int(j) for j in names if j.isdecimal()]
+        return read(str(text))
+    except (KeyError, ValueError, CoveyError):
+        raise Refused(f"it must be written as covey {version('covey')} does") from None
 
 
 def arrays(params: Params) -> ArrayRecord:
     """Return a model as Flower carries it."""
     return ArrayRecord(
-        {n: Array(np.ascontiguousarray(v.detach().numpy())) for n, v in params.items()}
+        {n: Array(v.detach().contiguous().numpy()) for n, v in params.items()}
     )
 
 
@@ -319,5 +327,5 @@ def _params(record: ArrayRecord) -> dict[str, torch.Tensor]:
         return {
             key: torch.from_numpy(value.numpy().copy()) for key, value in record.items()
         }
-    except (TypeError, ValueError, EOFError):
+    except Exception:  # NumPy's readers raise anything, and a lying shape MemoryError
         raise Refused("its arrays must be readable") from None

@@ -53,6 +53,7 @@ class Terms:
         timeout: seconds that a round waits for a node.
         compares_norms: whether an update far larger than the others' is refused. Not
             where updates are clipped anyway, since who is refused would tell of the rest.
+        equal_weights: whether an answer that claims a weight other than 1 is refused.
     """
 
     run: str
@@ -60,6 +61,7 @@ class Terms:
     invited: frozenset[ClientName] = frozenset()
     timeout: float = 600.0
     compares_norms: bool = True
+    equal_weights: bool = False
 
 
 class Nodes:
@@ -80,6 +82,7 @@ class Nodes:
         self._events: list[Event] = []
         self._leaving: dict[ClientName, None] = {}
         self._refused: set[Handle] = set()
+        self._turned_away: dict[int, str] = {}
 
     @property
     def profile(self) -> Profile:
@@ -151,8 +154,14 @@ class Nodes:
                 hello = hello_of(message, tokens[node], self._terms.agreement)
                 self._admit(node, hello)
             except Refused as error:
-                log.warning("A node was refused: %s.", error)
-                self._events.append(AnswerRefused(None, str(error)))
+                self._turn_away(node, str(error))
+
+    def _turn_away(self, node: int, reason: str) -> None:
+        """Put down why a node is refused, once: it is asked again in every round."""
+        if self._turned_away.get(node) != reason:
+            self._turned_away[node] = reason
+            log.warning("A node was refused: %s.", reason)
+            self._events.append(AnswerRefused(None, reason))
 
     def _admit(self, node: int, hello: Hello) -> None:
         taken = {each.name for each in self._hellos.values()}
@@ -203,7 +212,10 @@ class Nodes:
             try:
                 if handle in found:
                     raise Refused("it has answered already")  # noqa: TRY301
-                found[handle] = reply_of(message, asked[node])
+                reply, answer = reply_of(message, asked[node])
+                if self._terms.equal_weights and answer.weight != 1:
+                    raise Refused("its weight must be 1, like all others'")  # noqa: TRY301
+                found[handle] = reply, answer
             except Refused as error:
                 self._refuse(handle, str(error), counts=handle not in found)
         for handle in self._outsized([answer for _, answer in found.values()]):
