@@ -1,0 +1,323 @@
+"""Questions and answers survive their way; anything else is refused, by a sentence."""
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from covey.flower.compat import outside_a_run
+from covey.flower.inprocess import InProcessGrid
+from covey.flower.messages import (
+    Asked,
+    Hello,
+    Question,
+    Refused,
+    Reply,
+    hello_of,
+    letter,
+    question_of,
+    reply_of,
+    sent,
+)
+from covey.flower.nodes import Nodes, Terms
+from covey.redteam import EDGES, FOLDS
+from covey.strategies import Call, Slip, Task
+from covey.types import Params
+
+VERSION = "0.1.0"
+OPEN = Terms("run", "same")
+NOBODY = Question(VERSION, "run", "token", "", "hello")
+
+names = st.text(max_size=9)
+shares = st.floats(0, 1)
+real = st.floats(allow_nan=False)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    dtype = draw(st.sampled_from([torch.float32, torch.float64, torch.int64]))
+    size = math.prod(shape) * dtype.itemsize
+    raw = bytearray(draw(st.binary(min_size=size, max_size=size)))
+    empty = torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(raw, dtype=dtype).reshape(shape) if raw else empty
+
+
+models = st.dictionaries(st.text(min_size=1, max_size=9), tensors(), max_size=3)
+slips = st.fixed_dictionaries(
+    {
+        "given": st.none() | st.integers(0, 2),
+        "risks": st.lists(
+            st.none() | st.tuples(real, real, st.integers(), st.booleans()), max_size=3
+        ),
+        "current": st.integers(-1, 2),
+        "settling": st.booleans(),
+    }
+)
+recipes = st.fixed_dictionaries(
+    {
+        "local_epochs": st.integers(),
+        "learning_rate": real,
+        "momentum": real,
+        "record_clip": st.floats(0.1, 9),
+        "record_noise": shares,
+    }
+)
+questions = st.fixed_dictionaries(
+    {
+        "covey_version": st.just(VERSION),
+        "run": names,
+        "token": names,
+        "name": names,
+        "task": st.sampled_from(["choose", "train", "place", "settle", "count"]),
+        "classes": st.integers(),
+        "offered": st.lists(st.booleans(), max_size=3),
+        "path": st.lists(names | st.integers(), max_size=3),
+        "recipe": recipes,
+        "round_index": st.integers(),
+        "slip": slips,
+    }
+)
+"""Fields, not questions: beartype draws at random when covey builds something."""
+
+
+def assert_same_bits(found: Params, expected: Params):
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
+        assert found[name].numpy().tobytes() == value.numpy().tobytes()
+
+
+@given(questions, st.lists(models, min_size=3, max_size=3), st.sets(st.integers(0, 2)))
+def test_a_question_survives_its_way(told, every, needed):
+    outside_a_run()
+    told = {**told, "num_models": len(told["offered"])}
+    question = TypeAdapter(Question).validate_python(told)
+    sendable = {j: every[j] for j in needed if j < question.num_models}
+    found, call = question_of(sent(question, sendable, 7, 60.0).content)
+    assert found == question
+    assert (call.task, call.path) == (question.task, question.path)
+    assert (call.offered, call.recipe) == (question.offered, question.recipe)
+    assert call.round_index == question.round_index
+    assert call.slips == {question.name: question.slip}
+    assert len(call.models) == question.num_models
+    for j, model in enumerate(call.models):
+        assert_same_bits(model, sendable.get(j, {}))
+
+
+def asking(task: Task, model: Params) -> Asked:
+    question = Question(VERSION, "run", "token", "n", task, 10, 2, (True, True))
+    return Asked("h", question, {0: model, 1: model})
+
+
+def replying(asked: Asked, reply: Reply, update: Params | None = None) -> Message:
+    question = sent(asked.question, asked.start, 7, 60.0)
+    return Message(letter(reply, update), reply_to=question)
+
+
+replies = st.fixed_dictionaries(
+    {
+        "cluster": st.integers(0, 1),
+        "weight": st.floats(0, exclude_min=True, allow_infinity=False),
+        "accuracy": st.none() | shares,
+        "above": st.none() | st.booleans(),
+        "leave": st.booleans(),
+    }
+)
+tables = st.lists(st.integers(0, 10**6), min_size=FOLDS, max_size=FOLDS).map(
+    lambda first: tuple((n,) + (0,) * len(EDGES) for n in first)
+)
+
+
+@given(replies, tables, tables)
+def test_counts_survive_their_way(told, members, held_out):
+    outside_a_run()
+    asked = asking("count", {})
+    reply = Reply(VERSION, "token", "n", members=members, held_out=held_out, **told)
+    found, answer = reply_of(replying(asked, reply), asked)
+    assert found == reply
+    assert answer.update is None
+    for counts, expected in (answer.members, members), (answer.held_out, held_out):
+        assert counts is not None
+        assert tuple(map(tuple, counts.tolist())) == expected
+
+
+@given(replies, models, st.sampled_from(["choose", "train"]))
+def test_an_update_survives_its_way(told, model, task):
+    outside_a_run()
+    asked = asking(task, model)
+    reply = Reply(VERSION, "token", "n", **told)
+    update = {name: torch.nan_to_num(value) for name, value in model.items()}
+    found, answer = reply_of(replying(asked, reply, update), asked)
+    assert found == reply
+    assert (answer.handle, answer.cluster) == ("h", reply.cluster)
+    assert answer.weight == reply.weight
+    assert answer.update is not None
+    assert_same_bits(answer.update, update)
+    assert answer.members is None
+
+
+@given(st.text(max_size=9), st.tuples(*[st.integers(1, 9)] * 3), st.integers(1, 99))
+def test_who_a_node_is_survives_its_way(name, shape, classes):
+    outside_a_run()
+    hello = Hello(VERSION, "token", f"n{name}", "same", shape, True, classes)  # noqa: FBT003
+    message = Message(letter(hello), reply_to=sent(NOBODY, {}, 7, 60.0))
+    assert hello_of(message, "token", "same") == hello
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+fields = [
+    "task", "classes", "num_models", "offered", "path", "recipe", "round_index", "slip",
+    "cluster", "weight", "members", "held_out", "accuracy", "shape", "images", "failed",
+]  # fmt: skip
+in_order = {
+    **json.loads(str(letter(NOBODY)["covey"]["json"])),  # type: ignore[index]
+    "agreement": "same", "shape": [1], "images": True, "name": "n",
+}  # fmt: skip
+texts = (
+    st.text()
+    | anything.map(json.dumps)
+    | st.dictionaries(st.sampled_from(fields), anything).map(
+        lambda told: json.dumps({**in_order, **told})
+    )
+    | st.sampled_from(
+        [
+            json.dumps({**in_order, "num_models": 10**9}),
+            json.dumps({**in_order, "recipe": {"record_noise": 1.0}}),
+            json.dumps({**in_order, "classes": 10**400}),
+            "[" * 10_000,
+            '{"covey_version": "\\ud800"}',
+        ]
+    )
+)
+
+
+def config_record(told: dict[str, Any]) -> ConfigRecord:
+    return ConfigRecord(told)
+
+
+def record_dict(told: dict[str, Any]) -> RecordDict:
+    return RecordDict(told)
+
+
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary()
+array = st.builds(
+    Array,
+    st.text(max_size=5),
+    st.tuples(st.integers(0, 9)),
+    st.sampled_from(["numpy.ndarray", "torch", ""]),
+    st.binary(max_size=99)
+    | st.binary(max_size=9).map(lambda tail: b"\x93NUMPY" + tail),
+)
+array_records = st.dictionaries(st.text(max_size=3), array, max_size=2).map(ArrayRecord)
+records = (
+    texts.map(lambda text: ConfigRecord({"json": text}))
+    | st.dictionaries(st.sampled_from(["json", "x"]), scalars).map(config_record)
+    | array_records
+)
+contents = st.dictionaries(
+    st.sampled_from(["covey", "update", "model-0", f"model-{'1' * 5_000}"]), records
+).map(record_dict)
+
+
+@given(contents)
+def test_whatever_a_message_holds_it_is_read_or_refused(content):
+    outside_a_run()
+    asked = asking("train", {"w": torch.zeros(2)})
+    message = Message(content, reply_to=sent(NOBODY, {}, 7, 60.0))
+    for read in (
+        lambda: question_of(content),
+        lambda: reply_of(message, asked),
+        lambda: hello_of(message, "token", "same"),
+    ):
+        with suppress(Refused):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"covey_version": "0.0.1"}, "has covey 0.0.1"),
+        ({"num_models": 10**9}, "say of every model"),
+        ({"recipe": {"record_noise": 1.0}}, "written as covey 0.1.0 does"),
+        ({"task": "obey"}, "written as covey 0.1.0 does"),
+    ],
+    ids=["version", "models", "recipe", "task"],
+)
+def test_a_question_that_is_not_in_order_is_refused(told: dict[str, Any], reason: str):
+    text = json.dumps({**in_order, **told})
+    with pytest.raises(Refused, match=reason):
+        question_of(RecordDict({"covey": ConfigRecord({"json": text})}))
+
+
+@pytest.fixture
+def taken(make_client, digits):
+    """Ask nodes whose updates are these numbers; return those that are taken."""
+
+    def of(updates: Sequence[float], terms: Terms = OPEN) -> list[float]:
+        app = ClientApp()
+
+        @app.train()
+        def _answer(message: Message, context: Context) -> Message:
+            question, _ = question_of(message.content)
+            number = context.node_id
+            if question.task == "hello":
+                who = (VERSION, question.token, f"n{number}", "same", (1,), False, 2)
+                return Message(letter(Hello(*who)), reply_to=message)
+            reply = Reply(VERSION, question.token, question.name)
+            update = {"w": torch.tensor([updates[number]])}
+            return Message(letter(reply, update), reply_to=message)
+
+        grid = InProcessGrid(app, dict.fromkeys(range(len(updates)), ""))
+        nodes = Nodes(grid, terms)
+        cohort = tuple(make_client(name, digits) for name in sorted(nodes.present()))
+        slips = {client.handle: Slip() for client in cohort}
+        call = Call("choose", ({"w": torch.zeros(1)},), (True,), (), slips)
+        answers = nodes.ask(call, cohort)
+        return [float(each.update["w"]) for each in answers if each.update is not None]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("updates", "kept"),
+    [
+        (
+            [1.0, -2.0, 3.0, 12.5],
+            [1.0, -2.0, 3.0, 12.5],
+        ),  # 5 x median(1, 2, 3, 12.5) = 12.5
+        ([1.0, -2.0, 3.0, -12.75], [1.0, -2.0, 3.0]),
+        ([1.0, 1.0, 5.0], [1.0, 1.0, 5.0]),
+        ([1.0, 1.0, 5.25], [1.0, 1.0]),
+        ([0.0, 0.0, 1.0], [0.0, 0.0]),
+        ([1.0, 100.0], [1.0, 100.0]),
+        ([100.0], [100.0]),
+    ],
+)
+def test_an_update_five_times_as_long_as_the_median_is_the_longest(
+    taken, updates, kept
+):
+    assert taken(updates) == kept
+
+
+def test_where_updates_are_clipped_no_norms_are_compared(taken):
+    terms = replace(OPEN, compares_norms=False)
+    assert taken([1.0, 1.0, 100.0], terms) == [1.0, 1.0, 100.0]
