@@ -1,9 +1,12 @@
 """A federation whose clients are apart is the same run as its simulation."""
 
+import re
+
 import pytest
 import torch
 from pydantic import TypeAdapter
 
+import covey
 from covey.events import AnswersMissing, ClientsJoined, RunRolledBack
 from covey.flower import Federated
 from covey.flower.messages import Question, Reply
@@ -183,3 +186,29 @@ def test_a_federation_begins_once_enough_nodes_are_there(build):
         grid, federation.path / "run", 2
     )
     assert [r.participants for r in result.history.rounds] == [2, 2]
+
+
+def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplog):
+    federation = build(
+        settings_with(rounds=4, merge=IN_SETS, method={"initialisation": "random"})
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
+    asked_again = []
+
+    def leaving(question, reply):
+        asked = question_in(question)
+        if asked.path[:2] == ("round", 1):
+            federation.node("client-00005", leave=True)
+        if asked.path[:2] == ("round", 3) and asked.name == "client-00005":
+            asked_again.append(asked)
+        return [reply]
+
+    federation.wire = leaving
+    with caplog.at_level("INFO", "covey.flower"):
+        result = federation.play(nodes=6)
+    ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", caplog.text, re.M)
+    checks = covey.verify(proof, result.folder, mine=("client-00005", salt))
+    assert checks
+    assert all(check.ok is not False for check in checks)
+    assert asked_again == []
+    assert "client-00005" not in result.names

@@ -75,12 +75,7 @@ def resume(
         return
     assembled = assemble(folder.config())
     for each in played(assembled, folder):
-        console.print(
-            f"request {each.request} was finished: {each.option.answer}, proof "
-            f"{each.proof}, salt for the requester, shown once: {each.salt}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(each.told, highlight=False, soft_wrap=True)
     baseline = run / "baseline"
     if (baseline / "config.toml").is_file():
         inner = RunFolder.existing(baseline)

@@ -31,7 +31,7 @@ from covey.flower.node import Node, agreement, answered
 from covey.flower.nodes import Nodes, Terms
 from covey.history import History
 from covey.ledger import Ledger
-from covey.simulation import Roster, RunFolder, play
+from covey.simulation import Roster, RunFolder, carry_on, opened
 from covey.strategies import Call
 from covey.types import ClientName, Params
 
@@ -179,7 +179,10 @@ class Federated:
         federation.wait_for(max(nodes - _left(folder), fewest))
         replace(roster, profile=federation.profile).write(folder)
         run = assemble(config, Given(model=self.model, federation=federation))
-        play(run, folder, _report)
+        with opened(run, folder) as desk:
+            _, let_go = carry_on(desk, config.rounds, _report)
+        for each in let_go:
+            log.info("%s", each.told)
         log.info("Finished. `covey report %s` shows it.", folder.path)
         return load(folder.path)
 

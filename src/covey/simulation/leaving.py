@@ -82,6 +82,14 @@ class Answered:
     proof: Path
     salt: str
 
+    @property
+    def told(self) -> str:
+        """What whoever plays the run is told of it, once."""
+        return (
+            f"request {self.request} was finished: {self.option.answer}, proof "
+            f"{self.proof}, salt for the requester, shown once: {self.salt}"
+        )
+
 
 def planned(desk: Desk, handle: Handle, x: int | None = None) -> Plan:
     """Return every answer that this client could be given, without giving any.
