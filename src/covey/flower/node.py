@@ -76,7 +76,11 @@ class Node:
     @cached_property
     def config(self) -> Config:
         """The federation's settings, as this client has them."""
-        return load_config(self.path.parent / self.file.config, [])
+        config = load_config(self.path.parent / self.file.config, [])
+        if self.model is None:
+            return config
+        own = config.model.model_copy(update={"name": "python"})
+        return config.model_copy(update={"model": own})
 
     def member(self, classes: int = 0) -> Member:
         """Return the client with its examples, in a federation with so many classes."""
