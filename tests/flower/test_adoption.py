@@ -1,0 +1,155 @@
+"""A Flower app as its quickstart writes it, and the lines that bring covey in."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from covey.api import Result
+from covey.flower import Federated, covey_mod
+from covey.flower.compat import outside_a_run
+from flower.conftest import Built, as_sent, settings_with
+
+SETTINGS = settings_with(
+    train={"local_epochs": 1, "learning_rate": 0.2},
+    method={"initialisation": "random"},
+    redteam={"source": "federated", "every": 4},
+)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = nn.Linear(64, 32), nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.out(functional.relu(self.hidden(x.flatten(1))))
+
+
+def load_data(context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+    """The client's own way to its data."""
+    file = str(context.node_config["file"]).replace("node.toml", "own.npz")
+    with np.load(file) as own:
+        return torch.from_numpy(own["x"])[:, None], torch.from_numpy(own["y"])
+
+
+app = ClientApp(mods=[covey_mod(Net, load_data)])
+SEEN: list[dict[str, object]] = []
+
+
+@app.train()
+def _train(msg: Message, context: Context) -> Message:
+    model = Net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())  # type: ignore[union-attr]
+    lr = msg.content["config"]["lr"]  # type: ignore[index]
+    SEEN.append({"lr": lr, "records": sorted(msg.content)})
+    images, labels = load_data(context)
+    data = TensorDataset(images.float() / 255, labels)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # type: ignore[arg-type]
+    loss = torch.tensor(0.0)
+    for x, y in DataLoader(data, batch_size=10):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"loss": loss.item(), "num-examples": len(data)}),
+        }
+    )
+    return Message(content=content, reply_to=msg)
+
+
+@app.evaluate()
+def _evaluate(msg: Message, context: Context) -> Message:
+    metrics = MetricRecord({"records": len(msg.content), "num-examples": 1})
+    return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+
+@pytest.fixture
+def adopted(build, own_data):
+    """A federation whose nodes name no data, and whose settings name another network."""
+
+    def of(rounds: int) -> Built:
+        federation = build({**SETTINGS, "rounds": rounds}, clients=())
+        for index in range(4):
+            name = f"client-{index:05}"
+            federation.node(name, data="", tell_accuracy=True)
+            (federation.path / name / "own.npz").symlink_to(own_data / f"{name}.npz")
+        SEEN.clear()
+        return federation
+
+    return of
+
+
+def start(federation: Built, out: str = "mine") -> Result:
+    federated = Federated(str(federation.path / "covey.toml"), Net)
+    return federated.start(
+        federation.grid(app), out=str(federation.path / out), nodes=4
+    )
+
+
+def test_an_app_of_ones_own_trains_in_clusters(adopted):
+    result = start(adopted(5))
+    assert len(SEEN) == 5 * 4
+    assert all(seen == {"lr": 0.2, "records": ["arrays", "config"]} for seen in SEEN)
+    assert [r.participants for r in result.history.rounds] == [4] * 5
+    first, *_, last = [r.accuracy for r in result.history.rounds]
+    assert first is not None
+    assert last is not None
+    assert last > first + 0.3
+    assert sum(each["clients"] for each in result.summary["clusters"]) == 4
+    assert any(risk.risk is not None for risk in result.history.measured)
+    Net().load_state_dict(dict(result.params(0)))
+
+
+class PowerCut(BaseException):
+    pass
+
+
+def test_a_run_with_a_model_of_ones_own_is_carried_on(adopted):
+    federation = adopted(3)
+    whole = start(federation, "whole")
+    before = len(SEEN)
+
+    def cut(question: Message, reply: Message) -> list[Message]:
+        if len(SEEN) == before + 6:  # in the second round
+            raise PowerCut
+        return [reply]
+
+    federation.wire = cut
+    with pytest.raises(PowerCut):
+        start(federation)
+    federation.wire = as_sent
+    result = start(federation)
+    assert [r.round_index for r in result.history.rounds] == [0, 1, 2]
+    assert result.summary["model_hash"] == whole.summary["model_hash"]
+
+
+def message(kind: str) -> Message:
+    outside_a_run()
+    model = ArrayRecord(Net().state_dict())
+    content = RecordDict({"arrays": model, "config": ConfigRecord({"lr": 0.1})})
+    return Message(content, 7, kind)
+
+
+def test_messages_that_are_not_coveys_pass_untouched(adopted):
+    file = adopted(1).files[100]
+    context = Context(1, 100, {"file": file}, RecordDict(), {})
+    trained = app(message("train"), context).content
+    assert sorted(trained) == ["arrays", "metrics"]
+    assert trained["metrics"]["num-examples"] == 100  # type: ignore[index]
+    evaluated = app(message("evaluate"), context).content
+    assert evaluated["metrics"]["records"] == 2  # type: ignore[index]
