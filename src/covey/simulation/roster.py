@@ -47,10 +47,11 @@ class Roster:
 
 
 class Unreachable:
-    """A federation without a way to its nodes: enough to read its run, and to deny.
+    """A federation of which no node is there: enough to read its run, and to deny.
 
-    Attributes:
+    Args:
         profile: what the clients' data look like.
+        names: the clients that the run knows.
     """
 
     def __init__(self, profile: Profile, names: Collection[ClientName]) -> None:
@@ -58,7 +59,7 @@ class Unreachable:
         self._names = names
 
     def present(self) -> Collection[ClientName]:
-        """Return who took part."""
+        """Return whom the run knows: it is composed for them, and asks nobody."""
         return self._names
 
     def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
@@ -86,11 +87,21 @@ def reassembled(folder: RunFolder) -> Assembled:
     roster = Roster.of(folder)
     if roster is None or roster.profile is None:
         return assemble(folder.config())
+    names = _known(folder)
+    if not names:
+        raise RunError(
+            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"none has taken part yet. Start the nodes, and play the run."
+        )
+    unreachable = Unreachable(roster.profile, names)
+    return assemble(folder.config(), Given(federation=unreachable))
+
+
+def _known(folder: RunFolder) -> Collection[ClientName]:
+    if not Ledger.exists(folder.ledger):
+        return ()
     with Ledger.read(folder.ledger) as ledger:
-        names = tuple(ledger.names().values())
-    return assemble(
-        folder.config(), Given(federation=Unreachable(roster.profile, names))
-    )
+        return tuple(ledger.names().values())
 
 
 def _place(folder: RunFolder) -> Path:
