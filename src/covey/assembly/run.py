@@ -123,7 +123,8 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
     given = given or Given()
     streams = Streams(config.seed)
     population, of_data = _population(config, given, streams)
-    _check_hiding(config, population)
+    if given.federation is None:  # where more may come, too few wait
+        _check_hiding(config, population)
     module, init = _model(config, given, population)
     reach = given.federation.ask if given.federation else None
     parts = Parts(config, population, _engine(config, module), init, reach)

@@ -155,8 +155,8 @@ class Federated:
     def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Result:
         """Play the run in the folder `out` to its end; carry it on if it was begun.
 
-        Waits until `nodes` nodes are there, less those that have left. Rounds keep their
-        numbers over restarts.
+        Waits until `nodes` nodes are there, less those that have left or ask to. Rounds
+        keep their numbers over restarts.
 
         Raises:
             CoveyError: something does not fit.
@@ -174,9 +174,10 @@ class Federated:
             equal_weights=config.merge.weights == "equal",
         )
         federation = Nodes(grid, terms, roster.profile)
-        hidden = config.merge.name == "anonymity-sets"
+        left, leaving = _left(folder), _leaving(folder)
+        hidden = config.merge.name == "anonymity-sets" and roster.profile is None
         fewest = config.merge.min_anonymity if hidden else 1
-        federation.wait_for(max(nodes - _left(folder), fewest))
+        federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
         run = assemble(config, Given(model=self.model, federation=federation))
         with opened(run, folder) as desk:
@@ -210,6 +211,17 @@ def _left(folder: RunFolder) -> int:
     """Count the clients that have left a run, if there is one."""
     begun = Ledger.exists(folder.ledger)
     return len(load(folder.path).history.left) if begun else 0
+
+
+def _leaving(folder: RunFolder) -> frozenset[ClientName]:
+    """Return who asks to leave a run and is not answered yet: nobody waits for them."""
+    if not Ledger.exists(folder.ledger):
+        return frozenset()
+    with Ledger.read(folder.ledger) as ledger:
+        names = ledger.names()
+        asked = {r.handle for r in ledger.requests() if r.state == "pending"}
+    words = {client for client, _ in folder.words()}
+    return frozenset(name for h, name in names.items() if h in asked or name in words)
 
 
 def _speak_as_flower() -> None:

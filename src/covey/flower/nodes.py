@@ -102,10 +102,15 @@ class Nodes:
             self._profile = Profile(first.shape, first.images, classes)
         return self._profile
 
-    def wait_for(self, count: int, report: Callable[[str], None] = log.info) -> None:
-        """Wait until so many clients are there."""
+    def wait_for(
+        self,
+        count: int,
+        leaving: Collection[ClientName] = (),
+        report: Callable[[str], None] = log.info,
+    ) -> None:
+        """Wait until so many clients are there that do not ask to leave."""
         before = -1
-        while (here := len(self.present())) < count:
+        while (here := len(frozenset(self.present()).difference(leaving))) < count:
             if here != before:
                 report(f"Waiting for {count} nodes: {here} are there.")
             before = here

@@ -11,6 +11,7 @@ from covey.events import (
 )
 from covey.ledger import Record
 from covey.simulation.desk import Desk
+from covey.simulation.leaving import usual_wish
 from covey.simulation.measurement import Accuracies
 from covey.types import ClientName
 
@@ -56,7 +57,7 @@ def noted(desk: Desk, leaving: Iterable[ClientName]) -> None:
     """Put down who asks to be forgotten, once each: through its node, or in the folder."""
     handles = {client.name: client.handle for client in desk.run.population.clients}
     asked = {request.handle for request in desk.ledger.requests()}
-    words = ((name, "auto") for name in leaving)
+    words = ((name, usual_wish(desk.run.config)) for name in leaving)
     for name, wanted in (*words, *desk.folder.words_left()):
         if name in handles and handles[name] not in asked:
             desk.ledger.ask(handles[name], wanted)

@@ -113,15 +113,23 @@ class RunFolder:
     def leave_word(self, client: str, wanted: str) -> None:
         """Put down that a client asks to leave, for whoever is playing the run now."""
         self.asking.mkdir(exist_ok=True)
-        place = self.asking / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
-        replace_whole(place, json.dumps([client, wanted]).encode("utf-8"), mode=0o600)
+        word = json.dumps([client, wanted]).encode("utf-8")
+        replace_whole(self._word(client), word, mode=0o600)
 
-    def words_left(self) -> Iterator[tuple[str, str]]:
-        """Yield who asks to leave, and for which answer; each word is then deleted."""
+    def words(self) -> Iterator[tuple[str, str]]:
+        """Yield who asks to leave, and for which answer."""
         for path in sorted(self.asking.glob("*.json")):
             client, wanted = json.loads(path.read_text(encoding="utf-8"))
             yield client, wanted
-            path.unlink()
+
+    def words_left(self) -> Iterator[tuple[str, str]]:
+        """Yield who asks to leave, and for which answer; each word is then deleted."""
+        for client, wanted in self.words():
+            yield client, wanted
+            self._word(client).unlink()
+
+    def _word(self, client: str) -> Path:
+        return self.asking / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
     def config(self) -> Config:
         """Read the settings back."""

@@ -49,6 +49,7 @@ __all__ = [
     "planned",
     "serve",
     "tidy",
+    "usual_wish",
 ]
 
 REPLAYED = {"roll_back": "recorded", "retrain": "anew", "calibrate": "calibrated"}
@@ -134,11 +135,12 @@ def drawn(desk: Desk, t: int) -> Request | None:
     if generator.random() >= chance:
         return None
     leaver = clients[int(generator.integers(len(clients)))]
-    request = desk.ledger.ask(leaver.handle, _wish(config), after_round=t - 1)
+    request = desk.ledger.ask(leaver.handle, usual_wish(config), after_round=t - 1)
     return request if request.state == "pending" else None
 
 
-def _wish(config: Config) -> str:
+def usual_wish(config: Config) -> str:
+    """Return the answer for a client that only says that it leaves."""
     if config.merge.name == "anonymity-sets":
         return "auto"
     return "calibrate" if config.unlearning.store_updates else "retrain"
