@@ -378,6 +378,71 @@ def test_settings_that_disagree_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (
+            {"method": {"name": "local"}},
+            ("method.name = 'local'", "has no server", "Choose another method"),
+        ),
+        (
+            {"method": {"initialisation": "groups"}},
+            ("method.initialisation = 'groups'", "every client's group", "'warm'"),
+        ),
+        *(
+            (
+                {"method": {"selection": selection, "target_share": share}},
+                (f"method.selection = '{selection}'", "all clients measured", "Choose"),
+            )
+            for selection, share in (("menu", 0), ("priced", 0.2), ("rebalanced", 0.2))
+        ),
+        (
+            {"method": {"smoothing": 0.5}},
+            ("method.smoothing = 0.5", "losses on the server", "Set it to 0"),
+        ),
+        (
+            {"method": {"pooling": 0.5}},
+            ("method.pooling = 0.5", "how many examples", "Set it to 0"),
+        ),
+        (
+            {"redteam": {"source": "oracle"}},
+            ("redteam.source = 'oracle'", "server does not have", "'federated'"),
+        ),
+        (
+            {"redteam": {"source": "shadow"}},
+            ("redteam.source = 'shadow'", "server does not have", "'client'"),
+        ),
+        (
+            {"privacy": {"record_clip": 1.0, "record_noise": 1.0}},
+            ("privacy.record_noise = 1.0", "how many examples", "Set it to 0"),
+        ),
+        (
+            {"method": {"name": "fedavg"}, "unlearning": {"store_updates": 1}},
+            ("unlearning.store_updates = 1", "calibrate", "Set it to 0"),
+        ),
+        (
+            {"unlearning": {"request_probability": 0.5}},
+            ("unlearning.request_probability = 0.5", "simulations", "Set it to 0"),
+        ),
+    ],
+)
+def test_what_needs_everybodys_data_is_refused_where_clients_are_apart(
+    settings: dict[str, Any], parts: tuple[str, ...]
+):
+    apart = {**settings, "engine": {"name": "flower"}}
+    assert_one_clear_sentence(refusal(apart), "engine.name = 'flower'", *parts)
+    Config.of(settings)
+
+
+@pytest.mark.parametrize("source", ["federated", "client", "none"])
+@pytest.mark.parametrize("selection", ["loss", "weighted", "threshold", "my.own:rule"])
+def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
+    source: str, selection: str
+):
+    settings = {"method": {"selection": selection}, "redteam": {"source": source}}
+    Config.of({**settings, "engine": {"name": "flower"}})
+
+
+@pytest.mark.parametrize(
     ("pair", "parts"),
     [
         ("train.local_epochs", ("--set", "'train.local_epochs'", "section.key=value")),
