@@ -1,5 +1,6 @@
 """A federation whose clients are apart is the same run as its simulation."""
 
+import json
 import re
 
 import pytest
@@ -83,6 +84,21 @@ def test_the_server_holds_nothing_of_what_clients_keep_to_themselves(build):
     kept = list((federation.path / "client-00000" / "memory").iterdir())
     assert len(kept) == 1
     assert kept[0].stat().st_mode & 0o777 == 0o600
+
+
+def test_a_node_keeps_account_of_what_it_sent(build):
+    settings = settings_with(
+        rounds=2,
+        method={"initialisation": "random", "name": "ifca"},
+        redteam={"source": "none"},
+        privacy={"selection_noise": 4.0},
+    )
+    federation = build(settings, clients=range(2))
+    federation.play()
+    (kept,) = (federation.path / "client-00000" / "memory").iterdir()
+    told = json.loads(kept.read_text())
+    # two rounds and the last choice, at 2 / 4 each
+    assert told == {"risks": [], "updates": 2, "choices_epsilon": 1.5}
 
 
 def test_nobody_tells_and_nothing_is_known(build):

@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from flwr.app import Context, Message
 from torch import nn
 
 from covey.assembly import Chosen, Given, Member, Own, member_of
+from covey.clustering import choice_epsilon
 from covey.config import Config, load_config
 from covey.data import Examples, read_client
 from covey.deploy import NodeFile
@@ -52,6 +53,22 @@ def agreement(config: Config) -> str:
     settings["merge"].pop("deniability_threshold")  # judges requests, not training
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a client keeps of one run, on its own side.
+
+    Attributes:
+        risks: what it has found out about each cluster.
+        updates: how many it has sent; replayed rounds and lost answers count.
+        choices_epsilon: spent on its choices so far, sum of 2 / selection_noise each; 0
+            where choices are not hidden by noise.
+    """
+
+    risks: tuple[KnownRisk | None, ...] = ()
+    updates: int = 0
+    choices_epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,19 +108,20 @@ class Node:
         clients = None if given is None else {file.name: given}
         return member_of(self.config, own, Given(self.model, clients))
 
-    def recall(self, run: str) -> tuple[KnownRisk | None, ...]:
-        """Return what the client has found out in this run so far."""
+    def recall(self, run: str) -> Memory:
+        """Return what the client keeps of a run."""
         path = self._memory(run)
         if not path.is_file():
-            return ()
+            return Memory()
         kept = json.loads(path.read_text(encoding="ascii"))
-        return tuple(None if k is None else KnownRisk(*k) for k in kept["risks"])
+        risks = (None if k is None else KnownRisk(*k) for k in kept["risks"])
+        return Memory(tuple(risks), kept["updates"], kept["choices_epsilon"])
 
-    def remember(self, run: str, known: tuple[KnownRisk | None, ...]) -> None:
-        """Keep what the client has found out."""
+    def remember(self, run: str, memory: Memory) -> None:
+        """Keep it: before anything is sent, so that nothing is spent unnoticed."""
         path = self._memory(run)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        text = json.dumps({"risks": [None if k is None else list(k) for k in known]})
+        text = json.dumps(asdict(memory))
         replace_whole(path, text.encode("ascii"), mode=0o600)
 
     def _memory(self, run: str) -> Path:
@@ -167,9 +185,9 @@ def _reply(
     if question.name != node.file.name:
         raise Refused("the question is for another client")
     member = node.member(question.classes)
-    chosen = member.choose(call, question.slip, node.recall(question.run))
-    if chosen.known != question.slip.risks:
-        node.remember(question.run, chosen.known)
+    memory = node.recall(question.run)
+    chosen = member.choose(call, question.slip, memory.risks)
+    node.remember(question.run, _spent(memory, node.config, call, chosen))
     reply = _told(node, member, call, chosen)
     reply = replace(reply, token=question.token)
     if call.task == "count":
@@ -179,6 +197,19 @@ def _reply(
         return reply, None
     update, weight = member.train(call, chosen.cluster, train)
     return replace(reply, weight=weight), update
+
+
+def _spent(memory: Memory, config: Config, call: Call, chosen: Chosen) -> Memory:
+    """Return what the client keeps after it has answered."""
+    (slip,) = call.slips.values()
+    noise, free = config.privacy.selection_noise, slip.given is None
+    chooses = free and call.task in ("choose", "settle")
+    return Memory(
+        risks=memory.risks if chosen.known == slip.risks else chosen.known,
+        updates=memory.updates + (call.task in ("choose", "train")),
+        choices_epsilon=memory.choices_epsilon
+        + (choice_epsilon(noise) if chooses and noise > 0 else 0.0),
+    )
 
 
 def _told(node: Node, member: Member, call: Call, chosen: Chosen) -> Reply:
