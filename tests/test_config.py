@@ -28,6 +28,7 @@ minority = [0, 25]
 majority = [25, 50]
 groups = []
 partition = "iid"
+images = "disjoint"
 holdout = 0.2
 audit_examples = 400
 thresholds = [0.5, 0.8]
@@ -325,6 +326,10 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
                 }
             },
             ("population.groups", "1.1", "Correct"),
+        ),
+        (
+            {"population": {"images": "per-group", "shift": "none"}},
+            ("population.images", "'none'", "Choose a shift"),
         ),
         (
             {"method": {"initialisation": "groups", "num_clusters": 3}},

@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -216,6 +217,70 @@ def test_too_few_images_are_refused_with_the_numbers(spec, count, test):
     with pytest.raises(DataError, match="35 images for 4 clients, 6 for") as caught:
         build(spec, count, test)
     assert f"numbers has {count}" in str(caught.value)
+
+
+QUARTERS = replace(
+    PLAIN,
+    clients=20,
+    groups=tuple(
+        GroupSpec(f"group-{turn}", 0.25, Shift("rotation", turn, turn), 8)
+        for turn in (0.0, 90.0, 180.0, 270.0)
+    ),
+    images="per-group",
+)
+
+
+def own(client):
+    return numbers(client.train) + numbers(client.holdout)
+
+
+@pytest.mark.parametrize("pool", [-1, 0, 10])
+def test_per_group_every_group_is_dealt_all_images_but_those_aside(pool):
+    spec = replace(QUARTERS, pool=pool)
+    # The largest group needs 5 * 8 images, and 6 are kept for the audit.
+    population = build(spec, 60, test=numbered(7))
+    aside = numbers(population.non_members[0]) + numbers(population.pool)
+    assert len(aside) == 6 + {-1: 0, 0: 14, 10: 10}[pool]
+    assert len(set(aside)) == len(aside)
+    held = []
+    for group in range(4):
+        clients = [c for c in population.clients if c.group == group]
+        images = [number for client in clients for number in own(client)]
+        assert [len(own(client)) for client in clients] == [8] * 5
+        assert len(set(images)) == 40
+        assert not set(images) & set(aside)
+        held.append(set(images))
+    assert all(one & other for one, other in combinations(held, 2))
+    first = [own(c) for c in population.clients]
+    assert len({tuple(images) for images in first}) == 20  # every group's own order
+    everywhere = set.intersection(*held)
+    assert (len(everywhere) == 40) == (pool == 0)  # the pool takes what is left
+
+
+def test_per_group_the_same_image_is_turned_by_each_groups_angle():
+    image = torch.arange(49, dtype=torch.uint8).view(1, 1, 7, 7)
+    spec = replace(QUARTERS, clients=4, audit_examples=0, pool=-1, holdout=0.0)
+    groups = tuple(replace(group, examples_per_client=1) for group in spec.groups)
+    one = Examples(image, torch.zeros(1, dtype=torch.int64))
+    population = build_population(
+        Source("one", one, one, num_classes=1),
+        replace(spec, groups=groups),
+        Streams(0),
+        prefer,
+    )
+    for client in population.clients:
+        turned = torch.rot90(image, client.group or 0, dims=(2, 3))
+        assert client.train.inputs.tolist() == turned.tolist()
+
+
+def test_per_group_the_smaller_groups_take_what_they_need():
+    groups = (replace(QUARTERS.groups[0], examples_per_client=3), *QUARTERS.groups[1:])
+    population = build(replace(QUARTERS, groups=groups, pool=-1), 47)
+    for client in population.clients:
+        assert len(own(client)) == (3 if client.group == 0 else 8)
+    assert len(population.test[0]) == 1
+    with pytest.raises(DataError, match="40 images for the clients of its largest"):
+        build(replace(QUARTERS, groups=groups, pool=-1), 46)
 
 
 def test_a_users_population_knows_no_groups_and_has_no_pool():

@@ -112,6 +112,7 @@ def _population_spec(config: Config) -> PopulationSpec:
         audit_examples=settings.audit_examples,
         pool=config.redteam.pool if config.redteam.source == "shadow" else -1,
         non_members=config.audit.non_members,
+        images=settings.images,
     )
 
 

@@ -70,6 +70,7 @@ class PopulationConfig(Section):
     majority: Range = (25.0, 50.0)
     groups: tuple[GroupConfig, ...] = ()
     partition: Literal["iid"] = "iid"
+    images: Literal["disjoint", "per-group"] = "disjoint"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     audit_examples: Count = 400
     thresholds: tuple[Share, Share] = (0.5, 0.8)

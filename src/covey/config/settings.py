@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 from covey.config.apart import apart_problems
 from covey.config.later import refuse_later
 from covey.config.private import privacy_problems
-from covey.config.sections import GroupConfig, MethodConfig, Sections
+from covey.config.sections import GroupConfig, MethodConfig, PopulationConfig, Sections
 from covey.errors import ConfigError
 
 __all__ = ["Config"]
@@ -43,21 +43,7 @@ def _disagreements(config: Config) -> list[str]:
     population, method = config.population, config.method
     source = config.redteam.source
     num_groups = len(population.groups) or 2
-    problems = [
-        (
-            f"population.{name} must be [low, high] with low <= high, found "
-            f"{list(low_high)}. Swap the two numbers."
-        )
-        for name in ("minority", "majority", "thresholds")
-        for low_high in [getattr(population, name)]
-        if low_high[0] > low_high[1]
-    ]
-    shares = sum(group.share for group in population.groups)
-    if population.groups and abs(shares - 1) > 1e-6:
-        problems.append(
-            f"The shares in population.groups must add up to 1, found {shares:g}. "
-            f"Correct them."
-        )
+    problems = _population_problems(population)
     if method.initialisation == "groups" and method.num_clusters != num_groups:
         problems.append(
             f"method.initialisation = 'groups' needs one cluster per group, found "
@@ -88,6 +74,32 @@ def _disagreements(config: Config) -> list[str]:
             f"redteam.source = {source!r} scores members against each client's own "
             "holdout, found population.holdout = 0. Reserve some (0.2), or set "
             "redteam.source = 'none'."
+        )
+    return problems
+
+
+def _population_problems(population: PopulationConfig) -> list[str]:
+    """Return why no clients can be made as these settings ask."""
+    problems = [
+        (
+            f"population.{name} must be [low, high] with low <= high, found "
+            f"{list(low_high)}. Swap the two numbers."
+        )
+        for name in ("minority", "majority", "thresholds")
+        for low_high in [getattr(population, name)]
+        if low_high[0] > low_high[1]
+    ]
+    shares = sum(group.share for group in population.groups)
+    if population.groups and abs(shares - 1) > 1e-6:
+        problems.append(
+            f"The shares in population.groups must add up to 1, found {shares:g}. "
+            f"Correct them."
+        )
+    if population.images == "per-group" and population.shift == "none":
+        problems.append(
+            "population.images = 'per-group' gives every group the same images, each in "
+            "its own transform, found population.shift = 'none'. Choose a shift, or "
+            "images = 'disjoint'."
         )
     return problems
 

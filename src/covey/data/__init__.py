@@ -5,9 +5,7 @@ from covey.data.files import DataFile, check_data, data_folder
 from covey.data.npz import read_client, read_clients
 from covey.data.population import (
     Group,
-    GroupSpec,
     Population,
-    PopulationSpec,
     absent_population,
     build_population,
     population_of,
@@ -15,6 +13,7 @@ from covey.data.population import (
 from covey.data.preferences import read_preferences, weight_from_threshold
 from covey.data.shifts import Shift
 from covey.data.sources import SOURCES, Source, read_source
+from covey.data.spec import GroupSpec, PopulationSpec
 
 __all__ = [
     "SOURCES",

@@ -2,24 +2,23 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 
+from covey.data.dealing import deal
 from covey.data.examples import Client, Examples, Preference
 from covey.data.partition import apportion, divide
 from covey.data.shifts import Shift
 from covey.data.sources import Source
+from covey.data.spec import GroupSpec, PopulationSpec
 from covey.errors import DataError
 from covey.rng import Streams
 from covey.types import ClientName, Handle
 
 __all__ = [
     "Group",
-    "GroupSpec",
     "Population",
-    "PopulationSpec",
     "absent_population",
     "build_population",
     "population_of",
@@ -36,7 +35,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """All clients, by name, and the server's own examples, all pairwise disjoint.
+    """All clients, by name, and the server's own examples.
+
+    All come from different images of the file, but where every group is dealt the whole
+    file anew: there clients of two groups may hold one image, each in its own transform.
+    Non-members, test images and pool are nobody's in any case.
 
     Attributes:
         groups: the known distributions; empty when nobody knows them.
@@ -54,46 +57,6 @@ class Population:
     pool: Examples
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
-    """A group of a simulated population.
-
-    Attributes:
-        share: of the clients, relative to the other groups' shares.
-        examples_per_client: the holdout included.
-    """
-
-    name: str
-    share: float
-    shift: Shift
-    examples_per_client: int
-
-
-@dataclass(frozen=True, slots=True)
-class PopulationSpec:
-    """How to make a population out of one data set.
-
-    Attributes:
-        shift_per: whether each image of a client has its own amount, or all have one.
-            Test images and non-members belong to no client: each has its own.
-        holdout: share in [0, 1) of a client's examples that it never trains on.
-        audit_examples: training images kept as non-members, the same for every group.
-        pool: images that the server holds; 0: whatever is left, or half of it where
-            test images must come out of the rest too; -1: none.
-        non_members: how they are shifted: like their group's members ("matched"), by
-            the mixture of all groups ("pooled"), or not at all. Only the first makes an
-            audit that can be believed.
-    """
-
-    clients: int
-    groups: tuple[GroupSpec, ...]
-    shift_per: Literal["image", "client"]
-    holdout: float
-    audit_examples: int
-    pool: int
-    non_members: Literal["matched", "pooled", "untransformed"]
-
-
 def build_population(
     source: Source,
     spec: PopulationSpec,
@@ -108,14 +71,12 @@ def build_population(
         DataError: there are too few images.
     """
     group_of = _draw_groups(spec, streams.at("groups").generator())
-    sizes = _sizes(source, spec, group_of)
-    blocks = divide(len(source.train), sizes, streams.at("partition").generator())
-    *own, audit, test, pool = blocks
+    dealt = deal(source, spec, group_of, streams.at("partition"))
 
     def client(index: int) -> Client:
         name = f"client-{index:05}"
         shift = spec.groups[group_of[index]].shift
-        examples = source.train.take(own[index])
+        examples = source.train.take(dealt.own[index])
         draws = 1 if spec.shift_per == "client" else len(examples)
         amounts = shift.draw(draws, streams.at("shift", name).generator())
         inputs = shift.apply(examples.inputs, amounts.expand(len(examples)))
@@ -123,16 +84,16 @@ def build_population(
         handle = _handle(name, streams)
         return Client(name, handle, group_of[index], *parts, preference(name))
 
-    test_images = source.train.take(test) if source.test is None else source.test
+    test_images = source.train.take(dealt.test) if source.test is None else source.test
     return Population(
         clients=tuple(client(index) for index in range(spec.clients)),
         num_classes=source.num_classes,
         groups=tuple(Group(group.name, group.shift) for group in spec.groups),
         test=_shifted_per_group(test_images, spec, streams.at("test")),
         non_members=_non_members(
-            source.train.take(audit), spec, streams.at("non-members")
+            source.train.take(dealt.audit), spec, streams.at("non-members")
         ),
-        pool=source.train.take(pool),
+        pool=source.train.take(dealt.pool),
     )
 
 
@@ -193,26 +154,6 @@ def _draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[i
     counts = apportion(spec.clients, [group.share for group in spec.groups])
     ordered = np.repeat(np.arange(len(counts)), counts)
     return generator.permutation(ordered).tolist()
-
-
-def _sizes(source: Source, spec: PopulationSpec, group_of: list[int]) -> list[int]:
-    """Return block sizes: every client's, the audit's, the test's and the pool's."""
-    own = [spec.groups[group].examples_per_client for group in group_of]
-    left = len(source.train) - sum(own) - spec.audit_examples
-    has_test = source.test is not None
-    least_test = 0 if has_test else 1
-    if left < max(spec.pool, 0) + least_test:
-        raise DataError(
-            f"The population needs {sum(own):,} images for {spec.clients:,} clients, "
-            f"{spec.audit_examples:,} for the audit, {max(spec.pool, 0):,} for the pool "
-            f"and at least {least_test} to test with, but {source.name} has "
-            f"{len(source.train):,}. Lower population.clients, "
-            f"population.examples_per_client, population.audit_examples or redteam.pool."
-        )
-    rest = left if has_test else left // 2
-    pool = {-1: 0, 0: rest}.get(spec.pool, spec.pool)
-    test = 0 if has_test else left - pool
-    return [*own, spec.audit_examples, test, pool]
 
 
 def _reserve(
