@@ -14,7 +14,7 @@ from covey.cli.pages import page_over, reported
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
 from covey.cli.tables import short, tabled
-from covey.config import Config
+from covey.config import Config, that_matter, unused
 from covey.errors import ConfigError
 from covey.ledger import Ledger
 from covey.report import comparison, means, spread
@@ -84,18 +84,14 @@ def _axis(text: str) -> list[tuple[str, str]]:
 
 def _meaning(settings: Config) -> Mapping[str, Any]:
     """Return the settings without those that the method does not look at."""
-    whole = settings.model_dump()
-    method = whole["method"]
-    if method["name"] in ("fedavg", "local"):
-        whole["method"] = {"name": method["name"]}
-    elif method["name"] == "isolated":
-        whole["method"] = {key: method[key] for key in ("name", "num_clusters")}
-    elif method["name"] == "ifca":
-        for key in ("selection", "risk_scale", "risk_weight", "target_share"):
-            method.pop(key)
-    elif method["selection"] not in ("priced", "rebalanced"):
-        method.pop("target_share")
-    return whole
+    method = settings.method
+    ignored = unused(method.name, method.selection)
+    found = that_matter(settings) | {"method.name": method.name}
+    return {
+        key: value
+        for key, value in found.items()
+        if key == "method.name" or not key.startswith(ignored)
+    }
 
 
 def _ensured(path: Path, settings: Config, title: str) -> Path:

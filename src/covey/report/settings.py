@@ -3,10 +3,11 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import tomli_w
 
+from covey.config import flat, unused
 from covey.report.reading import Reported
 
 __all__ = [
@@ -21,32 +22,16 @@ __all__ = [
 INERT = ("engine.", "checkpoints.", "data.dir")
 """Settings that change no result."""
 OF_THE_METHOD = ("method.", "redteam.")
-UNUSED = {
-    "fedavg": ("method.",),
-    "isolated": (
-        "method.initialisation",
-        "method.select",
-        "method.risk_",
-        "method.pooling",
-        "method.hysteresis",
-        "method.smoothing",
-        "method.target_share",
-    ),
-    "local": ("method.",),
-    "ifca": (
-        "method.selection",
-        "method.risk_scale",
-        "method.risk_weight",
-        "method.target_share",
-    ),
-}
-"""Settings that a method does not look at."""
 NAMED = ("method.name", "method.selection")
 
 
 def settings_of(run: Reported) -> dict[str, Any]:
     """Return the run's settings as `section.key` to value, lists as texts."""
-    return _flat(tomllib.loads(run.config_toml))
+    found = flat(tomllib.loads(run.config_toml))
+    return {
+        key: value if isinstance(value, (str, int, float)) else str(value)
+        for key, value in found.items()
+    }
 
 
 def method_of(run: Reported) -> str:
@@ -69,7 +54,10 @@ def twin(run: Reported) -> tuple[tuple[str, Any], ...]:
 def labels(runs: Sequence[Reported]) -> list[str]:
     """Return per run its method and what sets it apart; seeds of a setting agree."""
     matters = [
-        _without(settings_of(run), "seed", *INERT, *_unused(run)) for run in runs
+        _without(
+            settings_of(run), "seed", *INERT, *unused(method_of(run), selection_of(run))
+        )
+        for run in runs
     ]
     keys = dict.fromkeys(key for each in matters for key in each if key not in NAMED)
     differing = [key for key in keys if len({m[key] for m in matters if key in m}) > 1]
@@ -104,28 +92,9 @@ def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
     return every
 
 
-def _unused(run: Reported) -> tuple[str, ...]:
-    keeps = selection_of(run) in ("priced", "rebalanced", "")
-    return (
-        *UNUSED.get(method_of(run), ()),
-        *(() if keeps else ("method.target_share",)),
-    )
-
-
 def _as_fedavg(config_toml: str) -> str:
     return tomli_w.dumps({**tomllib.loads(config_toml), "method": {"name": "fedavg"}})
 
 
 def _without(settings: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if not k.startswith(prefixes)}
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            inner = _flat(cast("Mapping[str, Any]", value))
-            flat |= {f"{key}.{k}": v for k, v in inner.items()}
-        else:
-            flat[key] = value if isinstance(value, (str, int, float)) else str(value)
-    return flat

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from covey.assembly import Assembled
+from covey.config import that_matter
 from covey.data import Client
 from covey.errors import RunError
 from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
@@ -127,12 +128,8 @@ def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
 
 def what_matters(run: Assembled) -> str:
     """Hash the settings that can change a result: not how many workers found it."""
-    settings = run.config.model_dump(
-        mode="json", exclude={"checkpoints": True, "engine": {"workers"}}
-    )
-    settings["data"].pop("dir")
-    settings["merge"].pop("deniability_threshold")
-    return hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
+    settings = sorted(that_matter(run.config).items())
+    return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
 def as_known(run: Assembled, ledger: Ledger, secrets: Secrets) -> Assembled:
