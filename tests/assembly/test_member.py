@@ -29,8 +29,10 @@ def member(make_client):
         preference: tuple[float, float] = (0.0, 0.8),
         holdout: Examples | None = None,
         weights: str = "equal",
+        **sections: Mapping[str, Any],
     ) -> Member:
-        settings = {"method": dict(method or {}), "merge": {"weights": weights}}
+        merge = {"weights": weights}
+        settings = {"method": dict(method or {}), "merge": merge, **sections}
         config = Config.of({**settings, "engine": {"name": "flower"}})
         examples = {} if holdout is None else {"holdout": holdout}
         client = make_client("one", ONE, preference=preference, **examples)
@@ -88,6 +90,20 @@ def test_a_place_is_the_lowest_loss_whatever_is_offered(member):
         call = asking("place", models, offered)
         slip = Slip(risks=RISKS, current=0, settling=True)
         assert member(preference=(1.0, 0.5)).choose(call, slip).cluster == lowest
+
+
+@pytest.mark.parametrize("task", ["choose", "settle"])
+@pytest.mark.parametrize(("source", "repeats"), [("seeded", True), ("os", False)])
+def test_noise_repeats_for_one_question_only_where_it_is_seeded(
+    member, task, source, repeats
+):
+    # Under so much noise the clusters are about alike, so 40 fresh draws that name one
+    # cluster are a matter of 3^-39.
+    method = {"name": "ifca", "initialisation": "random"}
+    noise, secrets = {"selection_noise": 1000.0}, {"source": source}
+    mine = member(method, privacy=noise, secrets=secrets)
+    chosen = {mine.choose(asking(task), Slip()).cluster for _ in range(40)}
+    assert (len(chosen) == 1) is repeats
 
 
 def test_one_step_from_a_half_moves_by_a_half(member):

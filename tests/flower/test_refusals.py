@@ -16,9 +16,11 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from covey.api import Result
+from covey.config import Config
 from covey.events import AnswerRefused, AnswersMissing, Event
 from covey.flower import Federated
 from covey.flower.messages import Asked, Refused, question_of, reply_of
+from covey.flower.node import agreement
 from covey.ledger import Ledger
 from covey.simulation import RunFolder, read_events
 from covey.types import Params
@@ -457,14 +459,29 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
     assert refusals(result) == [
         (None, reason)
         for reason in (
-            "its covey.toml differs in data, model, train, method, merge, redteam or "
-            "privacy: give it the server's",
+            "its covey.toml differs in data, model, train, method, merge, redteam, "
+            "privacy or secrets.source: give it the server's",
             "another node of its name is there: give it a name of its own",
             "it is not invited: put its name on the list, or correct it",
             "its examples must be (1, 8, 8), like the others', found (1, 6, 6)",
             "it failed with DataError: look into the node's log",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("other", "agrees"),
+    [
+        ({"secrets": {"source": "os"}}, False),
+        ({"train": {"learning_rate": 0.07}}, False),
+        ({"secrets": {"key_path": "own.pem"}}, True),
+        ({"data": {"dir": "elsewhere"}}, True),
+    ],
+    ids=["secrets", "training", "own-key", "own-folder"],
+)
+def test_settings_are_agreed_on_but_for_what_lies_where(other, agrees):
+    found, expected = agreement(Config.of(other)), agreement(Config.of({}))
+    assert (found == expected) is agrees
 
 
 def test_an_error_in_a_node_tells_nothing_but_its_kind(build, own_data):

@@ -1,5 +1,6 @@
 """A client's own half of a round, where the clients are really apart."""
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -79,7 +80,7 @@ class Member:
         known = self._judged(call, slip, found) if self._judges else slip.risks
         if slip.given is not None:
             return Chosen(slip.given, known)
-        streams = Streams(self.seed, call.path)
+        streams = self._streams(call)
         method = self.config.method
         evaluate = evaluate_with(self.engine, method.select_on, method.select_examples)
         losses = evaluate(call.models, (self.client,), streams)
@@ -104,7 +105,7 @@ class Member:
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
             return subtract(own(call, cluster), call.models[cluster]), weight
         train = train_with(self.engine, call.recipe, weights)
-        streams = Streams(self.seed, call.path)
+        streams = self._streams(call)
         where = {self.client.handle: cluster}
         (made,) = train(call.models, (self.client,), where, streams)
         return made.update, made.weight
@@ -113,7 +114,7 @@ class Member:
         self, call: Call, cluster: int
     ) -> tuple[Int[ndarray, "folds bins"], Int[ndarray, "folds bins"]]:
         """Return counts of the losses on the client's members, and on its holdout."""
-        streams = Streams(self.seed, call.path)
+        streams = self._streams(call)
 
         def counted(examples: Examples) -> Int[ndarray, "folds bins"]:
             (scored,) = self.engine.score([ScoringJob(call.models[cluster], examples)])
@@ -130,6 +131,15 @@ class Member:
         (scored,) = self.engine.score([ScoringJob(params, holdout)])
         return float((scored.predictions == holdout.labels).float().mean())
 
+    def _streams(self, call: Call) -> Streams:
+        """Return the client's draws for a question.
+
+        Hidden ones are drawn anew for every answer where secrets are the system's: a round
+        that is played again has the same path, and the same noise in two answers cancels.
+        """
+        anew = self.config.secrets.source == "os"
+        return Streams(self.seed, call.path, secrets.randbits(256) if anew else None)
+
     @property
     def _judges(self) -> bool:
         return self.config.redteam.source == "client"
@@ -141,7 +151,7 @@ class Member:
         every, own = self.config.redteam.every, (self.client,)
         state = self._state(call, slip, found)
         due = own if call.task == "settle" else due_to_judge(state, own, every)
-        streams = Streams(self.seed, call.path)
+        streams = self._streams(call)
         judged = self_judge(self.engine)(call.models, due, streams)
         after = with_findings(state, judged, every)
         return after.memory.risks.get(self.client.handle, ())

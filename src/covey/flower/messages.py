@@ -211,8 +211,8 @@ def hello_of(message: Message, token: str, agreement: str) -> Hello:
         raise Refused("it has no name: set one in its node.toml")
     if hello.agreement != agreement:
         raise Refused(
-            "its covey.toml differs in data, model, train, method, merge, redteam or "
-            "privacy: give it the server's"
+            "its covey.toml differs in data, model, train, method, merge, redteam, "
+            "privacy or secrets.source: give it the server's"
         )
     return hello
 

@@ -51,6 +51,7 @@ def agreement(config: Config) -> str:
     settings = config.model_dump(mode="json", include=set(SHARED))
     settings["data"].pop("dir")
     settings["merge"].pop("deniability_threshold")  # judges requests, not training
+    settings["secrets"] = config.secrets.source  # the account rests on it
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
