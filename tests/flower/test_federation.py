@@ -8,7 +8,12 @@ import torch
 from pydantic import TypeAdapter
 
 import covey
-from covey.events import AnswersMissing, ClientsJoined, RunRolledBack
+from covey.events import (
+    AnswersMissing,
+    ClientsAssigned,
+    ClientsJoined,
+    RunRolledBack,
+)
 from covey.flower import Federated
 from covey.flower.messages import Question, Reply
 from flower.conftest import IN_SETS, all_of, settings_with
@@ -153,6 +158,28 @@ def test_nodes_come_and_go_while_the_run_goes_on(build):
     ]
     assert [r.participants for r in result.history.rounds] == [4, 4, 5, 5, 4]
     assert result.history.finished is not None
+
+
+def test_who_joins_isolated_clusters_later_draws_one_for_good(build):
+    federation = build(settings_with(method={"name": "isolated"}), clients=range(4))
+
+    def joining(question, reply):
+        asked = question_in(question)
+        if asked.path[:2] == ("round", 1):
+            federation.node("client-00004")
+        if asked.path[:2] == ("round", 3):
+            federation.node("client-00005")
+        late = asked.name == "client-00005" and asked.task == "train"
+        return [] if late else [reply]
+
+    federation.wire = joining
+    result = federation.play(nodes=4)
+    later, silent = (result.names[f"client-0000{index}"] for index in (4, 5))
+    *rounds, last = all_of(ClientsAssigned, result)
+    assert [later in each.clusters for each in rounds] == [False] * 2 + [True] * 3
+    assert len({each.clusters[later] for each in (*rounds[2:], last)}) == 1
+    assert last.by == "final"
+    assert set(last.clusters) == set(result.names.values()) - {silent}
 
 
 class PowerCut(BaseException):

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from covey.events import ClientsAssigned
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.strategies import fedavg, isolated, sparing
@@ -46,6 +47,22 @@ def test_a_clients_cluster_hangs_on_its_name_and_the_seed_alone(steps, models, p
     assert drawn(some) == {client.name: whole[client.name] for client in some}
     assert drawn(everybody, seed=1) != whole
     assert all(30 < clients < 70 for clients in Counter(whole.values()).values())
+
+
+def test_who_joins_later_draws_once_and_who_never_came_has_no_cluster(
+    steps, models, population
+):
+    *early, late, absent = population
+    strategy = isolated(models(0.5), steps, CLUSTERS, tuple(early))
+    before = played(strategy, tuple(early))
+    state = strategy.play_round(before, (*early, late), Streams(0).at("round", 3)).state
+    drawn = state.assignment[late.handle]
+    assert state.assignment == {**before.assignment, late.handle: drawn}
+    again = strategy.play_round(state, (*early, late), Streams(1)).state
+    assert again.assignment == state.assignment
+    assert absent.handle not in again.assignment
+    final = ClientsAssigned(again.assignment, "final")
+    assert strategy.conclude(again, population, Streams(0)).events == (final,)
 
 
 @pytest.mark.parametrize(

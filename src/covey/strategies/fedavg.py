@@ -15,7 +15,7 @@ from covey.strategies.base import (
     fresh_state,
 )
 from covey.strategies.steps import Steps
-from covey.types import Params
+from covey.types import Handle, Params
 
 __all__ = ["fedavg", "isolated", "local_training"]
 
@@ -55,8 +55,8 @@ def isolated(
     All clusters start from one model. What a client sends moves its own cluster and never
     reaches another, so when it leaves only that one has to be trained again (`sparing`).
     The papers draw the clusters otherwise; chance has to know nothing of a client, and
-    nobody's cluster hangs on who else is there. FedCIO's last mean over clusters is not
-    taken.
+    nobody's cluster hangs on who else is there. Who joins later draws in its first round.
+    FedCIO's last mean over clusters is not taken.
 
     References:
         Su, Li, Asynchronous Federated Unlearning (KNOT), INFOCOM 2023.
@@ -64,22 +64,28 @@ def isolated(
         Clustering, Isolation, and One-shot Aggregation, IEEE BigData 2023.
     """
 
-    def start(streams: Streams) -> ServerState:
-        own = {
+    def drawn(clients: Cohort, streams: Streams) -> dict[Handle, int]:
+        return {
             client.handle: int(
                 streams.at("cluster", client.name).generator().integers(num_clusters)
             )
-            for client in population
+            for client in clients
         }
+
+    def start(streams: Streams) -> ServerState:
         model = init(streams.at("initial model", 0))
-        return fresh_state((model,) * num_clusters).with_choices(own)
+        fresh = fresh_state((model,) * num_clusters)
+        return fresh.with_choices(drawn(population, streams))
 
     def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
-        own = {client.handle: state.assignment[client.handle] for client in cohort}
+        new = tuple(c for c in cohort if c.handle not in state.assignment)
+        placed = {**state.assignment, **drawn(new, streams)}
+        own = {client.handle: placed[client.handle] for client in cohort}
         return steps.move(state, cohort, ClientsAssigned(own, "chance"), streams)
 
     def conclude(state: ServerState, cohort: Cohort, _: Streams) -> Played:
-        own = {client.handle: state.assignment[client.handle] for client in cohort}
+        placed = state.assignment
+        own = {c.handle: placed[c.handle] for c in cohort if c.handle in placed}
         return Played(state, (ClientsAssigned(own, "final"),))
 
     return Strategy(start, play_round, conclude)
