@@ -182,6 +182,18 @@ def test_who_joins_isolated_clusters_later_draws_one_for_good(build):
     assert set(last.clusters) == set(result.names.values()) - {silent}
 
 
+def test_a_replay_of_isolated_clusters_tells_who_took_part(build, monkeypatch):
+    settings = settings_with(rounds=3, method={"name": "isolated"})
+    federation = build(settings, clients=range(5))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
+    never = federation.play("never", nodes=5)
+    federation.node("client-00005", leave=True)
+    result = federation.play(nodes=6)
+    assert [r.participants for r in result.history.rounds] == [5] * 3
+    assert result.history.assignment == never.history.assignment
+    assert result.summary["model_hash"] == never.summary["model_hash"]
+
+
 class PowerCut(BaseException):
     pass
 

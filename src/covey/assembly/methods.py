@@ -440,10 +440,13 @@ def hangs_on_everybody(config: Config) -> bool:
 def keeps_clusters_apart(config: Config, engine: Engine) -> bool:
     """Say whether a cluster's model hangs, to the last bit, on its own clients alone.
 
-    Clients that train in one batch are rounded together: not so with `VmapEngine`.
+    Clients that train in one batch are rounded together: not so with `VmapEngine`. Where
+    clients are really apart, a round hangs on who is there: those of a kept model may not
+    be, and then no record would tell that they are in it.
     """
     return (
         config.method.name == "isolated"
+        and config.engine.name != "flower"
         and config.merge.name == "mean"
         and config.privacy == type(config.privacy)()
         and not isinstance(engine, VmapEngine)
