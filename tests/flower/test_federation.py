@@ -194,6 +194,28 @@ def test_a_replay_of_isolated_clusters_tells_who_took_part(build, monkeypatch):
     assert result.summary["model_hash"] == never.summary["model_hash"]
 
 
+def test_who_is_there_is_asked_once_a_round(build):
+    settings = settings_with(
+        rounds=3, method={"name": "fedavg"}, redteam={"source": "none"}
+    )
+    federation = build(settings, clients=range(2))
+    mute, seen = 101, []
+
+    def listening(question, reply):
+        asked = question_in(question)
+        if question.metadata.dst_node_id == mute:
+            seen.append(asked.task)
+            return []
+        if asked.task != "hello":
+            seen.append(asked.path[1])
+        return [reply]
+
+    federation.wire = listening
+    federation.play(nodes=1)
+    # a round waits for every hello that is not answered
+    assert seen[seen.index(0) - 1 :] == ["hello", 0, "hello", 1, "hello", 2]
+
+
 class PowerCut(BaseException):
     pass
 

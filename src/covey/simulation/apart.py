@@ -1,6 +1,7 @@
 """What the loop does otherwise where the clients are really apart."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from covey.events import (
     ClientsJoined,
@@ -13,20 +14,36 @@ from covey.ledger import Record
 from covey.simulation.desk import Desk
 from covey.simulation.leaving import usual_wish
 from covey.simulation.measurement import Accuracies
+from covey.strategies import Cohort
 from covey.types import ClientName
 
-__all__ = ["noted", "reported", "rewound", "with_newcomers"]
+__all__ = ["Gathered", "gathered", "noted", "reported", "rewound"]
 
 
-def with_newcomers(desk: Desk) -> tuple[Desk, tuple[Event, ...]]:
-    """Let clients in that have come since the last round, unless they have left."""
+class Gathered(NamedTuple):
+    """Who there is before a round.
+
+    Attributes:
+        desk: the run with everybody who ever came, but those who have left.
+        here: who can be asked now.
+        joined: what is told of those who came since the last round.
+    """
+
+    desk: Desk
+    here: Cohort
+    joined: tuple[Event, ...] = ()
+
+
+def gathered(desk: Desk) -> Gathered:
+    """Look once who is here, and let newcomers in, unless they have left."""
     if desk.run.federation is None:
-        return desk, ()
+        return Gathered(desk, desk.run.population.clients)
     known = {client.handle for client in desk.run.population.clients}
-    desk = desk.welcoming(desk.run.federation.present())
-    everybody = (client.handle for client in desk.run.population.clients)
-    new = tuple(handle for handle in everybody if handle not in known)
-    return desk, (ClientsJoined(new),) if new else ()
+    names = desk.run.federation.present()
+    desk = desk.welcoming(names)
+    here = tuple(c for c in desk.run.population.clients if c.name in names)
+    new = tuple(c.handle for c in here if c.handle not in known)
+    return Gathered(desk, here, (ClientsJoined(new),) if new else ())
 
 
 def rewound(desk: Desk, round_index: int) -> None:

@@ -19,7 +19,7 @@ from covey.events import (
 from covey.history import History, after
 from covey.ledger import REWIND, Record, Request, current
 from covey.rng import Streams
-from covey.simulation.apart import noted, reported, rewound, with_newcomers
+from covey.simulation.apart import gathered, noted, reported, rewound
 from covey.simulation.conclusion import conclude
 from covey.simulation.desk import Desk, by_entry, opened, read_history, what_matters
 from covey.simulation.folder import RunFolder
@@ -137,9 +137,9 @@ def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
                 return Stretch(desk, state, history, asked, served)
             if t >= until:
                 break
-        desk, joined = with_newcomers(desk)
+        desk, here, joined = gathered(desk)
         replay = _replay(desk) if joined else replay
-        played = _round(desk, state, glance, replay).after(joined if t else ())
+        played = _round(desk, here, state, glance, replay).after(joined if t else ())
         history = _record(desk, (t, played.events), last, history)
         state = played.state
         _keep(desk, played, replay)
@@ -217,12 +217,16 @@ def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int
 
 
 def _round(
-    desk: Desk, state: ServerState, tested: Population, replay: Replay | None
+    desk: Desk,
+    here: Cohort,
+    state: ServerState,
+    tested: Population,
+    replay: Replay | None,
 ) -> Played:
-    """Sample a cohort, play the round, and look at what came out of it."""
+    """Sample a cohort of who is here, play the round, and look at what came of it."""
     t, run = state.round_index, desk.run
     streams = desk.secrets.at_round(t).at("round", t)
-    cohort = _cohort(run, streams)
+    cohort = _cohort(run, here, streams)
     if replay is not None and t < replay.until:
         run = replay.run
         if replay.calibrating:
@@ -245,23 +249,17 @@ def _round(
     return played._replace(events=events)
 
 
-def _cohort(run: Assembled, streams: Streams) -> Cohort:
+def _cohort(run: Assembled, here: Cohort, streams: Streams) -> Cohort:
     """Toss one independent coin per client, so that nobody's depends on the others.
 
     Where privacy rests on nobody knowing who came, the coins are hidden.
     """
     share = run.config.train.participation
-    clients = run.population.clients
-    if run.federation is not None:
-        here = run.federation.present()
-        clients = tuple(client for client in clients if client.name in here)
     coins = streams.at("cohort")
     if run.config.privacy.client_noise > 0:
         coins = coins.hidden()
     return tuple(
-        client
-        for client in clients
-        if coins.at(client.name).generator().random() < share
+        client for client in here if coins.at(client.name).generator().random() < share
     )
 
 
