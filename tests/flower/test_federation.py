@@ -289,3 +289,25 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
     assert all(check.ok is not False for check in checks)
     assert asked_again == []
     assert "client-00005" not in result.names
+
+
+def test_nobody_waits_for_who_has_left(build, monkeypatch):
+    settings = settings_with(
+        rounds=2, method={"name": "fedavg"}, redteam={"source": "none"}
+    )
+    federation = build(settings, clients=range(2))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
+    leaver = federation.node("client-00002", leave=True)
+    federation.play(nodes=3)
+    del federation.files[leaver]
+    grid, looks = federation.grid(), iter(range(3))
+
+    def looking():
+        next(looks)  # an error, where it would wait for ever
+        return list(federation.files)
+
+    grid.get_node_ids = looking
+    again = Federated(federation.path / "covey.toml").start(
+        grid, federation.path / "run", 3
+    )
+    assert [r.participants for r in again.history.rounds] == [2, 2]

@@ -174,7 +174,7 @@ class Federated:
             equal_weights=config.merge.weights == "equal",
         )
         federation = Nodes(grid, terms, roster.profile)
-        left, leaving = _left(folder), _leaving(folder)
+        left, leaving = _left_and_leaving(folder)
         hidden = config.merge.name == "anonymity-sets" and roster.profile is None
         fewest = config.merge.min_anonymity if hidden else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
@@ -207,21 +207,19 @@ class Federated:
         return str(Path(self.config).resolve().parent)
 
 
-def _left(folder: RunFolder) -> int:
-    """Count the clients that have left a run, if there is one."""
-    begun = Ledger.exists(folder.ledger)
-    return len(load(folder.path).history.left) if begun else 0
+def _left_and_leaving(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
+    """Return how many have left a run, and who has asked to and is not answered yet.
 
-
-def _leaving(folder: RunFolder) -> frozenset[ClientName]:
-    """Return who asks to leave a run and is not answered yet: nobody waits for them."""
+    Nobody waits for either.
+    """
     if not Ledger.exists(folder.ledger):
-        return frozenset()
+        return 0, frozenset()
     with Ledger.read(folder.ledger) as ledger:
-        names = ledger.names()
+        left, names = len(ledger.tombstones()), ledger.names()
         asked = {r.handle for r in ledger.requests() if r.state == "pending"}
     words = {client for client, _ in folder.words()}
-    return frozenset(name for h, name in names.items() if h in asked or name in words)
+    leaving = (name for h, name in names.items() if h in asked or name in words)
+    return left, frozenset(leaving)
 
 
 def _speak_as_flower() -> None:

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from flwr.app import Context, Message
+from flwr.app import Message
 from torch import nn
 
 from covey.assembly import Chosen, Given, Member, Own, member_of
@@ -35,7 +35,7 @@ from covey.flower.messages import (
 from covey.strategies import Call, KnownRisk
 from covey.types import Params
 
-__all__ = ["Load", "Node", "Train", "agreement", "answered"]
+__all__ = ["Node", "Train", "agreement", "answered"]
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +131,6 @@ class Node:
         return self.path.parent / "memory" / f"{run}.json"
 
 
-Load = Callable[[Context], Node]
-"""How a client app finds its client."""
-
-
 def answered(
     message: Message, load: Callable[[], Node], train: Train | None = None
 ) -> Message:
@@ -189,8 +185,7 @@ def _reply(
     memory = node.recall(question.run)
     chosen = member.choose(call, question.slip, memory.risks)
     node.remember(question.run, _spent(memory, node.config, call, chosen))
-    reply = _told(node, member, call, chosen)
-    reply = replace(reply, token=question.token)
+    reply = replace(_told(node, member, call, chosen), token=question.token)
     if call.task == "count":
         inside, outside = member.count(call, chosen.cluster)
         return replace(reply, members=_plain(inside), held_out=_plain(outside)), None

@@ -52,12 +52,9 @@ def rewound(desk: Desk, round_index: int) -> None:
     What they released stays recorded; they are played anew.
     """
     last = desk.ledger.last_round()
-    lost = (
-        last is not None
-        and round_index <= last
-        and round_index < desk.run.config.rounds
-    )
-    if desk.run.federation is None or last is None or not lost:
+    if desk.run.federation is None or last is None:
+        return
+    if round_index > last or round_index == desk.run.config.rounds:
         return
     fact = RunRolledBack(round_index, last + 1, "anew")
     desk.ledger.append_between([Record(None, *kind_and_body(fact))])
