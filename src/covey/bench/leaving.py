@@ -39,12 +39,14 @@ class Leaving:
         base: the settings that all its runs share.
         k: sizes of anonymity sets, at least.
         x: members that must stay; each smaller than every k, or equal.
+        baselines: names of `BASELINES`, played without sets.
     """
 
     name: str
     base: Settings
     k: tuple[int, ...]
     x: tuple[int, ...]
+    baselines: tuple[str, ...] = ("retrain", "federaser", "isolated")
 
 
 BASE: Settings = {
@@ -66,6 +68,13 @@ BASE: Settings = {
 }
 
 ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
+
+BASELINES: Mapping[str, Settings] = {
+    "retrain": {},
+    "federaser": {"unlearning": {"store_updates": 1}},
+    "isolated": {"method": ISOLATED},
+}
+"""What each baseline sets, in place of anonymity sets."""
 
 PAPER = Leaving("MNIST, LeNet-5, 50 x 1000", BASE, (4, 6, 8, 10), (2, 3, 4))
 QUICK_LEAVING = Leaving(
@@ -112,13 +121,10 @@ def outcomes(
         found.append(outcome)
         observe(outcome)
 
-    stored = {**leaving.base["unlearning"], "store_updates": 1}
-    for name, change in (
-        ("retrain", {}),
-        ("federaser", {"unlearning": stored}),
-        ("isolated", {"method": ISOLATED}),
-    ):
-        settings = {**leaving.base, "seed": seed, **change}
+    for name in leaving.baselines:
+        settings = {**leaving.base, "seed": seed}
+        for section, changed in BASELINES[name].items():
+            settings[section] = {**settings.get(section, {}), **changed}
         met(_played(out / name, Config.of(settings), ()))
     for k in leaving.k:
         for outcome in _hidden(leaving, seed, k, out):
@@ -152,6 +158,7 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
         if x == first or (folder / "config.toml").is_file():
             rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
             merge = {
+                **leaving.base.get("merge", {}),
                 "name": "anonymity-sets",
                 "min_anonymity": k,
                 "deniability_threshold": x,

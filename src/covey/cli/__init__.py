@@ -7,6 +7,7 @@ from covey.cli import (
     guarantees,
     inspect,
     leaving,
+    reproducing,
     runs,
     sweeps,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "inspect",
     "leaving",
     "main",
+    "reproducing",
     "runs",
     "sweeps",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 from covey.config.settings import Config
 from covey.errors import ConfigError
 
-__all__ = ["load_config"]
+__all__ = ["load_config", "put"]
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -19,14 +19,23 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
     """
     settings = {} if path is None else _read(Path(path))
     for pair in overrides:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise ConfigError(
-                f"--set takes section.key=value, found {pair!r}. "
-                f"Write for example --set train.local_epochs=5."
-            )
-        _put(settings, key.strip().split("."), _value(text.strip()))
+        put(settings, pair)
     return Config.of(settings)
+
+
+def put(settings: dict[str, Any], pair: str) -> None:
+    """Put a `section.key=value` into nested settings.
+
+    Raises:
+        ConfigError: it is no such pair, or the section is a value.
+    """
+    key, equals, text = pair.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"--set takes section.key=value, found {pair!r}. "
+            f"Write for example --set train.local_epochs=5."
+        )
+    _put(settings, key.strip().split("."), _value(text.strip()))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -31,7 +31,13 @@ from covey.redteam.sources import (
     oracle,
     self_judge,
 )
-from covey.redteam.truth import Membership, Reference, audited, true_risk
+from covey.redteam.truth import (
+    Membership,
+    Reference,
+    audited,
+    blind_risk,
+    true_risk,
+)
 from covey.redteam.updates import fedmia
 
 __all__ = [
@@ -69,6 +75,7 @@ __all__ = [
     "audited",
     "best_threshold",
     "blind_baseline",
+    "blind_risk",
     "counting",
     "cross_fitted",
     "examined",

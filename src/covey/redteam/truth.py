@@ -16,7 +16,7 @@ from covey.redteam.figures import FEWEST, Figure, stratified
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["Membership", "Reference", "audited", "true_risk"]
+__all__ = ["Membership", "Reference", "audited", "blind_risk", "true_risk"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

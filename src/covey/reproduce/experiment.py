@@ -1,0 +1,185 @@
+"""What `covey reproduce` runs: one experiment per table or figure, as data.
+
+An experiment is a TOML file in `experiments/`: columns (data sets, shares of the
+minority) by rows (methods), and what is measured in each. Its columns name a base, the
+settings that they share with other experiments, so that runs are shared too.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import Field, ValidationError
+
+from covey.config import Section
+from covey.errors import ConfigError
+
+__all__ = ["Base", "Column", "Experiment", "Quick", "Row", "experiment", "experiments"]
+
+Settings = Mapping[str, Any]
+Kind = TypeVar("Kind", bound=Section)
+
+
+class Base(Section):
+    """Settings that several experiments share.
+
+    Attributes:
+        quick: what is set on top of them for a run of seconds.
+    """
+
+    settings: dict[str, Any]
+    quick: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Column(Section):
+    """A column of a table, or a place on a figure's horizontal axis.
+
+    Attributes:
+        base: the file in `bases/` with its settings.
+        printed: its name in the paper, if it is another one.
+    """
+
+    name: str
+    base: str
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    printed: str = ""
+
+
+class Row(Section):
+    """A row of a table, or a line of a figure.
+
+    Attributes:
+        printed: the paper's row, per measure.
+    """
+
+    name: str
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    printed: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class Quick(Section):
+    """What a quick form leaves out and changes.
+
+    Attributes:
+        columns: those that are played; empty: all of them.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    repeats: Annotated[int, Field(gt=0)] = 1
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Experiment(Section):
+    """One table or figure.
+
+    Attributes:
+        paper: the file in `papers/` with the printed numbers.
+        table: the table there; empty: nothing is printed as a number.
+        shows: what to read off it.
+        minutes: expected on two cores, quick and in full.
+        measures: names of `measures.MEASURES`.
+        against: the row that others are compared with, run by run.
+        factors: measures of which `against`'s is divided by the others'.
+        differences: measures from which `against`'s is taken away.
+        why: per measure, why the paper's number may lie outside the interval.
+        k: sizes of anonymity sets (`kind = "leaving"`).
+        x: members that must stay.
+        baselines: how requests are answered without sets.
+    """
+
+    title: str
+    kind: Literal["federations", "leaving", "theory", "samples", "arithmetic"]
+    paper: str
+    shows: str
+    minutes: tuple[float, float]
+    table: str = ""
+    figure: Literal["", "bars", "boxes", "lines"] = ""
+    repeats: Annotated[int, Field(gt=0)] = 3
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    measures: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+    against: str = ""
+    factors: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    why: dict[str, str] = Field(default_factory=dict[str, str])
+    k: tuple[int, ...] = ()
+    x: tuple[int, ...] = ()
+    baselines: tuple[str, ...] = ()
+    quick: Quick = Quick()
+
+    def in_brief(self) -> "Experiment":
+        """Return the quick form."""
+        columns = self.quick.columns or tuple(each.name for each in self.columns)
+        rows = self.quick.rows or tuple(each.name for each in self.rows)
+        return self.model_copy(
+            update={
+                "repeats": self.quick.repeats,
+                "columns": tuple(c for c in self.columns if c.name in columns),
+                "rows": tuple(r for r in self.rows if r.name in rows),
+            }
+        )
+
+    def settings_of(self, column: Column, row: Row, *, quick: bool) -> Settings:
+        """Return what one cell's runs are set to, the seed aside."""
+        base = _base(column.base)
+        layers = [
+            base.settings,
+            *([base.quick] if quick else []),
+            self.settings,
+            column.settings,
+            row.settings,
+            *([self.quick.settings] if quick else []),
+        ]
+        merged: Settings = {}
+        for layer in layers:
+            merged = _over(merged, layer)
+        return merged
+
+
+def experiments() -> Mapping[str, Experiment]:
+    """Return every experiment by its name, in the order of the names."""
+    places = (files("covey.reproduce") / "experiments").iterdir()
+    names = (place.name for place in places if place.name.endswith(".toml"))
+    return {name: experiment(name) for name in sorted(n[:-5] for n in names)}
+
+
+def experiment(name: str) -> Experiment:
+    """Read one experiment.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    place = files("covey.reproduce") / "experiments" / f"{name}.toml"
+    if not place.is_file():
+        raise ConfigError(
+            f"There is no experiment {name!r}. `covey reproduce --list` names them all."
+        )
+    return _read(Experiment, f"experiments/{name}.toml")
+
+
+def _base(name: str) -> Base:
+    return _read(Base, f"bases/{name}.toml")
+
+
+def _read(kind: type[Kind], place: str) -> Kind:
+    text = (files("covey.reproduce") / place).read_text(encoding="utf-8")
+    try:
+        return kind.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        raise ConfigError(f"{place} is no {kind.__name__.lower()}: {error}") from None
+
+
+def _over(settings: Settings, layer: Settings) -> dict[str, Any]:
+    """Put a layer over settings, section by section."""
+    merged = dict(settings)
+    for key, value in layer.items():
+        known = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            inner = cast("Settings", value)
+            merged[key] = _over(cast("Settings", known), inner)
+        else:
+            merged[key] = value
+    return merged

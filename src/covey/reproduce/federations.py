@@ -1,0 +1,121 @@
+"""Experiments over federations: rows of methods by columns of data, every cell repeated."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from covey.config import Config
+from covey.errors import DataError
+from covey.report.reading import accuracy_lines
+from covey.reproduce.experiment import Column, Experiment, Row
+from covey.reproduce.measures import MEASURES, Seen
+from covey.reproduce.papers import Table, printed_table
+from covey.reproduce.record import Cell, Found, Line, Printed
+from covey.reproduce.shelf import Shelf, sources
+
+__all__ = ["federations"]
+
+Runs = Mapping[tuple[str, str], Sequence[Seen]]
+"""Row and column to its repeats."""
+
+
+def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+    """Play every cell with seeds 0, 1, ..., and measure what the experiment names.
+
+    A column whose data are not there is left out, and says which files to put where.
+    """
+    runs: dict[tuple[str, str], list[Seen]] = {}
+    missing: dict[str, str] = {}
+    for seed in range(experiment.repeats):  # an early stop leaves whole tables
+        for column in experiment.columns:
+            for row in experiment.rows:
+                if column.name not in missing:
+                    settings = experiment.settings_of(column, row, quick=quick)
+                    config = Config.of({**settings, "seed": seed})
+                    title = f"{column.name}, {row.name}, seed {seed}"
+                    try:
+                        path = shelf.run(config, title)
+                    except DataError as error:
+                        missing[column.name] = f"not played: {error}"
+                    else:
+                        runs.setdefault((row.name, column.name), []).append(
+                            Seen.of(path)
+                        )
+    paths = [seen.path for each in runs.values() for seen in each]
+    return Found(
+        cells=tuple(_cells(experiment, runs, missing)),
+        lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
+        notes=tuple(missing.values()),
+        **sources(paths),
+    )
+
+
+def _cells(
+    experiment: Experiment, runs: Runs, missing: Mapping[str, str]
+) -> Iterator[Cell]:
+    table = (
+        printed_table(experiment.paper, experiment.table) if experiment.table else {}
+    )
+    for column in experiment.columns:
+        for row in experiment.rows:
+            seen = runs.get((row.name, column.name), ())
+            for measure in experiment.measures:
+                yield Cell(
+                    row=row.name,
+                    column=column.name,
+                    measure=MEASURES[measure].title,
+                    values=tuple(MEASURES[measure].of(each) for each in seen),
+                    printed=_printed(table, row, column, measure),
+                    why=experiment.why.get(measure, ""),
+                    reason=missing.get(column.name, ""),
+                )
+            yield from _compared(experiment, runs, row, column)
+
+
+def _compared(
+    experiment: Experiment, runs: Runs, row: Row, column: Column
+) -> Iterator[Cell]:
+    """Compare a row with `against`, seed by seed: both saw the same data."""
+    theirs = runs.get((experiment.against, column.name), ())
+    own = runs.get((row.name, column.name), ())
+    if row.name == experiment.against:
+        return
+    for name in experiment.factors:
+        of = MEASURES[name]
+        values = tuple(
+            _factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=True)
+        )
+        title = f"{of.title}: {experiment.against}'s / own"
+        yield Cell(row.name, column.name, title, values, reason=UNBOUNDED)
+    for name in experiment.differences:
+        of = MEASURES[name]
+        values = tuple(
+            _minus(of.of(b), of.of(a)) for a, b in zip(theirs, own, strict=True)
+        )
+        title = f"{of.title} minus {experiment.against}'s"
+        yield Cell(row.name, column.name, title, values)
+
+
+UNBOUNDED = "unbounded or unknown: in some run nobody is left above the threshold"
+
+
+def _factor(theirs: float | None, own: float | None) -> float | None:
+    return None if theirs is None or not own else theirs / own
+
+
+def _minus(own: float | None, theirs: float | None) -> float | None:
+    return None if theirs is None or own is None else own - theirs
+
+
+def _printed(table: Table, row: Row, column: Column, measure: str) -> Printed | None:
+    name = row.printed.get(measure)
+    return table.get((name, column.printed or column.name)) if name else None
+
+
+def _lines(runs: Runs) -> Iterator[Line]:
+    """Average each group's accuracy per round over the repeats."""
+    for (row, column), repeats in runs.items():
+        every = [accuracy_lines(seen.history) for seen in repeats]
+        for group in list(every[0])[1:]:
+            rounds = zip(*(lines[group] for lines in every), strict=False)
+            points = [(float(p[0][0]), fmean(y for _, y in p)) for p in rounds]
+            yield Line(column, f"{row}, {group}", tuple(points))

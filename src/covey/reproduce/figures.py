@@ -1,0 +1,147 @@
+"""A record's figure, in the form in which the paper draws it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from covey.report.figures.style import (
+    GROUPS,
+    INK,
+    canvas,
+    cycled,
+    key,
+    legend,
+    quiet,
+    say,
+)
+from covey.reproduce.record import Cell, Record
+
+__all__ = ["drawn"]
+
+WIDTH = 0.8
+"""Of what stands at one place of the horizontal axis."""
+
+
+def drawn(record: Record) -> Figure:
+    """Draw bars or box plots, a panel per measure, or lines, a panel per column.
+
+    Bars are means with their 95% intervals, points are the repeats; a white diamond is
+    what the paper prints. In box plots it is the mean, as the papers have it.
+    """
+    if record.figure == "lines":
+        return _lines(record)
+    measures = [m for m in record.measures if _known(record, m)]
+    if not measures:
+        figure, axes = canvas()
+        say(axes, "nothing was measured")
+        return figure
+    figure = Figure(figsize=(9.0, 2.6 * len(measures)), layout="constrained")
+    panels = figure.subplots(len(measures), 1, squeeze=False)[:, 0]
+    draw: Mapping[str, Callable[[Axes, Sequence[Cell]], None]] = {
+        "bars": _bars,
+        "boxes": _boxes,
+    }
+    for axes, measure in zip(panels, measures, strict=True):
+        cells = [cell for cell in record.found.cells if cell.measure == measure]
+        quiet(axes, measure, "", "")
+        draw[record.figure](axes, cells)
+    rows = _rows(record.found.cells)
+    handles = [Patch(color=cycled(GROUPS, i), label=row) for i, row in enumerate(rows)]
+    if any(cell.printed for cell in record.found.cells) and record.figure == "bars":
+        legend(figure, [*handles, key("D", "the paper", INK, "white")])
+    else:
+        legend(figure, handles)
+    return figure
+
+
+def _known(record: Record, measure: str) -> bool:
+    cells = record.found.cells
+    return any(cell.known for cell in cells if cell.measure == measure)
+
+
+def _rows(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(cell.row for cell in cells))
+
+
+def _placed(axes: Axes, cells: Sequence[Cell]) -> list[tuple[Cell, float, int]]:
+    """Give every cell its place: columns along the axis, rows beside each other."""
+    known = [cell for cell in cells if cell.known]
+    columns = list(dict.fromkeys(cell.column for cell in known))
+    rows = _rows(known)
+    axes.set_xticks(range(len(columns)), columns)
+    step = WIDTH / len(rows)
+    return [
+        (
+            cell,
+            columns.index(cell.column)
+            + (rows.index(cell.row) - (len(rows) - 1) / 2) * step,
+            rows.index(cell.row),
+        )
+        for cell in known
+    ]
+
+
+def _bars(axes: Axes, cells: Sequence[Cell]) -> None:
+    placed = _placed(axes, cells)
+    width = 0.9 * WIDTH / len(_rows([cell for cell, _, _ in placed]))
+    for cell, x, row in placed:
+        colour = cycled(GROUPS, row)
+        mean = sum(cell.known) / len(cell.known)
+        axes.bar(x, mean, width, color=colour, alpha=0.55)
+        axes.plot([x] * len(cell.known), cell.known, ".", color=colour, markersize=4)
+        if cell.interval:
+            axes.plot([x, x], cell.interval, color=INK, linewidth=1)
+        if cell.printed:
+            axes.plot(x, cell.printed.value, "D", color=INK, markerfacecolor="white")
+
+
+def _boxes(axes: Axes, cells: Sequence[Cell]) -> None:
+    placed = _placed(axes, cells)
+    width = 0.9 * WIDTH / len(_rows([cell for cell, _, _ in placed]))
+    for cell, x, row in placed:
+        colour = cycled(GROUPS, row)
+        axes.boxplot(
+            [list(cell.known)],
+            positions=[x],
+            widths=width,
+            manage_ticks=False,
+            patch_artist=True,
+            showmeans=True,
+            boxprops={"facecolor": colour, "alpha": 0.55},
+            medianprops={"color": "red"},
+            meanprops={
+                "marker": "D",
+                "markerfacecolor": "white",
+                "markeredgecolor": INK,
+                "markersize": 4,
+            },
+        )
+
+
+def _lines(record: Record) -> Figure:
+    lines = record.found.lines
+    panels = list(dict.fromkeys(line.panel for line in lines))
+    if not panels:
+        figure, axes = canvas()
+        say(axes, "nothing was measured")
+        return figure
+    figure = Figure(figsize=(9.0, 2.9 * len(panels)), layout="constrained")
+    grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    names = list(dict.fromkeys(line.name for line in lines))
+    for axes, panel in zip(grid, panels, strict=True):
+        quiet(axes, panel, "", "")
+        for line in lines:
+            if line.panel == panel:
+                index = names.index(line.name)
+                axes.plot(
+                    [x for x, _ in line.points],
+                    [y for _, y in line.points],
+                    "--" if line.bound else "-",
+                    color=INK if line.bound else cycled(GROUPS, index),
+                    label=line.name,
+                    marker="." if len(line.points) < 30 and not line.bound else None,
+                )
+        axes.legend(fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,125 @@
+"""Experiments over leaving: what a request costs, setting by setting."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from covey.bench import Leaving, Outcome, outcomes
+from covey.config import Config
+from covey.errors import DataError
+from covey.reproduce.experiment import Column, Experiment, Row
+from covey.reproduce.papers import Table, printed_table
+from covey.reproduce.provenance import commit
+from covey.reproduce.record import Cell, Found
+from covey.reproduce.shelf import Shelf, digest, note, sources
+
+__all__ = ["leaving"]
+
+NAMES = {"retrain": "fedAvg", "federaser": "fedEraser"}
+"""What the second paper calls the baselines."""
+
+EVERY_ANSWER = Row(name="every answer")
+
+ByRow = Mapping[str, Sequence[Outcome]]
+
+
+def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+    """Play every column's requests under every baseline, every k and every x.
+
+    The paper's table prints the first of the measures. A row of anonymity sets has one
+    value per x, as the paper's mean and deviation are over x; every setting of a column
+    gets the same requests.
+    """
+    table = (
+        printed_table(experiment.paper, experiment.table) if experiment.table else {}
+    )
+    cells: list[Cell] = []
+    missing: list[str] = []
+    folders: list[Path] = []
+    for column in experiment.columns:
+        settings = experiment.settings_of(column, EVERY_ANSWER, quick=quick)
+        plan = Leaving(
+            column.name, settings, experiment.k, experiment.x, experiment.baselines
+        )
+        folder = shelf.folder / f"leaving-{digest(Config.of(settings))}"
+        places = [folder / f"seed-{seed}" for seed in range(experiment.repeats)]
+        found, reason = (), ""
+        try:
+            found = tuple(
+                each
+                for seed, place in enumerate(places)
+                for each in _played(plan, seed, place, shelf)
+            )
+        except DataError as error:
+            reason = f"not played: {error}"
+            missing.append(reason)
+        cells += _cells(experiment, column, _by_row(found), (table, reason))
+        folders += places
+    return Found(tuple(cells), notes=tuple(missing), **sources(folders))
+
+
+def _played(plan: Leaving, seed: int, place: Path, shelf: Shelf) -> tuple[Outcome, ...]:
+    """Play one seed's settings, those that are not there; time what it took at first."""
+    began = time.monotonic()
+    with shelf.shown(f"{plan.name}, seed {seed}"):
+        found = outcomes(plan, seed, place, lambda _: None)
+    if not (place / "played.json").is_file():
+        seconds = round(time.monotonic() - began, 1)
+        note(place / "played.json", {"commit": commit(), "seconds": seconds})
+    return found
+
+
+def _by_row(found: Sequence[Outcome]) -> ByRow:
+    rows: dict[str, list[Outcome]] = {}
+    for each in found:
+        name = NAMES.get(each.name, each.name) if each.k is None else f"k={each.k}"
+        rows.setdefault(name, []).append(each)
+    return rows
+
+
+def _cells(
+    experiment: Experiment, column: Column, rows: ByRow, known: tuple[Table, str]
+) -> Iterator[Cell]:
+    table, reason = known
+    names = rows or dict.fromkeys(
+        [
+            *(NAMES.get(each, each) for each in experiment.baselines),
+            *(f"k={k}" for k in experiment.k),
+        ],
+        (),
+    )
+    for measure in experiment.measures:
+        title, of = MEASURES[measure]
+        for name, same in names.items():
+            printed = (
+                table.get((column.printed or column.name, name))
+                if measure == experiment.measures[0]
+                else None
+            )
+            yield Cell(
+                row=name,
+                column=column.name,
+                measure=title,
+                values=tuple(of(each) for each in same),
+                printed=printed,
+                why=experiment.why.get(measure, ""),
+                reason=reason,
+            )
+
+
+def _seconds(outcome: Outcome) -> float | None:
+    return fmean(outcome.seconds) if outcome.seconds else None
+
+
+def _replays(outcome: Outcome) -> float:
+    return float(len(outcome.seconds) - outcome.answers.get("deny", 0))
+
+
+MEASURES = {
+    "accuracy": ("accuracy", lambda outcome: outcome.accuracy),
+    "seconds": ("seconds per request", _seconds),
+    "replays": ("requests that were not denied", _replays),
+    "bytes": ("bytes on the server", lambda outcome: float(outcome.server_bytes)),
+}
+"""Title, and how to read it off an outcome."""

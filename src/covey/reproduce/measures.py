@@ -1,0 +1,145 @@
+"""What is measured in a finished run, by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from covey.api import load
+from covey.history import History
+from covey.report import summary
+from covey.report.reading import OVERALL, accuracies, group_sizes, home_of
+from covey.reproduce.mismatch import KINDS, attacked
+
+__all__ = ["MEASURES", "Measure", "Seen"]
+
+Value = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A finished run, as a measure looks at it."""
+
+    path: Path
+    history: History
+
+    @classmethod
+    def of(cls, path: Path) -> "Seen":
+        """Read a run."""
+        return cls(path, load(path).history)
+
+    def group(self, which: int) -> str:
+        """Return the smallest group's name (0), or the largest one's (-1)."""
+        named = [g for g in ("minority", "majority") if g in group_sizes(self.history)]
+        return (named or list(group_sizes(self.history)))[which]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        title: how it is called in a table.
+        of: finds it; None where it is unknown.
+    """
+
+    title: str
+    of: Callable[[Seen], Value]
+
+
+def _accuracy(which: int) -> Callable[[Seen], Value]:
+    return lambda seen: accuracies(seen.history)[seen.group(which)]
+
+
+def _true_risk(which: int) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        home = home_of(seen.history, seen.group(which))
+        return home.true_risk if home else None
+
+    return of
+
+
+def _told_risk(which: int) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        home = home_of(seen.history, seen.group(which))
+        figure = seen.history.figures.get(home.cluster) if home else None
+        return figure.risk if figure else None
+
+    return of
+
+
+def _attacked(which: int, kind: str, what: str) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        group = seen.group(which)
+        (found,) = (
+            each
+            for each in attacked(seen.path)
+            if (each.non_members, each.group) == (kind, group)
+        )
+        return getattr(found, what)
+
+    return of
+
+
+def _summarised(*keys: str) -> Callable[[Seen], Value]:
+    def of(seen: Seen) -> Value:
+        found: Any = summary(seen.history)
+        for key in keys:
+            found = None if found is None else found[key]
+        return None if found is None else float(found)
+
+    return of
+
+
+GROUPS = {"majority": -1, "minority": 0}
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "accuracy": Measure("accuracy", lambda s: accuracies(s.history)[OVERALL]),
+        **{
+            f"accuracy_{name}": Measure(f"accuracy, {name}", _accuracy(which))
+            for name, which in GROUPS.items()
+        },
+        **{
+            f"mia_{name}": Measure(f"MIA accuracy, {name}", _true_risk(which))
+            for name, which in GROUPS.items()
+        },
+        **{
+            f"told_{name}": Measure(f"risk as told, {name}", _told_risk(which))
+            for name, which in GROUPS.items()
+        },
+        **{
+            f"mia_{name}_{kind}": Measure(
+                f"MIA accuracy, {name}, {kind} non-members",
+                _attacked(which, kind, "risk"),
+            )
+            for name, which in GROUPS.items()
+            for kind in KINDS
+        },
+        **{
+            f"blind_{name}_{kind}": Measure(
+                f"without the model, {name}, {kind} non-members",
+                _attacked(which, kind, "blind"),
+            )
+            for name, which in GROUPS.items()
+            for kind in KINDS
+        },
+        "violations": Measure("violations", _summarised("violations", "count")),
+        "violations_lower": Measure(
+            "violations, 95% lower bound", _summarised("violations", "count_lower")
+        ),
+        "violations_exposed": Measure(
+            "clients ever exposed above their threshold",
+            _summarised("violations", "count_exposed"),
+        ),
+        "exposure": Measure("mean exposure", _summarised("exposure", "mean")),
+        **{
+            gap: Measure(gap.replace("_", " "), _summarised("fairness", gap, "mean"))
+            for gap in ("demographic_parity", "equal_opportunity", "equalized_odds")
+        },
+        "adjusted_rand_index": Measure(
+            "adjusted Rand index", _summarised("adjusted_rand_index")
+        ),
+    }
+)

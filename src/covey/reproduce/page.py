@@ -1,0 +1,45 @@
+"""One page over everything that has been reproduced into a folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from covey.report.page import rendered, write
+from covey.reproduce.record import Cell, Record
+from covey.reproduce.table import words
+
+__all__ = ["write_page"]
+
+PAGE = "reproduction.html"
+
+
+def write_page(records: Sequence[Record], out: Path) -> Path:
+    """Write `reproduction.html`, which needs nothing beside it and no network."""
+    places = {each.stem: out / "figures" / f"{each.stem}.png" for each in records}
+    pictures = {
+        stem: place.read_bytes() for stem, place in places.items() if place.is_file()
+    }
+    told = {"sections": [_section(each) for each in records]}
+    write(out / PAGE, rendered("reproduction.html", pictures, told))
+    return out / PAGE
+
+
+def _section(record: Record) -> dict[str, Any]:
+    found = record.found
+    return {
+        "record": record,
+        "rows": [words(cell) for cell in _told(found.cells)],
+        "reasons": list(dict.fromkeys(c.reason for c in found.cells if _left(c))),
+        "whys": list(dict.fromkeys(c.why for c in found.cells if c.why and c.known)),
+        "minutes": found.seconds / 60,
+        "sizes": record.sizes,
+    }
+
+
+def _told(cells: Sequence[Cell]) -> list[Cell]:
+    """Leave out columns that were not played; the reason stands above the table."""
+    return [cell for cell in cells if not _left(cell)]
+
+
+def _left(cell: Cell) -> bool:
+    return not cell.values
