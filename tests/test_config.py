@@ -28,6 +28,7 @@ minority = [0, 25]
 majority = [25, 50]
 groups = []
 partition = "iid"
+dirichlet_alpha = 0.5
 images = "disjoint"
 holdout = 0.2
 audit_examples = 400

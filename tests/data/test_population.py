@@ -283,6 +283,67 @@ def test_per_group_the_smaller_groups_take_what_they_need():
         build(replace(QUARTERS, groups=groups, pool=-1), 46)
 
 
+def by_ten(count=200):
+    """A file of images that are all alike, in ten classes."""
+    white = torch.full((count, 1, 1, 1), 255, dtype=torch.uint8)
+    examples = Examples(white, torch.arange(count) % 10)
+    return Source("tens", examples, examples, num_classes=10)
+
+
+def test_a_dirichlet_population_is_skewed_and_what_is_aside_is_not():
+    spec = replace(PLAIN, partition="dirichlet", dirichlet_alpha=0.01, clients=8)
+    tens = by_ten(2_000)
+    population = build_population(
+        tens, replace(spec, audit_examples=1_000), Streams(0), prefer
+    )
+    for client in population.clients:
+        assert len(own(client)) == (5 if client.group == 0 else 10)
+        assert len(set(own(client))) <= 3
+    same_but_iid = replace(spec, audit_examples=1_000, partition="iid")
+    iid = build_population(tens, same_but_iid, Streams(0), prefer)
+    assert numbers(population.non_members[0]) == numbers(iid.non_members[0])
+    assert len(set(numbers(population.non_members[0]))) == 10
+
+
+@pytest.mark.parametrize("images", ["disjoint", "per-group"])
+@pytest.mark.parametrize("partition", ["dirichlet", "by-writer"])
+def test_in_every_partition_an_image_is_a_groups_once(images, partition):
+    spec = replace(QUARTERS, images=images, partition=partition, pool=-1)
+    file = source(500, numbered(7))
+    labels = file.train.labels  # still told apart: one class, and one image, each
+    writers = labels // 20
+    population = build_population(
+        replace(file, writers=writers), spec, Streams(1), prefer
+    )
+    aside = set(numbers(population.non_members[0]))
+    for group in range(4):
+        held = [own(c) for c in population.clients if c.group == group]
+        images_of_group = [number for images in held for number in images]
+        assert len(images_of_group) == len(set(images_of_group)) == 40
+        assert not aside & set(images_of_group)
+        if partition == "by-writer":
+            assert all(len({n // 20 for n in images}) == 1 for images in held)
+    everything = [number for client in population.clients for number in own(client)]
+    assert (len(set(everything)) == 160) == (images == "disjoint")
+
+
+def test_without_known_writers_none_can_be_dealt_by():
+    with pytest.raises(DataError, match=r"numbers's files do not say.*'dirichlet'"):
+        build(replace(PLAIN, partition="by-writer"))
+
+
+def test_images_with_several_labels_have_no_class_mix():
+    tens = by_ten()
+    several = replace(tens.train, labels=torch.ones(200, 4, dtype=torch.int64))
+    with pytest.raises(DataError, match="an image of tens has 4 labels"):
+        build_population(
+            replace(tens, train=several),
+            replace(PLAIN, partition="dirichlet"),
+            Streams(0),
+            prefer,
+        )
+
+
 def test_a_users_population_knows_no_groups_and_has_no_pool():
     data = {"bob-2": numbered(10), "ada-1": numbered(5)}
     population = population_of(data, 0.2, Streams(0), prefer, num_classes=10)

@@ -113,6 +113,8 @@ def _population_spec(config: Config) -> PopulationSpec:
         pool=config.redteam.pool if config.redteam.source == "shadow" else -1,
         non_members=config.audit.non_members,
         images=settings.images,
+        partition=settings.partition,
+        dirichlet_alpha=settings.dirichlet_alpha,
     )
 
 

@@ -8,13 +8,11 @@ from covey.errors import ConfigError
 __all__ = ["LATER_KEYS", "LATER_VALUES", "refuse_later"]
 
 LATER_KEYS = {
-    "population.dirichlet_alpha": "partitions other than iid",
     "merge.max_update_norm": "norm-bounded merges",
 }
 
 LATER_VALUES = {
     "data.name": ("femnist", "celeba", "linear-mixture"),
-    "population.partition": ("dirichlet", "by-writer"),
     "model.task": ("multilabel", "regression"),
     "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
     "engine.name": ("ray",),

@@ -69,7 +69,8 @@ class PopulationConfig(Section):
     minority: Range = (0.0, 25.0)
     majority: Range = (25.0, 50.0)
     groups: tuple[GroupConfig, ...] = ()
-    partition: Literal["iid"] = "iid"
+    partition: Literal["iid", "dirichlet", "by-writer"] = "iid"
+    dirichlet_alpha: Annotated[float, Field(gt=0)] = 0.5
     images: Literal["disjoint", "per-group"] = "disjoint"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     audit_examples: Count = 400

@@ -1,12 +1,13 @@
 """Which images of a data set each client holds, and which are kept aside."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from covey.data.partition import divide
+from covey.data.partition import divide, divide_by_class, divide_by_writer
 from covey.data.sources import Source
 from covey.data.spec import PopulationSpec
 from covey.errors import DataError
@@ -50,7 +51,7 @@ def deal(
     """
     sizes = [spec.groups[group].examples_per_client for group in group_of]
     tables = _tables(spec, group_of)
-    need = max(sum(sizes[client] for client in table) for table in tables)
+    need = max(sum(sizes[client] for client in table) for table in tables.values())
     aside = _aside(source, spec, need)
     beyond = len(source.train) - need - sum(aside)
     dealt, audit, test, pool, rest = divide(
@@ -58,22 +59,64 @@ def deal(
     )
     cards = torch.cat([dealt, rest])
     own: dict[int, Indices] = {}
-    for table in tables:
+    for name, table in tables.items():
         if spec.images == "per-group":
-            cards = _shuffled(cards, streams.at(spec.groups[group_of[table[0]]].name))
-        hands = cards[: sum(sizes[c] for c in table)].split([sizes[c] for c in table])
+            cards = _shuffled(cards, streams.at(name))
+        hands = _hands(
+            source, spec, cards, [sizes[c] for c in table], streams.at(name, "hands")
+        )
         own |= dict(zip(table, hands, strict=True))
     return Dealt(tuple(own[client] for client in range(len(sizes))), audit, test, pool)
 
 
-def _tables(spec: PopulationSpec, group_of: list[int]) -> list[list[int]]:
-    """Return which clients are dealt from one deck, in which each image is once."""
+def _tables(spec: PopulationSpec, group_of: list[int]) -> dict[str, list[int]]:
+    """Return which clients share a deck, in which each image is once, by a name for it."""
     if spec.images == "disjoint":
-        return [list(range(len(group_of)))]
-    return [
-        [client for client, group in enumerate(group_of) if group == here]
+        return {"everybody": list(range(len(group_of)))}
+    return {
+        spec.groups[here].name: [c for c, group in enumerate(group_of) if group == here]
         for here in sorted(set(group_of))
-    ]
+    }
+
+
+def _hands(
+    source: Source,
+    spec: PopulationSpec,
+    cards: Indices,
+    sizes: list[int],
+    streams: Streams,
+) -> Sequence[Indices]:
+    """Return who gets which of the cards, which lie in random order."""
+    if spec.partition == "iid":
+        return cards[: sum(sizes)].split(sizes)
+    if spec.partition == "by-writer":
+        writers = _writers(source)[cards]
+        positions = divide_by_writer(writers, sizes, streams.generator())
+    else:
+        labels, alpha = _classes(source)[cards], spec.dirichlet_alpha
+        positions = divide_by_class(labels, sizes, alpha, streams.generator())
+    return [cards[each] for each in positions]
+
+
+def _classes(source: Source) -> Int[Tensor, " images"]:
+    labels = source.train.labels
+    if labels.ndim != 1:
+        raise DataError(
+            f"population.partition = 'dirichlet' draws a mix of classes, of which an image "
+            f"has one, and an image of {source.name} has {labels.shape[1]} labels. Set "
+            f"population.partition = 'iid'."
+        )
+    return labels
+
+
+def _writers(source: Source) -> Int[Tensor, " images"]:
+    if source.writers is None:
+        raise DataError(
+            f"population.partition = 'by-writer' needs to know who wrote each image, which "
+            f"{source.name}'s files do not say. Set population.partition = 'iid' or "
+            f"'dirichlet', or take data.name = 'femnist' with LEAF's files."
+        )
+    return source.writers
 
 
 def _shuffled(cards: Indices, streams: Streams) -> Indices:

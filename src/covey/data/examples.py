@@ -16,11 +16,12 @@ __all__ = ["Client", "Examples", "Preference", "to_floats"]
 class Examples:
     """Inputs with their labels: images stay uint8, features are float32.
 
-    Images are (examples, channels, height, width) in [0, 255].
+    Images are (examples, channels, height, width) in [0, 255]. Labels are class numbers,
+    or several 0 or 1 per example (examples, labels), or float32 numbers.
     """
 
     inputs: Shaped[Tensor, "examples ..."]
-    labels: Int[Tensor, " examples"]
+    labels: Shaped[Tensor, "examples *label"]
 
     def __len__(self) -> int:
         return len(self.labels)

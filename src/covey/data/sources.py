@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from covey.data import cifar
 from covey.data.examples import Examples
@@ -23,7 +25,9 @@ class Source:
 
     Attributes:
         test: the publisher's test file; None where there is only one file.
+        num_classes: or, where an image has several labels, how many.
         notes: what a reader of results must know: parts that were not there.
+        writers: a number for whoever wrote each training image; None if unknown.
     """
 
     name: str
@@ -31,6 +35,7 @@ class Source:
     test: Examples | None
     num_classes: int
     notes: tuple[str, ...] = ()
+    writers: Int[Tensor, " images"] | None = None
 
 
 def read_source(name: str, folder: Path) -> Source:

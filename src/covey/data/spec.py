@@ -41,6 +41,9 @@ class PopulationSpec:
             all images but those kept aside, so that clients of two groups may hold one
             image, each in its own transform (Ghosh et al. 2020). Non-members, test
             images and pool are nobody's in both.
+        partition: what a client's images have in common: nothing ("iid"), a class mix of
+            its own drawn from a symmetric Dirichlet distribution, or their writer.
+        dirichlet_alpha: of that distribution, above 0.
     """
 
     clients: int
@@ -51,3 +54,5 @@ class PopulationSpec:
     pool: int
     non_members: Literal["matched", "pooled", "untransformed"]
     images: Literal["disjoint", "per-group"] = "disjoint"
+    partition: Literal["iid", "dirichlet", "by-writer"] = "iid"
+    dirichlet_alpha: float = 0.5
