@@ -107,6 +107,12 @@ def test_data_lists_what_is_missing_and_where_to_get_it(answer, tmp_path):
     listed = answer("data", "list", "--dir", tmp_path)
     states = {each["state"] for each in listed["files"]}
     assert states == {"missing"}
+    named = {(each["source"], each["file"]) for each in listed["files"]}
+    assert named >= {
+        ("femnist", "train/*.json"),
+        ("celeba", "list_attr_celeba.txt"),
+        ("celeba", "img_align_celeba/*.jpg"),
+    }
     assert all(each["url"].startswith("http") for each in listed["files"])
 
 

@@ -77,6 +77,18 @@ def test_a_file_without_a_published_sum_is_read_unchecked(tmp_path):
     assert read_file("mnist", IMAGES, tmp_path) == (b"anything", path)
 
 
+def test_checking_knows_the_sets_of_many_files(tmp_path):
+    for name in ("femnist/data/train/a.json", "celeba/img_align_celeba/000001.jpg"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"not looked into")
+    rows = {(row.source, row.name): row.state for row in check_data(tmp_path)}
+    assert rows["femnist", "train/*.json"] == "unchecked"
+    assert rows["femnist", "test/*.json"] == "missing"
+    assert rows["celeba", "img_align_celeba/*.jpg"] == "unchecked"
+    assert rows["celeba", "list_eval_partition.txt"] == "missing"
+
+
 def test_checking_tells_ok_missing_corrupt_and_unchecked_apart(tmp_path, real_data):
     labels = "t10k-labels-idx1-ubyte.gz"
     own = tmp_path / "mnist"

@@ -327,6 +327,17 @@ def test_in_every_partition_an_image_is_a_groups_once(images, partition):
     assert (len(set(everything)) == 160) == (images == "disjoint")
 
 
+@pytest.mark.parametrize(
+    ("pool", "test", "sizes"),
+    [(-1, None, (30, 0)), (0, None, (15, 15)), (10, None, (25, 10)), (0, 7, (7, 30))],
+)
+def test_half_of_what_is_left_stays_to_choose_from(pool, test, sizes):
+    # 100 - (5 + 3 * 10) - 6 = 59 images are left, or 49 beside a pool of 10.
+    spec = replace(PLAIN, partition="dirichlet", pool=pool)
+    population = build(spec, test=None if test is None else numbered(test))
+    assert (len(population.test[0]), len(population.pool)) == sizes
+
+
 def test_without_known_writers_none_can_be_dealt_by():
     with pytest.raises(DataError, match=r"numbers's files do not say.*'dirichlet'"):
         build(replace(PLAIN, partition="by-writer"))

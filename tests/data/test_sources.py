@@ -1,5 +1,3 @@
-import gzip
-import struct
 import time
 
 import numpy as np
@@ -7,14 +5,7 @@ import pytest
 
 from covey.data.sources import read_source
 from covey.errors import ChecksumError, ConfigError, DataError
-
-
-def write_idx(path, values):
-    header = bytes([0, 0, 8, values.ndim]) + struct.pack(
-        f">{values.ndim}I", *values.shape
-    )
-    content = header + values.astype(np.uint8).tobytes()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+from data.layouts import write_idx
 
 
 def write_mnist(folder, train_labels=(7, 1)):

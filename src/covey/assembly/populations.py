@@ -17,6 +17,7 @@ from covey.data import (
     PopulationSpec,
     Preference,
     Shift,
+    Source,
     build_population,
     data_folder,
     population_of,
@@ -44,6 +45,7 @@ def population_and_notes(
     if own is None:
         folder = data_folder(config.data.dir)
         source = read_source(config.data.name, folder)
+        _refuse_several_labels(config, source)
         spec = _population_spec(config)
         population = build_population(source, spec, streams, preference)
         return _without(population, settings.exclude), source.notes
@@ -87,6 +89,15 @@ def _refuse_simulation_only(config: Config) -> None:
                 f"{key} = {wrong!r} needs a simulated population, and the clients here "
                 f"bring their own data. Choose another value."
             )
+
+
+def _refuse_several_labels(config: Config, source: Source) -> None:
+    labels = source.train.labels
+    if config.model.task == "multiclass" and labels.ndim > 1:
+        raise ConfigError(
+            f"model.task = 'multiclass' is for one class per image, and an image of "
+            f"{source.name} has {labels.shape[1]} labels. Set model.task = 'multilabel'."
+        )
 
 
 def _without(population: Population, names: tuple[ClientName, ...]) -> Population:

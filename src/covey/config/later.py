@@ -12,7 +12,7 @@ LATER_KEYS = {
 }
 
 LATER_VALUES = {
-    "data.name": ("femnist", "celeba", "linear-mixture"),
+    "data.name": ("linear-mixture",),
     "model.task": ("multilabel", "regression"),
     "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
     "engine.name": ("ray",),

@@ -43,7 +43,15 @@ class DataConfig(Section):
 
     name: (
         Literal[
-            "digits", "mnist", "fashion-mnist", "cifar10", "emnist", "npz", "python"
+            "digits",
+            "mnist",
+            "fashion-mnist",
+            "cifar10",
+            "emnist",
+            "femnist",
+            "celeba",
+            "npz",
+            "python",
         ]
         | Dotted
     ) = "digits"

@@ -140,6 +140,10 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
             f"{len(source.train):,}. Lower population.clients, "
             f"population.examples_per_client, population.audit_examples or redteam.pool."
         )
+    if spec.partition != "iid":
+        # Half of what could be spared stays in the deck: who can only take the last
+        # images there are has no class mix of its own, and no writer.
+        left -= (left - max(spec.pool, 0) - least_test) // 2
     rest = left if has_test else left // 2
     pool = {-1: 0, 0: rest}.get(spec.pool, spec.pool)
     return [spec.audit_examples, 0 if has_test else left - pool, pool]

@@ -1,7 +1,7 @@
 """Where data files lie, and whether they are there and whole."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ __all__ = [
     "data_folder",
     "find_file",
     "read_file",
+    "read_files",
 ]
 
 
@@ -27,13 +28,15 @@ class Publication:
 
     Attributes:
         folder: its usual folder inside the data folder.
-        files: the names of its files.
+        files: the names of its files; `*.json` in a name stands for one file or more.
         url: where to get them.
+        also: other folders inside the data folder where its own tools leave the files.
     """
 
     folder: str
     files: tuple[str, ...]
     url: str
+    also: tuple[str, ...] = ()
 
 
 _MNIST_FILES = tuple(PUBLISHED["mnist"])
@@ -60,6 +63,21 @@ PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
             "cifar-10-batches-py",
             tuple(PUBLISHED["cifar10"]),
             "https://www.cs.toronto.edu/~kriz/cifar.html",
+        ),
+        "femnist": Publication(
+            "femnist",
+            ("train/*.json", "test/*.json"),
+            "https://github.com/TalwalkarLab/leaf",
+            also=("femnist/data", "data"),
+        ),
+        "celeba": Publication(
+            "celeba",
+            (
+                "list_attr_celeba.txt",
+                "list_eval_partition.txt",
+                "img_align_celeba/*.jpg",
+            ),
+            "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         ),
     }
 )
@@ -93,12 +111,21 @@ def data_folder(configured: str) -> Path:
 def find_file(source: str, name: str, folder: Path) -> Path | None:
     """Return a published file's path: in its own folder or directly in `folder`.
 
-    A gzipped file may also lie there unzipped, without its `.gz`.
+    A gzipped file may also lie there unzipped, without its `.gz`. Of several files that a
+    name stands for it is any one.
     """
-    own = folder / PUBLICATIONS[source].folder
-    names = dict.fromkeys((name, name.removesuffix(".gz")))
-    places = [place / each for place in (own, folder) for each in names]
-    return next((path for path in places if path.is_file()), None)
+    return next(_found(source, name, folder), None)
+
+
+def _found(source: str, name: str, folder: Path) -> Iterator[Path]:
+    """Yield the files of that name in the first folder that has any."""
+    for place in _places(source, folder):
+        for each in dict.fromkeys((name, name.removesuffix(".gz"))):
+            paths = (path for path in place.glob(each) if path.is_file())
+            if first := next(paths, None):
+                yield first
+                yield from paths
+                return
 
 
 def read_file(source: str, name: str, folder: Path) -> tuple[bytes, Path]:
@@ -109,13 +136,34 @@ def read_file(source: str, name: str, folder: Path) -> tuple[bytes, Path]:
         ChecksumError: it is not the published file.
     """
     path = find_file(source, name, folder)
-    publication = PUBLICATIONS[source]
     if path is None:
-        raise DataError(
-            f"{source} needs the file {name}, which is neither in "
-            f"{folder / publication.folder} nor in {folder}. Get it from "
-            f"{publication.url}, and name the folder in data.dir or COVEY_DATA."
-        )
+        raise _missing(source, name, folder)
+    return _content(source, path), path
+
+
+def read_files(source: str, name: str, folder: Path) -> Iterator[tuple[bytes, Path]]:
+    """Yield all files that a name stands for, by their own names, as `read_file` does."""
+    paths = sorted(_found(source, name, folder))
+    if not paths:
+        raise _missing(source, name, folder)
+    for path in paths:
+        yield _content(source, path), path
+
+
+def _places(source: str, folder: Path) -> list[Path]:
+    publication = PUBLICATIONS[source]
+    return [folder / each for each in (publication.folder, *publication.also, "")]
+
+
+def _missing(source: str, name: str, folder: Path) -> DataError:
+    places = " nor in ".join(str(place) for place in _places(source, folder))
+    return DataError(
+        f"{source} needs the file {name}, which is neither in {places}. Get it from "
+        f"{PUBLICATIONS[source].url}, and name the folder in data.dir or COVEY_DATA."
+    )
+
+
+def _content(source: str, path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -123,7 +171,7 @@ def read_file(source: str, name: str, folder: Path) -> tuple[bytes, Path]:
             f"{path} must be readable: {error}. Check its rights."
         ) from error
     verify(source, path, content)
-    return content, path
+    return content
 
 
 def check_data(folder: Path) -> list[DataFile]:

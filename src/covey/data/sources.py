@@ -1,7 +1,7 @@
 """The public data sets, read from their publishers' files."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,13 +10,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from covey.data import cifar
+from covey.data import celeba, cifar, leaf
 from covey.data.examples import Examples
 from covey.data.files import find_file, read_file
 from covey.data.idx import parse_idx
 from covey.errors import ConfigError, DataError
 
 __all__ = ["SOURCES", "Source", "read_source"]
+
+EMNIST_TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +83,7 @@ def _idx_source(name: str, folder: Path) -> Source:
 def _emnist(folder: Path) -> Source:
     """62 classes: digits, upper case, lower case."""
     test = _emnist_examples("test", folder)
-    if find_file("emnist", "emnist-byclass-train-images-idx3-ubyte.gz", folder):
+    if find_file("emnist", EMNIST_TRAIN, folder):
         return Source("emnist", _emnist_examples("train", folder), test, 62)
     note = (
         f"The training file of emnist is not there: all {len(test):,} images come from "
@@ -114,6 +116,36 @@ def _idx_examples(source: str, part: str, folder: Path, num_classes: int) -> Exa
     return Examples(images, labels)
 
 
+def _femnist(folder: Path) -> Source:
+    """EMNIST's characters as LEAF cuts them, which says who wrote each."""
+    if not leaf.has_part("train", folder) and find_file("emnist", EMNIST_TRAIN, folder):
+        emnist = _emnist(folder)
+        note = (
+            "LEAF's files of femnist are not there: its images are those of emnist, cut "
+            "and scaled in another way, and nobody knows their writers."
+        )
+        return replace(emnist, name="femnist", notes=(*emnist.notes, note))
+    train, writers = leaf.read_part("train", folder)
+    test, notes = None, ("The test files of femnist are not there.",)
+    if leaf.has_part("test", folder):
+        (test, _), notes = leaf.read_part("test", folder), ()
+    return Source("femnist", train, test, leaf.NUM_CLASSES, notes, writers)
+
+
+def _celeba(folder: Path) -> Source:
+    train, num_train = celeba.read_part("train", folder)
+    test, num_test = celeba.read_part("test", folder)
+    notes = tuple(
+        f"Of the {found:,} {part} images of celeba the first {len(used):,} are used."
+        for part, used, found in (
+            ("training", train, num_train),
+            ("test", test, num_test),
+        )
+        if len(used) < found
+    )
+    return Source("celeba", train, test, celeba.NUM_LABELS, notes)
+
+
 def _cifar10(folder: Path) -> Source:
     names = [f"data_batch_{number}" for number in range(1, 6)]
     missing = [name for name in names if find_file("cifar10", name, folder) is None]
@@ -141,6 +173,8 @@ SOURCES: Mapping[str, Callable[[Path], Source]] = MappingProxyType(
         "fashion-mnist": _fashion_mnist,
         "emnist": _emnist,
         "cifar10": _cifar10,
+        "femnist": _femnist,
+        "celeba": _celeba,
     }
 )
 """How to read each data set, by `data.name`."""

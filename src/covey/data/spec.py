@@ -42,7 +42,9 @@ class PopulationSpec:
             image, each in its own transform (Ghosh et al. 2020). Non-members, test
             images and pool are nobody's in both.
         partition: what a client's images have in common: nothing ("iid"), a class mix of
-            its own drawn from a symmetric Dirichlet distribution, or their writer.
+            its own drawn from a symmetric Dirichlet distribution, or their writer. For
+            the last two, half of what is left over stays for the clients to be dealt
+            from, and only the other half goes to test images or a pool of 0.
         dirichlet_alpha: of that distribution, above 0.
     """
 

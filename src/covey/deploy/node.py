@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from covey.data import Preference, read_client, weight_from_threshold
+from covey.data import SOURCES, Preference, read_client, weight_from_threshold
 from covey.deploy.findings import Finding, error, fine, warning
 from covey.errors import ConfigError, DataError
 
 __all__ = ["NodeFile", "data_findings", "settings_findings"]
 
-SIMULATED = ("digits", "mnist", "fashion-mnist", "cifar10", "emnist")
+SIMULATED = frozenset(SOURCES)
 """Data sets that are shared out among clients with numbers for names."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
