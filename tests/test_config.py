@@ -276,6 +276,10 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
             {"population": {"majority": [25, float("inf")]}},
             ("population.majority.1 = inf", "finite"),
         ),
+        (
+            {"population": {"dirichlet_alpha": 0}},
+            ("population.dirichlet_alpha = 0", "greater than 0"),
+        ),
         ({"population": {"holdout": 1}}, ("population.holdout = 1", "less than 1")),
         (
             {"population": {"groups": [{"share": 0, "shift": [0, 1]}]}},
