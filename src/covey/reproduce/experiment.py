@@ -83,6 +83,7 @@ class Experiment(Section):
         against: the row that others are compared with, run by run.
         factors: measures of which `against`'s is divided by the others'.
         differences: measures from which `against`'s is taken away.
+        distances: whether the final models' distance to `against`'s is measured.
         why: per measure, why the paper's number may lie outside the interval.
         k: sizes of anonymity sets (`kind = "leaving"`).
         x: members that must stay.
@@ -104,6 +105,7 @@ class Experiment(Section):
     against: str = ""
     factors: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    distances: bool = False
     why: dict[str, str] = Field(default_factory=dict[str, str])
     k: tuple[int, ...] = ()
     x: tuple[int, ...] = ()

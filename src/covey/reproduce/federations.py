@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from covey.api import load
 from covey.config import Config
 from covey.errors import DataError
+from covey.params import norm, subtract
 from covey.report.reading import accuracy_lines
 from covey.reproduce.experiment import Column, Experiment, Row
 from covey.reproduce.measures import MEASURES, Seen
@@ -93,9 +95,19 @@ def _compared(
         )
         title = f"{of.title} minus {experiment.against}'s"
         yield Cell(row.name, column.name, title, values)
+    if experiment.distances:
+        values = tuple(_distance(b, a) for a, b in zip(theirs, own, strict=True))
+        title = f"distance to {experiment.against}'s model, relative to its length"
+        yield Cell(row.name, column.name, title, values)
 
 
 UNBOUNDED = "unbounded or unknown: in some run nobody is left above the threshold"
+
+
+def _distance(own: Seen, theirs: Seen) -> float:
+    """Return ||theta - theta_0|| / ||theta_0|| of the only models of two runs."""
+    model, reference = (load(seen.path).params(0) for seen in (own, theirs))
+    return norm(subtract(model, reference)) / norm(reference)
 
 
 def _factor(theirs: float | None, own: float | None) -> float | None:
