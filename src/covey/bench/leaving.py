@@ -174,9 +174,12 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
 
 def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
-    if not (path / "config.toml").is_file():
-        RunFolder.create(path, config)
-    folder = RunFolder.existing(path)
+    if (path / "config.toml").is_file():
+        folder = RunFolder.existing(path)
+        run = assemble(folder.config())
+    else:
+        run = assemble(config)  # first: data that are missing leave no folder
+        folder = RunFolder.create(path, config)
 
     def before_answer(desk: Desk, request: Request) -> None:
         own = _answer(desk, request, config.merge.deniability_threshold)
@@ -184,7 +187,7 @@ def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> O
             if not other.exists() and _answer(desk, request, x) != own:
                 _fork(path, other, x)
 
-    play(assemble(folder.config()), folder, before_answer=before_answer)
+    play(run, folder, before_answer=before_answer)
     return _outcome(folder, config)
 
 

@@ -42,12 +42,15 @@ class Shelf:
         path = self.folder / digest(config)
         if _finished(path):
             return path
-        if not (path / "config.toml").is_file():
-            RunFolder.create(path, config)
-        folder = RunFolder.existing(path)
+        if (path / "config.toml").is_file():
+            folder = RunFolder.existing(path)
+            run = assemble(folder.config())
+        else:
+            run = assemble(config)  # first: data that are missing leave no folder
+            folder = RunFolder.create(path, config)
         began = time.monotonic()
         with self.shown(title) as observe:
-            play(assemble(folder.config()), folder, observe)
+            play(run, folder, observe)
         seconds = round(time.monotonic() - began, 1)
         note(path / "played.json", {"commit": commit(), "seconds": seconds})
         return path
