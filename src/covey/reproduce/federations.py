@@ -1,6 +1,7 @@
 """Experiments over federations: rows of methods by columns of data, every cell repeated."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from covey.api import load
@@ -70,7 +71,11 @@ def _cells(
                     why=experiment.why.get(measure, ""),
                     reason=missing.get(column.name, ""),
                 )
-            yield from _compared(experiment, runs, row, column)
+            reason = missing.get(column.name)
+            yield from (
+                replace(cell, reason=reason) if reason else cell
+                for cell in _compared(experiment, runs, row, column)
+            )
 
 
 def _compared(
