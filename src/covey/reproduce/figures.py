@@ -39,15 +39,15 @@ def drawn(record: Record) -> Figure:
         return figure
     figure = Figure(figsize=(9.0, 2.6 * len(measures)), layout="constrained")
     panels = figure.subplots(len(measures), 1, squeeze=False)[:, 0]
-    draw: Mapping[str, Callable[[Axes, Sequence[Cell]], None]] = {
+    draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {
         "bars": _bars,
         "boxes": _boxes,
     }
+    rows = _rows(record.found.cells)
     for axes, measure in zip(panels, measures, strict=True):
         cells = [cell for cell in record.found.cells if cell.measure == measure]
         quiet(axes, measure, "", "")
-        draw[record.figure](axes, cells)
-    rows = _rows(record.found.cells)
+        draw[record.figure](axes, cells, rows)
     handles = [Patch(color=cycled(GROUPS, i), label=row) for i, row in enumerate(rows)]
     if any(cell.printed for cell in record.found.cells) and record.figure == "bars":
         legend(figure, [*handles, key("D", "the paper", INK, "white")])
@@ -65,11 +65,12 @@ def _rows(cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(cell.row for cell in cells))
 
 
-def _placed(axes: Axes, cells: Sequence[Cell]) -> list[tuple[Cell, float, int]]:
+def _placed(
+    axes: Axes, cells: Sequence[Cell], rows: Sequence[str]
+) -> list[tuple[Cell, float, int]]:
     """Give every cell its place: columns along the axis, rows beside each other."""
     known = [cell for cell in cells if cell.known]
     columns = list(dict.fromkeys(cell.column for cell in known))
-    rows = _rows(known)
     axes.set_xticks(range(len(columns)), columns)
     step = WIDTH / len(rows)
     return [
@@ -83,10 +84,9 @@ def _placed(axes: Axes, cells: Sequence[Cell]) -> list[tuple[Cell, float, int]]:
     ]
 
 
-def _bars(axes: Axes, cells: Sequence[Cell]) -> None:
-    placed = _placed(axes, cells)
-    width = 0.9 * WIDTH / len(_rows([cell for cell, _, _ in placed]))
-    for cell, x, row in placed:
+def _bars(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
+    width = 0.9 * WIDTH / len(rows)
+    for cell, x, row in _placed(axes, cells, rows):
         colour = cycled(GROUPS, row)
         mean = sum(cell.known) / len(cell.known)
         axes.bar(x, mean, width, color=colour, alpha=0.55)
@@ -97,10 +97,9 @@ def _bars(axes: Axes, cells: Sequence[Cell]) -> None:
             axes.plot(x, cell.printed.value, "D", color=INK, markerfacecolor="white")
 
 
-def _boxes(axes: Axes, cells: Sequence[Cell]) -> None:
-    placed = _placed(axes, cells)
-    width = 0.9 * WIDTH / len(_rows([cell for cell, _, _ in placed]))
-    for cell, x, row in placed:
+def _boxes(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
+    width = 0.9 * WIDTH / len(rows)
+    for cell, x, row in _placed(axes, cells, rows):
         colour = cycled(GROUPS, row)
         axes.boxplot(
             [list(cell.known)],
