@@ -88,8 +88,8 @@ def _bars(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
     width = 0.9 * WIDTH / len(rows)
     for cell, x, row in _placed(axes, cells, rows):
         colour = cycled(GROUPS, row)
-        mean = sum(cell.known) / len(cell.known)
-        axes.bar(x, mean, width, color=colour, alpha=0.55)
+        if cell.mean is not None:
+            axes.bar(x, cell.mean, width, color=colour, alpha=0.55)
         axes.plot([x] * len(cell.known), cell.known, ".", color=colour, markersize=4)
         if cell.interval:
             axes.plot([x, x], cell.interval, color=INK, linewidth=1)
