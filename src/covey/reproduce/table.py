@@ -21,7 +21,8 @@ def words(cell: Cell) -> tuple[str, ...]:
         cell.column,
         "-"
         if printed is None
-        else _short(printed.value) + (f" ± {_short(deviation)}" if deviation else ""),
+        else _short(printed.value)
+        + ("" if deviation is None else f" ± {_short(deviation)}"),
         "unknown" if cell.mean is None else _short(cell.mean),
         "-" if cell.interval is None else " to ".join(map(_short, cell.interval)),
         cell.verdict,
