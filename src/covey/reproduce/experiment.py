@@ -88,6 +88,7 @@ class Experiment(Section):
         k: sizes of anonymity sets (`kind = "leaving"`).
         x: members that must stay.
         baselines: how requests are answered without sets.
+        on_top: what the command line sets, over all of it.
     """
 
     title: str
@@ -111,6 +112,7 @@ class Experiment(Section):
     x: tuple[int, ...] = ()
     baselines: tuple[str, ...] = ()
     quick: Quick = Quick()
+    on_top: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     def in_brief(self) -> "Experiment":
         """Return the quick form."""
@@ -134,6 +136,7 @@ class Experiment(Section):
             column.settings,
             row.settings,
             *([self.quick.settings] if quick else []),
+            self.on_top,
         ]
         merged: Settings = {}
         for layer in layers:

@@ -1,11 +1,11 @@
 """Playing an experiment, and keeping what it found."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -114,15 +114,10 @@ def _chosen(asked: Asked) -> Experiment:
                 f"--column takes one of {', '.join(map(repr, known))}, found {name!r}."
             )
     wanted = [c for c in chosen.columns if c.name in (asked.columns or known)]
-    columns = tuple(_overridden(c, asked.overrides) for c in wanted)
-    return chosen.model_copy(update={"columns": columns})
-
-
-def _overridden(column: Column, overrides: Sequence[str]) -> Column:
-    settings = deepcopy(column.settings)
-    for override in overrides:
-        put(settings, override)
-    return column.model_copy(update={"settings": settings})
+    on_top: dict[str, Any] = {}
+    for override in asked.overrides:
+        put(on_top, override)
+    return chosen.model_copy(update={"columns": tuple(wanted), "on_top": on_top})
 
 
 def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
