@@ -51,11 +51,13 @@ class Row(Section):
 
     Attributes:
         printed: the paper's row, per measure.
+        repeats: 0: the experiment's; fewer where one run is reference enough.
     """
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     printed: dict[str, str] = Field(default_factory=dict[str, str])
+    repeats: Annotated[int, Field(ge=0)] = 0
 
 
 class Quick(Section):

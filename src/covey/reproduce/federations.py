@@ -26,23 +26,7 @@ def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
 
     A column whose data are not there is left out, and says which files to put where.
     """
-    runs: dict[tuple[str, str], list[Seen]] = {}
-    missing: dict[str, str] = {}
-    for seed in range(experiment.repeats):  # an early stop leaves whole tables
-        for column in experiment.columns:
-            for row in experiment.rows:
-                if column.name not in missing:
-                    settings = experiment.settings_of(column, row, quick=quick)
-                    config = Config.of({**settings, "seed": seed})
-                    title = f"{column.name}, {row.name}, seed {seed}"
-                    try:
-                        path = shelf.run(config, title)
-                    except DataError as error:
-                        missing[column.name] = f"not played: {error}"
-                    else:
-                        runs.setdefault((row.name, column.name), []).append(
-                            Seen.of(path)
-                        )
+    runs, missing = _played(experiment, shelf, quick=quick)
     paths = [seen.path for each in runs.values() for seen in each]
     return Found(
         cells=tuple(_cells(experiment, runs, missing)),
@@ -50,6 +34,33 @@ def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         notes=tuple(missing.values()),
         **sources(paths),
     )
+
+
+def _played(
+    experiment: Experiment, shelf: Shelf, *, quick: bool
+) -> tuple[Runs, Mapping[str, str]]:
+    """Return the runs, and per column without data the reason."""
+    runs: dict[tuple[str, str], list[Seen]] = {}
+    missing: dict[str, str] = {}
+    wanted = [
+        (seed, column, row)
+        for seed in range(experiment.repeats)  # an early stop leaves whole tables
+        for column in experiment.columns
+        for row in experiment.rows
+        if seed < (row.repeats or experiment.repeats)
+    ]
+    for seed, column, row in wanted:
+        if column.name in missing:
+            continue
+        settings = experiment.settings_of(column, row, quick=quick)
+        title = f"{column.name}, {row.name}, seed {seed}"
+        try:
+            path = shelf.run(Config.of({**settings, "seed": seed}), title)
+        except DataError as error:
+            missing[column.name] = f"not played: {error}"
+        else:
+            runs.setdefault((row.name, column.name), []).append(Seen.of(path))
+    return runs, missing
 
 
 def _cells(
@@ -89,19 +100,19 @@ def _compared(
     for name in experiment.factors:
         of = MEASURES[name]
         values = tuple(
-            _factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=True)
+            _factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)
         )
         title = f"{of.title}: {experiment.against}'s / own"
         yield Cell(row.name, column.name, title, values, reason=UNBOUNDED)
     for name in experiment.differences:
         of = MEASURES[name]
         values = tuple(
-            _minus(of.of(b), of.of(a)) for a, b in zip(theirs, own, strict=True)
+            _minus(of.of(b), of.of(a)) for a, b in zip(theirs, own, strict=False)
         )
         title = f"{of.title} minus {experiment.against}'s"
         yield Cell(row.name, column.name, title, values)
     if experiment.distances:
-        values = tuple(_distance(b, a) for a, b in zip(theirs, own, strict=True))
+        values = tuple(_distance(b, a) for a, b in zip(theirs, own, strict=False))
         title = f"distance to {experiment.against}'s model, relative to its length"
         yield Cell(row.name, column.name, title, values)
 
