@@ -18,6 +18,10 @@ rounds = 30
 [data]
 name = "digits"
 dir = ""
+dimension = 10
+noise = 0.5
+separation = 2.0
+condition = 1.0
 [population]
 clients = 40
 examples_per_client = 30
@@ -361,6 +365,43 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
             ("method.selection = 'menu'", "method.pooling = 0.5", "Leave"),
         ),
         (
+            {"model": {"task": "regression"}, "redteam": {"source": "shadow"}},
+            ("redteam.source = 'shadow'", "task = 'regression'", "another source"),
+        ),
+        (
+            {"model": {"task": "regression"}, "method": {"pooling": "risk"}},
+            ("method.pooling = 'risk'", "task = 'regression'", "Set a share"),
+        ),
+        (
+            {
+                "model": {"task": "regression"},
+                "method": {"initialisation": "random"},
+                "privacy": {"selection_noise": 1.0},
+            },
+            ("privacy.selection_noise", "found 1", "Set it to 0"),
+        ),
+        (
+            {"data": {"name": "linear-mixture"}},
+            ("linear-mixture", "model.task", "'multiclass'", "Set model.task"),
+        ),
+        (
+            {"data": {"name": "linear-mixture"}, "model": {"task": "regression"}},
+            ("linear-mixture", "population.shift", "'rotation'", "'none'"),
+        ),
+        (
+            {
+                "data": {"name": "linear-mixture"},
+                "model": {"task": "regression"},
+                "population": {"shift": "none"},
+                "audit": {"non_members": "pooled"},
+            },
+            ("linear-mixture", "audit.non_members", "'pooled'", "'matched'"),
+        ),
+        (
+            {"data": {"noise": 0.1}},
+            ("data.noise", "found 0.1", "'digits'", "Remove it"),
+        ),
+        (
             {"privacy": {"record_noise": 1.0}},
             ("privacy.record_noise", "privacy.record_clip = 0", "Set it"),
         ),
@@ -416,6 +457,10 @@ def test_settings_that_disagree_are_refused(
         (
             {"redteam": {"source": "oracle"}},
             ("redteam.source = 'oracle'", "server does not have", "'federated'"),
+        ),
+        (
+            {"model": {"task": "multilabel"}},
+            ("model.task = 'multilabel'", "tell of their labels", "'multiclass'"),
         ),
         (
             {"redteam": {"source": "shadow"}},

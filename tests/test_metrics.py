@@ -55,6 +55,19 @@ def test_gaps_equal_fairlearns_on_one_class_against_the_rest(
         np.testing.assert_allclose(found[:, c], expected, atol=1e-12)
 
 
+@settings(max_examples=10)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_gaps_of_several_labels_are_those_of_each_label_alone(seed: int, labels: int):
+    draw = np.random.default_rng(seed)
+    truth, said = draw.integers(2, size=(2, 200, labels))
+    groups = draw.integers(2, size=200)
+    found = one_vs_rest_gaps(Judged(truth, said, groups, labels), fewest=1)
+    for k in range(labels):
+        alone = Judged(truth[:, k], said[:, k], groups, 2)
+        expected = one_vs_rest_gaps(alone, fewest=1)[:, 1]
+        np.testing.assert_array_equal(found[:, k], expected)
+
+
 def by_hand() -> Judged:
     # group 0: labels 0 0 1 1, answers 0 0 1 0;  group 1: labels 0 0 1 1, answers 0 1 1 1
     # class 0: said 3/4, 1/4 -> 1/2;  hits 2/2, 1/2 -> 1/2;  alarms 1/2, 0/2 -> 1/2

@@ -17,7 +17,7 @@ from covey.rng import Streams
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 SMALLEST = {"convnet": 1, "femnist-cnn": 2, "lenet5": 4, "mlp": 1, "mnist-cnn": 4}
-SMALLEST |= {"linear": 1, "resnet-mini": 4, "vgg": 32}
+SMALLEST |= {"linear": 1, "linear-map": 1, "resnet-mini": 4, "vgg": 32}
 
 
 def num_params(module: nn.Module) -> int:
@@ -43,7 +43,7 @@ def _her_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "linear-map"])
 def test_outputs_are_log_probabilities_for_every_class(
     name: str, shape: tuple[int, ...]
 ):
@@ -62,9 +62,30 @@ def test_outputs_are_log_probabilities_for_every_class(
 def test_the_smallest_side_is_the_smallest(name: str):
     side = SMALLEST[name]
     build_model(name, (1, side, side), 2, Streams(0))
-    if name not in ("mlp", "linear"):
+    if name not in ("mlp", "linear", "linear-map"):
         with pytest.raises(ModelError, match=f"at least {side}x{side} pixels"):
             build_model(name, (1, side, side - 1), 2, Streams(0))
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "linear-map"])
+def test_other_tasks_leave_off_log_softmax_and_nothing_else(name: str, task: str):
+    side = max(SMALLEST[name], 4)
+    usual = build_model(name, (1, side, side), 3, Streams(0)).eval()
+    module = build_model(name, (1, side, side), 3, Streams(0), task).eval()
+    inputs = torch.rand(2, 1, side, side)
+    with torch.no_grad():
+        outputs = module(inputs)
+        assert torch.equal(outputs.log_softmax(dim=1), usual(inputs))
+    assert not torch.allclose(outputs, usual(inputs))
+
+
+def test_a_linear_map_is_one_matrix():
+    module = build_model("linear-map", (4,), 1, Streams(0), "regression")
+    (theta,) = module.parameters()
+    assert theta.shape == (1, 4)
+    x = torch.rand(5, 4)
+    torch.testing.assert_close(module(x), x @ theta.T)
 
 
 def test_image_networks_refuse_flat_features():

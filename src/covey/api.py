@@ -112,9 +112,10 @@ def run(
 
     Args:
         model: builds a fresh module; its class scores come out of `forward`, as logits
-            or log-probabilities. None: the network that the settings name.
-        clients: (inputs, labels) per client, uint8 images or float features.
-            None: the data set that the settings name.
+            or log-probabilities; for several labels a logit each; for a number one
+            output. None: the network that the settings name.
+        clients: (inputs, labels) per client, uint8 images or float features, with labels
+            of the settings' `model.task`. None: the data set that the settings name.
         config: the settings.
         out: the new run's folder.
         observe: called after every round.
@@ -306,15 +307,17 @@ def examples_of(name: ClientName, pair: Pair) -> Examples:
         DataError: they do not fit together.
     """
     inputs, labels = pair
-    if len(inputs) != len(labels) or labels.dim() != 1 or labels.is_floating_point():
+    if len(inputs) != len(labels) or labels.dim() not in (1, 2):
         raise DataError(
-            f"{name} must bring inputs (examples, ...) and as many whole-number labels "
-            f"(examples,), found {tuple(inputs.shape)} and {tuple(labels.shape)} of "
-            f"{labels.dtype}. Correct its tensors."
+            f"{name} must bring inputs (examples, ...) and as many labels: whole numbers "
+            f"(examples,) or (examples, labels), or floating-point numbers (examples,), "
+            f"found {tuple(inputs.shape)} and {tuple(labels.shape)} of {labels.dtype}. "
+            f"Correct its tensors."
         )
     if inputs.dtype != torch.uint8:
         inputs = inputs.float()
-    return Examples(inputs, labels.long())
+    labels = labels.float() if labels.is_floating_point() else labels.long()
+    return Examples(inputs, labels)
 
 
 def _named(config: Config, given: Given) -> Config:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from covey.events import FairnessMeasured
@@ -39,10 +39,16 @@ class ByModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """Test examples, each answered by the model that a client of its group chose."""
+    """Test examples, each answered by the model that a client of its group chose.
 
-    labels: Int[ndarray, " examples"]
-    predictions: Int[ndarray, " examples"]
+    Attributes:
+        labels, predictions: class numbers; or several 0 or 1 per example, each of which
+            is then a class that an example is in or not.
+        num_classes: of classes, or of such labels.
+    """
+
+    labels: Int[ndarray, "examples *label"]
+    predictions: Int[ndarray, "examples *label"]
     groups: Int[ndarray, " examples"]
     num_classes: int
     by_model: ByModel | None = None
@@ -62,9 +68,8 @@ def one_vs_rest_gaps(
     References:
         IFCA-MIR, Definitions 1-3, made one-vs-rest as fairlearn's maintainers advise.
     """
-    classes = np.arange(judged.num_classes)
-    says = judged.predictions[:, None] == classes
-    is_class = judged.labels[:, None] == classes
+    says = _memberships(judged.predictions, judged.num_classes)
+    is_class = _memberships(judged.labels, judged.num_classes)
     groups = [judged.groups == group for group in np.unique(judged.groups)]
     everyone = np.ones_like(is_class)
     selected = _range([_rate(says[g], everyone[g], fewest) for g in groups])
@@ -146,6 +151,15 @@ def _confusion_gaps(
     hits = gap(right, is_class)
     alarms = gap(says - right, total - is_class)
     return np.stack([gap(says, total), hits, np.maximum(hits, alarms)])
+
+
+def _memberships(
+    labels: Int[ndarray, "examples *label"], num_classes: int
+) -> Bool[ndarray, "examples classes"]:
+    """Say which classes each example is in."""
+    if labels.ndim == 2:
+        return labels == 1
+    return labels[:, None] == np.arange(num_classes)
 
 
 def _limits(

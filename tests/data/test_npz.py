@@ -54,6 +54,18 @@ def test_features_come_back_as_float32(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("y", "dtype"),
+    [(LABELS * 0.5, torch.float32), (np.array([[0, 1, 1], [1, 0, 0]]), torch.int64)],
+    ids=["numbers", "several-labels"],
+)
+def test_labels_may_be_numbers_or_several_per_example(tmp_path, y, dtype):
+    np.savez(tmp_path / "ada.npz", x=zeros(2, 5, 4), y=y)
+    labels = read_clients(tmp_path)["ada"].labels
+    assert labels.dtype == dtype
+    assert labels.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
     ("x", "y", "message"),
     [
         (zeros(2, 3, 4, 3), LABELS, "either second or last"),
@@ -65,8 +77,9 @@ def test_features_come_back_as_float32(tmp_path):
         (zeros(0, 5, 4), LABELS[:0], "at least one"),
         (np.zeros(2), LABELS, r"found shape \(2,\)"),
         (zeros(2, 5, 4), LABELS - 1, "class numbers"),
-        (zeros(2, 5, 4), LABELS * 0.5, "found float64"),
-        (zeros(2, 5, 4), LABELS[:, None], r"shape \(2, 1\)"),
+        (zeros(2, 5, 4), LABELS * np.nan, "found float64"),
+        (zeros(2, 5, 4), LABELS[:, None] * 0.5, r"float64 of shape \(2, 1\)"),
+        (zeros(2, 5, 4), LABELS[:, None] + 1, r"shape \(2, 1\)"),
         (np.array([{}, {}]), LABELS, "plain arrays"),
     ],
 )

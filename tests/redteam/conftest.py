@@ -24,6 +24,7 @@ class LookUp:
             Scored(
                 job.examples.inputs.flatten(1)[:, 0],
                 job.examples.labels,
+                torch.ones(len(job.examples)),
                 torch.zeros(len(job.examples), 1),
             )
             for job in jobs

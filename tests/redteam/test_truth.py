@@ -233,3 +233,20 @@ def test_the_blind_baseline_covers_a_client_that_only_chose(
     (audit,) = audited(engine, [params], membership, reference, STREAMS)
     assert audit.true_risk is None
     assert audit.reason.startswith("refused: ")
+
+
+@pytest.mark.parametrize("kind", ["numbers", "several labels"])
+def test_labels_that_do_not_match_are_seen_where_the_inputs_do(
+    make_client: MakeClient, look_up: Engine, kind: str
+):
+    draws = np.random.default_rng(0)
+    x = torch.from_numpy(draws.normal(size=(800, 3))).float()
+    told = x[:, 0] if kind == "numbers" else (x[:, :2] > 0).long()
+    other = -told if kind == "numbers" else 1 - told
+    everything, mismatched = Examples(x, told), Examples(x, other)
+    member = make_client("ada", part(everything, 0, 400), group=0)
+    for rest, matches in ((everything, True), (mismatched, False)):
+        reference = Reference((part(rest, 400, 800),))
+        (found,) = audited(look_up, [{}], one_cluster(member), reference, STREAMS)
+        assert (found.true_risk is not None) == matches
+        assert found.reason.startswith("refused") != matches

@@ -129,7 +129,7 @@ class Member:
         if not len(holdout):
             return None
         (scored,) = self.engine.score([ScoringJob(params, holdout)])
-        return float((scored.predictions == holdout.labels).float().mean())
+        return None if scored.correct is None else float(scored.correct.mean())
 
     def _streams(self, call: Call) -> Streams:
         """Return the client's draws for a question.

@@ -24,7 +24,7 @@ from covey.clustering import (
 )
 from covey.config import Config
 from covey.data import Client, Examples, Population, Preference
-from covey.engine import Engine, Recipe, VmapEngine
+from covey.engine import TASKS, Engine, Recipe, VmapEngine
 from covey.params import layers_of
 from covey.redteam import (
     Laboratory,
@@ -244,7 +244,7 @@ def _pooled(
     elif method.pooling == 0 or method.name in ("fedavg", "isolated", "local"):
         return strategy
     elif method.pooling == "risk":
-        control = share_by_risk(clients, math.log(population.num_classes))
+        control = share_by_risk(clients, _guess(config, population.num_classes))
     else:
         control = fixed_share(method.pooling, method.num_clusters)
     return pooled(
@@ -287,9 +287,14 @@ def _noisy_selection(config: Config, classes: int) -> Selection:
         cost=partial(weighted_cost, scale=_risk_scale(config))
         if weighted
         else lambda ballot: ballot.losses,
-        bound=math.log(classes),
+        bound=_guess(config, classes),
         noise=config.privacy.selection_noise,
     )
+
+
+def _guess(config: Config, outputs: int) -> float:
+    """Return the loss of whoever knows nothing, in nats."""
+    return TASKS[config.model.task].guess(outputs)
 
 
 def _risk_scale(config: Config) -> Callable[[Tensor], Tensor]:
@@ -458,6 +463,11 @@ def notes(config: Config) -> tuple[str, ...]:
     told = []
     if config.method.initialisation == "groups" and "ifca" in config.method.name:
         told.append("Clusters started from the true groups: an oracle.")
+    if config.model.task == "regression":
+        told.append(
+            "Accuracy and gaps between groups are unknown: a number is never simply right "
+            "or wrong."
+        )
     if config.redteam.source == "oracle":
         told.append("Clients saw the true risk of every cluster: an oracle.")
     if config.redteam.source == "client":

@@ -9,10 +9,12 @@ from typing import cast
 
 from covey.assembly.imported import imported
 from covey.config import Config
+from covey.config.sections import DataConfig
 from covey.data import (
     Client,
     Examples,
     GroupSpec,
+    MixtureSpec,
     Population,
     PopulationSpec,
     Preference,
@@ -20,17 +22,19 @@ from covey.data import (
     Source,
     build_population,
     data_folder,
+    mixture_population,
     population_of,
     read_clients,
     read_preferences,
     read_source,
     weight_from_threshold,
 )
+from covey.engine import TASKS
 from covey.errors import ConfigError, DataError
 from covey.rng import Streams
 from covey.types import ClientName
 
-__all__ = ["data_hash", "population_and_notes"]
+__all__ = ["data_hash", "mixture_spec", "population_and_notes"]
 
 
 def population_and_notes(
@@ -41,16 +45,23 @@ def population_and_notes(
     `given` are the clients that a program passes by hand.
     """
     settings, preference = config.population, _preference(config, streams)
-    own = _own_clients(config, given)
+    task, own = TASKS[config.model.task], _own_clients(config, given)
+    if own is None and config.data.name == "linear-mixture":
+        spec = mixture_spec(config.data)
+        population = mixture_population(
+            spec, _population_spec(config), streams, preference
+        )
+        return _without(population, settings.exclude), ()
     if own is None:
         folder = data_folder(config.data.dir)
         source = read_source(config.data.name, folder)
         _refuse_several_labels(config, source)
         spec = _population_spec(config)
+        task.outputs(source.train.labels)  # refuses those of another task
         population = build_population(source, spec, streams, preference)
         return _without(population, settings.exclude), source.notes
     _refuse_simulation_only(config)
-    classes = 1 + max(int(each.labels.max()) for each in own.values() if len(each))
+    classes = max(task.outputs(each.labels) for each in own.values())
     population = population_of(
         own, settings.holdout, streams, preference, num_classes=classes
     )
@@ -126,6 +137,13 @@ def _population_spec(config: Config) -> PopulationSpec:
         images=settings.images,
         partition=settings.partition,
         dirichlet_alpha=settings.dirichlet_alpha,
+    )
+
+
+def mixture_spec(settings: DataConfig) -> MixtureSpec:
+    """Return the mixture that the settings describe."""
+    return MixtureSpec(
+        settings.dimension, settings.noise, settings.separation, settings.condition
     )
 
 

@@ -28,6 +28,7 @@ from covey.data import (
     absent_population,
 )
 from covey.engine import (
+    TASKS,
     Engine,
     ParallelEngine,
     ReferenceEngine,
@@ -228,13 +229,15 @@ def _model(
     config: Config, given: Given, population: Population
 ) -> tuple[nn.Module, Callable[[Streams], Params]]:
     """Return the architecture, and how to draw a fresh initial model."""
-    shapes = {tuple(c.train.inputs.shape[1:]) for c in population.clients}
+    each = [client.train for client in population.clients]
+    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
     if len(shapes) > 1:
         raise DataError(
-            f"All clients' examples must have one shape, found {sorted(shapes)}. "
-            f"Bring them to one shape."
+            f"All clients' examples must have one shape, found inputs and labels of "
+            f"{sorted(shapes)}. Bring them to one shape."
         )
-    shape, classes = shapes.pop(), population.num_classes
+    (shape, _), classes = shapes.pop(), population.num_classes
+    task = config.model.task
     if given.model is None and config.model.name == "python":
         raise ConfigError(
             "The model of this run was passed by a Python program, and only such a "
@@ -244,7 +247,7 @@ def _model(
 
     def build(streams: Streams) -> nn.Module:
         if given.model is None:
-            return build_model(config.model.name, shape, classes, streams)
+            return build_model(config.model.name, shape, classes, streams, task)
         with streams.lent_to_torch():
             return given.model()
 
@@ -258,7 +261,7 @@ def _model(
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:
-    settings = config.engine
+    settings, task = config.engine, TASKS[config.model.task]
     name = settings.name
     if name == "auto":
         on_gpu = torch.cuda.is_available() and config.privacy.record_clip == 0
@@ -269,8 +272,9 @@ def _engine(config: Config, module: nn.Module) -> Engine:
             f"found {name!r}. Set engine.name = 'parallel', or leave the precision."
         )
     if name == "reference":
-        return ReferenceEngine(module)
+        return ReferenceEngine(module, task)
     if name == "vmap":
-        return VmapEngine(module, "cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return VmapEngine(module, device, task=task)
     workers = settings.workers or len(os.sched_getaffinity(0))
-    return ParallelEngine(module, workers, settings.precision)
+    return ParallelEngine(module, workers, settings.precision, task)

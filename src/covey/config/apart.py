@@ -27,6 +27,12 @@ def _needs(config: Sections) -> Iterator[tuple[str, bool, str, str]]:
     """Yield setting, whether it fits, why it does not, and what to do."""
     method, redteam, unlearning = config.method, config.redteam, config.unlearning
     yield (
+        "model.task",
+        config.model.task == "multiclass",
+        "is nothing that clients tell of their labels",
+        "Set it to 'multiclass'.",
+    )
+    yield (
         "method.name",
         method.name != "local",
         "has no server",

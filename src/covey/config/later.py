@@ -12,8 +12,6 @@ LATER_KEYS = {
 }
 
 LATER_VALUES = {
-    "data.name": ("linear-mixture",),
-    "model.task": ("multilabel", "regression"),
     "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
     "engine.name": ("ray",),
 }

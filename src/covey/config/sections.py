@@ -52,10 +52,15 @@ class DataConfig(Section):
             "celeba",
             "npz",
             "python",
+            "linear-mixture",
         ]
         | Dotted
     ) = "digits"
     dir: str = ""
+    dimension: Positive = 10
+    noise: NotNegative = 0.5
+    separation: Annotated[float, Field(gt=0)] = 2.0
+    condition: Annotated[float, Field(ge=1)] = 1.0
 
 
 class GroupConfig(Section):
@@ -100,11 +105,12 @@ class ModelConfig(Section):
             "resnet-mini",
             "mlp",
             "linear",
+            "linear-map",
         ]
         | Literal["python"]
         | Dotted
     ) = "mnist-cnn"
-    task: Literal["multiclass"] = "multiclass"
+    task: Literal["multiclass", "multilabel", "regression"] = "multiclass"
 
 
 class TrainConfig(Section):

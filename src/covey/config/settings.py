@@ -10,6 +10,7 @@ from covey.config.apart import apart_problems
 from covey.config.later import refuse_later
 from covey.config.private import privacy_problems
 from covey.config.sections import GroupConfig, MethodConfig, PopulationConfig, Sections
+from covey.config.task import task_problems
 from covey.errors import ConfigError
 
 __all__ = ["Config"]
@@ -64,6 +65,7 @@ def _disagreements(config: Config) -> list[str]:
     problems += [*_share_problems(method), *_hiding_problems(config)]
     problems += privacy_problems(config)
     problems += apart_problems(config)
+    problems += task_problems(config)
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "

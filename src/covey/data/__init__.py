@@ -2,6 +2,7 @@
 
 from covey.data.examples import Client, Examples, Preference, to_floats
 from covey.data.files import DataFile, check_data, data_folder
+from covey.data.mixture import MixtureSpec, mixture_population
 from covey.data.npz import read_client, read_clients
 from covey.data.population import (
     Group,
@@ -22,6 +23,7 @@ __all__ = [
     "Examples",
     "Group",
     "GroupSpec",
+    "MixtureSpec",
     "Population",
     "PopulationSpec",
     "Preference",
@@ -31,6 +33,7 @@ __all__ = [
     "build_population",
     "check_data",
     "data_folder",
+    "mixture_population",
     "population_of",
     "read_client",
     "read_clients",

@@ -21,7 +21,7 @@ def read_clients(folder: Path) -> dict[ClientName, Examples]:
 
     A file holds `x` and `y`. `x` is uint8 images, (n, h, w), (n, h, w, c) or
     (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...). `y` is n class
-    numbers from 0.
+    numbers from 0, or several 0 or 1 per example (n, labels), or n finite floats.
 
     Raises:
         DataError: there is no file, or one is malformed or unlike the first.
@@ -60,18 +60,32 @@ def read_client(path: Path) -> Examples:
             f"{path} must be an .npz file with plain arrays x and y: {error}. Write it "
             f"with numpy.savez(file, x=..., y=...)."
         ) from error
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or (y < 0).any():
-        raise DataError(
-            f"{path}: y must be a list of class numbers from 0, found {y.dtype} of "
-            f"shape {y.shape}. Number the classes 0, 1, 2 ..."
-        )
+    labels = _labels(y, path)
     if x.ndim < 2 or len(x) != len(y) or len(y) == 0:
         raise DataError(
             f"{path}: x must hold one row per label, and at least one, found shape "
             f"{x.shape} for {len(y)} labels. Remove empty clients."
         )
     inputs = _images(x, path) if x.dtype == np.uint8 else _features(x, path)
-    return Examples(inputs, torch.from_numpy(y.astype(np.int64)))
+    return Examples(inputs, labels)
+
+
+def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:
+    if np.issubdtype(y.dtype, np.floating) and y.ndim == 1 and np.isfinite(y).all():
+        return torch.from_numpy(y.astype(np.float32))
+    whole = np.issubdtype(y.dtype, np.integer)
+    if (
+        not whole
+        or y.ndim not in (1, 2)
+        or (y < 0).any()
+        or (y.ndim == 2 and (y > 1).any())
+    ):
+        raise DataError(
+            f"{path}: y must be a list of class numbers from 0, or of numbers 0 or 1 per "
+            f"example, or of finite floats, found {y.dtype} of shape {y.shape}. Number the "
+            f"classes 0, 1, 2 ..."
+        )
+    return torch.from_numpy(y.astype(np.int64))
 
 
 def _images(

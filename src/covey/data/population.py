@@ -21,7 +21,10 @@ __all__ = [
     "Population",
     "absent_population",
     "build_population",
+    "draw_groups",
+    "handle_of",
     "population_of",
+    "reserve",
 ]
 
 
@@ -42,6 +45,8 @@ class Population:
     Non-members, test images and pool are nobody's in any case.
 
     Attributes:
+        num_classes: how many outputs a model has: the classes, several labels' number,
+            or 1 where labels are numbers.
         groups: the known distributions; empty when nobody knows them.
         test: examples per group for accuracy, shifted like that group's.
         non_members: examples per group for the true audit, from the same file and
@@ -70,7 +75,7 @@ def build_population(
     Raises:
         DataError: there are too few images.
     """
-    group_of = _draw_groups(spec, streams.at("groups").generator())
+    group_of = draw_groups(spec, streams.at("groups").generator())
     dealt = deal(source, spec, group_of, streams.at("partition"))
 
     def client(index: int) -> Client:
@@ -80,8 +85,8 @@ def build_population(
         draws = 1 if spec.shift_per == "client" else len(examples)
         amounts = shift.draw(draws, streams.at("shift", name).generator())
         inputs = shift.apply(examples.inputs, amounts.expand(len(examples)))
-        parts = _reserve(name, Examples(inputs, examples.labels), spec.holdout)
-        handle = _handle(name, streams)
+        parts = reserve(name, Examples(inputs, examples.labels), spec.holdout)
+        handle = handle_of(name, streams)
         return Client(name, handle, group_of[index], *parts, preference(name))
 
     test_images = source.train.take(dealt.test) if source.test is None else source.test
@@ -118,8 +123,8 @@ def population_of(
         examples = clients[name]
         generator = streams.at("partition", name).generator()
         (order,) = divide(len(examples), [len(examples)], generator)
-        parts = _reserve(name, examples.take(order), holdout)
-        return Client(name, _handle(name, streams), None, *parts, preference(name))
+        parts = reserve(name, examples.take(order), holdout)
+        return Client(name, handle_of(name, streams), None, *parts, preference(name))
 
     everybody = tuple(client(name) for name in sorted(clients))
     nothing = everybody[0].train.first(0)
@@ -144,22 +149,27 @@ def absent_population(
         risk_weight=0.0, risk_threshold=1.0
     )  # told to nobody, never used
     clients = tuple(
-        Client(name, _handle(name, streams), None, nothing, nothing, unknown)
+        Client(name, handle_of(name, streams), None, nothing, nothing, unknown)
         for name in sorted(names)
     )
     return Population(clients, num_classes, (), (), (), nothing)
 
 
-def _draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[int]:
+def draw_groups(spec: PopulationSpec, generator: np.random.Generator) -> list[int]:
+    """Return each client's group: as many of each as the shares say, in random order."""
     counts = apportion(spec.clients, [group.share for group in spec.groups])
     ordered = np.repeat(np.arange(len(counts)), counts)
     return generator.permutation(ordered).tolist()
 
 
-def _reserve(
+def reserve(
     name: ClientName, examples: Examples, holdout: float
 ) -> tuple[Examples, Examples]:
-    """Return what the client trains on, and the last examples, which it never does."""
+    """Return what the client trains on, and the last examples, which it never does.
+
+    Raises:
+        DataError: nothing is left to train on.
+    """
     held_out = round(holdout * len(examples))
     members = len(examples) - held_out
     if members < 1:
@@ -172,7 +182,8 @@ def _reserve(
     return examples.first(members), reserved
 
 
-def _handle(name: ClientName, streams: Streams) -> Handle:
+def handle_of(name: ClientName, streams: Streams) -> Handle:
+    """Return a client's pseudonym in the run of these streams."""
     return "h-" + streams.at("handle", name).digest().hex()[:12]
 
 

@@ -4,9 +4,14 @@ from covey.engine.parallel import ParallelEngine, Precision
 from covey.engine.private import check_private, private_gradients
 from covey.engine.protocol import Engine, Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.reference import ReferenceEngine
+from covey.engine.task import MULTICLASS, MULTILABEL, REGRESSION, TASKS, Task
 from covey.engine.vmap import VmapEngine
 
 __all__ = [
+    "MULTICLASS",
+    "MULTILABEL",
+    "REGRESSION",
+    "TASKS",
     "Engine",
     "ParallelEngine",
     "Precision",
@@ -14,6 +19,7 @@ __all__ = [
     "ReferenceEngine",
     "Scored",
     "ScoringJob",
+    "Task",
     "TrainingJob",
     "VmapEngine",
     "check_private",

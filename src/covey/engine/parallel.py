@@ -23,10 +23,10 @@ from torch import (
 from covey.data.examples import Examples
 from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
-from covey.engine.loss import nll_losses
 from covey.engine.private import private_gradients
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import in_parts, joined, score_part
+from covey.engine.task import MULTICLASS, Task
 from covey.types import Params
 
 __all__ = ["ParallelEngine", "Precision"]
@@ -43,10 +43,15 @@ class ParallelEngine:
     """
 
     def __init__(
-        self, module: nn.Module, workers: int = 1, precision: Precision = "float32"
+        self,
+        module: nn.Module,
+        workers: int = 1,
+        precision: Precision = "float32",
+        task: Task = MULTICLASS,
     ) -> None:
         check_dropout(module)
         self._module = module
+        self._task = task
         self._workers = workers
         self._precision = precision
         self._own = threading.local()
@@ -87,7 +92,7 @@ class ParallelEngine:
         )
 
     def _score_part(self, job: ScoringJob) -> Scored:
-        return score_part(self._own.module, job)
+        return score_part(self._own.module, job, self._task)
 
     def _train_one(self, job: TrainingJob) -> Params:
         module = self._own.module
@@ -98,7 +103,7 @@ class ParallelEngine:
         ]
         velocity = [torch.zeros_like(value) for value in weights]
         if job.recipe.record_clip > 0:
-            steps = private_gradients(module, job)
+            steps = private_gradients(module, job, self._task)
         else:
             steps = self._gradients(module, weights, job)
         for gradients in steps:
@@ -123,7 +128,7 @@ class ParallelEngine:
         with torch.autocast(
             "cpu", enabled=self._precision == "bfloat16", cache_enabled=False
         ):
-            return nll_losses(module(batch.inputs), batch.labels).mean()
+            return self._task.losses(module(batch.inputs), batch.labels).mean()
 
 
 @contextmanager

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import num_steps
 from covey.engine.dropout import refuse_dropout
-from covey.engine.loss import nll_losses
 from covey.engine.protocol import Recipe, TrainingJob
+from covey.engine.task import MULTICLASS, Task
 from covey.models import refuse_batch_norm
 from covey.types import Params
 
@@ -44,7 +44,9 @@ def sampling_rate(num_examples: int, recipe: Recipe) -> float:
     return min(1.0, recipe.batch_size / num_examples)
 
 
-def private_gradients(module: nn.Module, job: TrainingJob) -> Iterator[list[Tensor]]:
+def private_gradients(
+    module: nn.Module, job: TrainingJob, task: Task = MULTICLASS
+) -> Iterator[list[Tensor]]:
     """Yield one noised gradient per step; the caller descends before it takes the next.
 
     g = (1/L) (sum_{x in batch} clip_C(grad f(theta, x)) + N(0, (z C)^2 I))
@@ -64,12 +66,15 @@ def private_gradients(module: nn.Module, job: TrainingJob) -> Iterator[list[Tens
     for _ in range(num_steps(n, recipe)):
         q = sampling_rate(n, recipe)
         (drawn,) = np.nonzero(hidden.random(n) < q)
-        total = clipped_sum(module, examples.take(torch.from_numpy(drawn)), clip)
+        batch = examples.take(torch.from_numpy(drawn))
+        total = clipped_sum(module, batch, clip, task)
         noised = _noised(total, recipe.record_noise * clip, hidden)
         yield [value / (q * n) for value in noised]
 
 
-def clipped_sum(module: nn.Module, batch: Examples, clip: float) -> list[Tensor]:
+def clipped_sum(
+    module: nn.Module, batch: Examples, clip: float, task: Task = MULTICLASS
+) -> list[Tensor]:
     """Return the sum over the examples x of clip_C(grad f(theta, x)).
 
     clip_C(v) = v min(1, C / ||v||), with the L2 norm over all parameters together. What is
@@ -84,10 +89,10 @@ def clipped_sum(module: nn.Module, batch: Examples, clip: float) -> list[Tensor]
         return [torch.zeros_like(value) for value in weights.values()]
 
     def loss(
-        weights: Params, inputs: Float[Tensor, "..."], label: Int[Tensor, ""]
+        weights: Params, inputs: Float[Tensor, "..."], label: Shaped[Tensor, "*label"]
     ) -> Float[Tensor, ""]:
         outputs = functional_call(module, dict(weights), (inputs[None],))
-        return nll_losses(outputs, label[None]).sum()
+        return task.losses(outputs, label[None]).sum()
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
     found = per_example(weights, to_floats(batch.inputs), batch.labels)

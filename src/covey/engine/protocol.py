@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from covey.data.examples import Examples
@@ -74,13 +74,17 @@ class Scored:
 
     Attributes:
         losses: in nats.
-        predictions: the most probable class.
-        log_probs: of every class.
+        predictions: what the model answers: the most probable class, every label, or a
+            number (`covey.engine.task`).
+        correct: the share of an example's labels that are right; None where nothing is
+            simply right or wrong.
+        log_probs: of every class; None without classes that exclude each other.
     """
 
     losses: Float[Tensor, " examples"]
-    predictions: Int[Tensor, " examples"]
-    log_probs: Float[Tensor, "examples classes"]
+    predictions: Shaped[Tensor, "examples *label"]
+    correct: Float[Tensor, " examples"] | None
+    log_probs: Float[Tensor, "examples classes"] | None
 
 
 @runtime_checkable

@@ -1,13 +1,13 @@
 """Scoring in parts of bounded size: the same arithmetic for every engine."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from covey.data.examples import to_floats
-from covey.engine.loss import nll_losses
 from covey.engine.protocol import Scored, ScoringJob
+from covey.engine.task import MULTICLASS, Task
 
 __all__ = ["in_parts", "joined", "score_part", "score_whole"]
 
@@ -21,14 +21,20 @@ def in_parts(job: ScoringJob) -> Iterator[ScoringJob]:
         yield ScoringJob(job.params, job.examples.take(chosen))
 
 
-def score_part(module: nn.Module, job: ScoringJob) -> Scored:
+def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
     """Return the scores of all examples at once; the module takes on the job's params."""
     module.load_state_dict(job.params)
     module.eval()
+    labels = job.examples.labels
     with torch.no_grad():
         outputs = module(to_floats(job.examples.inputs))
-        losses = nll_losses(outputs, job.examples.labels)
-    return Scored(losses, outputs.argmax(dim=1), outputs.float().log_softmax(dim=1))
+        predictions = task.predictions(outputs)
+        return Scored(
+            losses=task.losses(outputs, labels),
+            predictions=predictions,
+            correct=task.correct(predictions, labels),
+            log_probs=task.log_probs(outputs),
+        )
 
 
 def joined(parts: Iterable[Scored]) -> Scored:
@@ -37,10 +43,16 @@ def joined(parts: Iterable[Scored]) -> Scored:
     return Scored(
         torch.cat([part.losses for part in scored]),
         torch.cat([part.predictions for part in scored]),
-        torch.cat([part.log_probs for part in scored]),
+        _joined_if_known([part.correct for part in scored]),
+        _joined_if_known([part.log_probs for part in scored]),
     )
 
 
-def score_whole(module: nn.Module, job: ScoringJob) -> Scored:
+def score_whole(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
     """Score one job, part after part."""
-    return joined(score_part(module, part) for part in in_parts(job))
+    return joined(score_part(module, part, task) for part in in_parts(job))
+
+
+def _joined_if_known(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return torch.cat(known) if known else None

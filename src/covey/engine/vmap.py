@@ -9,16 +9,16 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import job_indices
 from covey.engine.dropout import refuse_dropout
-from covey.engine.loss import nll_losses
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
+from covey.engine.task import MULTICLASS, Task
 from covey.errors import ConfigError, ModelError
 from covey.types import Params
 
@@ -34,11 +34,18 @@ class VmapEngine:
     and results are computed a chunk at a time.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu", chunk: int = 32) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: str = "cpu",
+        chunk: int = 32,
+        task: Task = MULTICLASS,
+    ) -> None:
         _check_batchable(module)
         self._module = copy.deepcopy(module).to(device)
         self._device = device
         self._chunk = chunk
+        self._task = task
         self._trainable = [
             name for name, value in module.named_parameters() if value.requires_grad
         ]
@@ -98,19 +105,22 @@ class VmapEngine:
         weights: Params,
         buffers: Params,
         inputs: Float[Tensor, "batch ..."],
-        labels: Int[Tensor, " batch"],
+        labels: Shaped[Tensor, "batch *label"],
     ) -> tuple[Float[Tensor, ""], Params]:
         """Return one client's loss, and its buffers as BatchNorm leaves them."""
         outputs = functional_call(self._module, {**weights, **buffers}, (inputs,))
-        return nll_losses(outputs, labels).mean(), buffers
+        return self._task.losses(outputs, labels).mean(), buffers
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
             job.examples.inputs.to(self._device), job.examples.labels.to(self._device)
         )
-        scored = score_whole(self._module, ScoringJob(job.params, examples))
+        found = score_whole(self._module, ScoringJob(job.params, examples), self._task)
         return Scored(
-            scored.losses.cpu(), scored.predictions.cpu(), scored.log_probs.cpu()
+            losses=found.losses.cpu(),
+            predictions=found.predictions.cpu(),
+            correct=None if found.correct is None else found.correct.cpu(),
+            log_probs=None if found.log_probs is None else found.log_probs.cpu(),
         )
 
 

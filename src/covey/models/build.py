@@ -17,6 +17,7 @@ from covey.models.networks import (
     ImageNetwork,
     LeNet5,
     Linear,
+    LinearMap,
     Mlp,
     MnistCnn,
     ResNetMini,
@@ -40,6 +41,7 @@ NETWORKS: Mapping[str, type[nn.Module]] = MappingProxyType(
         "femnist-cnn": FemnistCnn,
         "lenet5": LeNet5,
         "linear": Linear,
+        "linear-map": LinearMap,
         "mlp": Mlp,
         "mnist-cnn": MnistCnn,
         "resnet-mini": ResNetMini,
@@ -62,16 +64,25 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def build_model(
-    name: str, input_shape: tuple[int, ...], num_classes: int, streams: Streams
+    name: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    streams: Streams,
+    task: str = "multiclass",
 ) -> nn.Module:
     """Return a freshly initialised network; the draws come from `streams` alone.
+
+    Shipped networks end in log-probabilities for the task "multiclass" only; for others
+    the last layer, log-softmax, is left off.
 
     Args:
         name: a key of `NETWORKS`, or `package.module:factory`. A factory that takes two
             arguments gets `input_shape` and `num_classes`; any other is called with none.
         input_shape: the shape of one example, without the batch.
-        num_classes: the number of labels.
+        num_classes: how many outputs the network has: the classes, several labels' number,
+            or 1 for a number.
         streams: where the initial parameters come from.
+        task: what the network is for, as `model.task` has it.
     """
     if ":" in name:
         factory = _imported(name)
@@ -84,7 +95,15 @@ def build_model(
             f"but it is {name!r}. Choose one of these."
         )
     with streams.lent_to_torch():
-        return _called(name, factory, (input_shape, num_classes))
+        module = _called(name, factory, (input_shape, num_classes))
+    if name in NETWORKS and task != "multiclass":
+        _leave_off_log_softmax(module)
+    return module
+
+
+def _leave_off_log_softmax(module: nn.Module) -> None:
+    if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.LogSoftmax):
+        del module[-1]
 
 
 def initial_params(module: nn.Module) -> Params:

@@ -1,4 +1,4 @@
-"""The papers' networks for images of any size; every one ends in log-probabilities.
+"""The papers' networks for images of any size; all but one end in log-probabilities.
 
 All convolutions are padded, so that only pooling shrinks an image. Pooling stands before
 ReLU: max and ReLU commute, and ReLU then meets a quarter of the values.
@@ -21,6 +21,7 @@ __all__ = [
     "ImageNetwork",
     "LeNet5",
     "Linear",
+    "LinearMap",
     "Mlp",
     "MnistCnn",
     "ResNetMini",
@@ -221,4 +222,14 @@ class Linear(nn.Sequential):
             nn.Flatten(),
             nn.Linear(math.prod(input_shape), num_classes),
             nn.LogSoftmax(dim=1),
+        )
+
+
+class LinearMap(nn.Sequential):
+    """One matrix without bias over inputs of any shape, `theta x`; its outputs are raw."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(
+            nn.Flatten(),
+            nn.Linear(math.prod(input_shape), num_classes, bias=False),
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
+from torch import Tensor
 
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
@@ -26,6 +27,13 @@ __all__ = ["FEDMIA", "Auditor", "ClusterExamined", "examined"]
 
 FEDMIA = "fedmia"
 """The attack on clients' updates, which are more than `Signals` hold."""
+
+
+NO_CLASSES = (
+    "withheld: these attacks need the log-probability of the true class, and the model's "
+    "task has no classes that exclude each other; the audit at the run's end rests on "
+    "losses alone, and stands"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +100,8 @@ def examined(
     if candidates is None:
         reason = f"fewer than {FEWEST} members or non-members in every group"
         return _without(target, auc, reason)
+    if _answers(engine, target.params, candidates.examples.first(1)) is None:
+        return _without(target, auc, NO_CLASSES)
     signals = _signals(engine, target, candidates, auditor, streams)
     scores = {
         name: _scored(name, run, signals) for name, run in auditor.attacks.items()
@@ -148,9 +158,17 @@ def _log_probs(
     engine: Engine, params: Params, examples: Examples
 ) -> Float[ndarray, "records classes"]:
     """Return a model's answers; one that diverged (NaN) knows nothing: uniform."""
-    (scored,) = engine.score([ScoringJob(params, examples)])
-    answers = scored.log_probs.double().numpy()
+    found = _answers(engine, params, examples)
+    if found is None:
+        raise ConfigError(f"No attack here: {NO_CLASSES}.")
+    answers = found.double().numpy()
     return np.nan_to_num(answers, nan=-np.log(answers.shape[1]))
+
+
+def _answers(engine: Engine, params: Params, examples: Examples) -> Tensor | None:
+    """Return log-probabilities of every class, where there are classes."""
+    (scored,) = engine.score([ScoringJob(params, examples)])
+    return scored.log_probs
 
 
 def _scored(name: str, attack: Attack, signals: Signals) -> Float[ndarray, " records"]:

@@ -82,10 +82,10 @@ def tried(
         inside=_scores(groups, inside),
         outside=_scores(groups, outside),
         accuracies=Accuracies(
-            train=_accuracy(inside, [members[group] for group in groups]),
-            test=_accuracy(outside, [others[group] for group in groups]),
+            train=_accuracy(inside),
+            test=_accuracy(outside),
         ),
-        target_test=_accuracy(seen, [others[group] for group in groups]),
+        target_test=_accuracy(seen),
     )
 
 
@@ -101,11 +101,8 @@ def _scores(groups: Sequence[int], scored: Sequence[Scored]) -> Mapping[int, nda
     return {g: scores_of(each) for g, each in zip(groups, losses, strict=True)}
 
 
-def _accuracy(scored: Sequence[Scored], sets: Sequence[Examples]) -> float:
-    right = [
-        (each.predictions == examples.labels).double()
-        for each, examples in zip(scored, sets, strict=True)
-    ]
+def _accuracy(scored: Sequence[Scored]) -> float:
+    right = [each.correct.double() for each in scored if each.correct is not None]
     return float(torch.cat(right).mean())
 
 
@@ -139,7 +136,7 @@ def behaviour(engine: Engine, target: Target, trials: Sequence[Trial]) -> Accura
     own = [client.train for client in target.members]
     scored = engine.score([ScoringJob(target.params, each) for each in own])
     test = float(np.mean([trial.target_test for trial in trials]))
-    return Accuracies(_accuracy(scored, own), test)
+    return Accuracies(_accuracy(scored), test)
 
 
 def adjusted(

@@ -77,8 +77,8 @@ def blind_risk(
     strata: list[Figure] = []
     for group, clients in _by_group(members).items():
         generator = streams.at("blind", str(group)).generator()
-        inside = _pixels([client.train for client in clients], generator)
-        outside = _pixels(reference.matching(group, clients), generator)
+        inside = _features([client.train for client in clients], generator)
+        outside = _features(reference.matching(group, clients), generator)
         if min(len(inside), len(outside)) >= FEWEST:
             strata.append(Figure.of(*blind_baseline(inside, outside, generator)))
     return stratified(strata)
@@ -176,10 +176,22 @@ def _scores(engine: Engine, params: Params, sets: Sequence[Examples]) -> ndarray
     return scores_of(np.concatenate(losses)) if losses else np.empty(0)
 
 
-def _pixels(sets: Sequence[Examples], generator: np.random.Generator) -> ndarray:
-    """Return up to 1,000 random inputs as rows: more only sharpen the verdict."""
+def _features(sets: Sequence[Examples], generator: np.random.Generator) -> ndarray:
+    """Return up to 1,000 random examples as rows: more only sharpen the verdict.
+
+    A class number follows from its image; several labels or a number may differ where the
+    inputs do not, and stand beside them. A number stands there times the inputs, too:
+    their mean is what a linear model would learn.
+    """
     if not sets:
         return np.empty((0, 0))
-    inputs = torch.cat([examples.inputs for examples in sets])
-    some = torch.from_numpy(generator.permutation(len(inputs))[:1000])
-    return to_floats(inputs[some]).flatten(1).numpy()
+    everything = Examples.joined(sets)
+    order = generator.permutation(len(everything))[:1000]
+    some = everything.take(torch.from_numpy(order))
+    columns = [to_floats(some.inputs).flatten(1)]
+    if some.labels.dim() == 2:
+        columns.append(some.labels.float())
+    elif some.labels.is_floating_point():
+        y = some.labels[:, None]
+        columns += [y, y * columns[0]]
+    return torch.cat(columns, dim=1).numpy()

@@ -10,7 +10,7 @@ from numpy import ndarray
 from sklearn.metrics import adjusted_rand_score, confusion_matrix
 
 from covey.data import Client, Examples, Population
-from covey.engine import Engine, ScoringJob
+from covey.engine import Engine, Scored, ScoringJob
 from covey.events import RoundMeasured
 from covey.metrics import ByModel, Judged
 from covey.types import Handle, Params
@@ -37,17 +37,19 @@ def accuracies(
     assignment: Mapping[Handle, int],
     population: Population,
 ) -> Accuracies:
-    """Measure every client's accuracy; a client without a choice counts as cluster 0."""
+    """Measure every client's accuracy; a client without a choice counts as cluster 0.
+
+    Nobody has one where nothing is simply right or wrong (`Scored.correct`).
+    """
     if not population.groups:
         return _on_holdouts(engine, clusters, assignment, population.clients)
-    answers = _answers(engine, clusters, assignment, population)
     right = {
-        pair: float((predictions == population.test[pair[0]].labels.numpy()).mean())
-        for pair, predictions in answers.items()
+        pair: float(scored.correct.double().mean())
+        for pair, scored in _answers(engine, clusters, assignment, population).items()
+        if scored.correct is not None
     }
-    return {
-        client.handle: right[_pair(client, assignment)] for client in population.clients
-    }
+    own = {client.handle: _pair(client, assignment) for client in population.clients}
+    return {handle: right[pair] for handle, pair in own.items() if pair in right}
 
 
 def with_fewer_tests(population: Population, most: int) -> Population:
@@ -73,7 +75,7 @@ def round_measured(
     """Average the clients' accuracies, overall and by group."""
     by_group: dict[str, list[float]] = {}
     for client in population.clients:
-        if client.group is not None:
+        if client.group is not None and client.handle in found:
             name = population.groups[client.group].name
             by_group.setdefault(name, []).append(found[client.handle])
     counts = Counter(assignment.values())
@@ -95,11 +97,14 @@ def judged(
     """Let each test example be answered by the model of one client of its group.
 
     The clients of a group take turns, so that every model answers in proportion to the
-    clients who chose it. None without groups.
+    clients who chose it. None without groups, and where nothing is simply right or wrong.
     """
     if len(population.groups) < 2:
         return None
-    answers = _answers(engine, clusters, assignment, population)
+    scored = _answers(engine, clusters, assignment, population)
+    if any(each.correct is None for each in scored.values()):
+        return None
+    answers = {pair: each.predictions.numpy() for pair, each in scored.items()}
     labels: list[ndarray] = []
     predictions: list[ndarray] = []
     groups: list[ndarray] = []
@@ -116,7 +121,7 @@ def judged(
         np.concatenate(predictions),
         np.concatenate(groups),
         population.num_classes,
-        _by_model(answers, assignment, population),
+        _by_model(answers, assignment, population) if labels[0].ndim == 1 else None,
     )
 
 
@@ -157,14 +162,11 @@ def _answers(
     clusters: Sequence[Params],
     assignment: Mapping[Handle, int],
     population: Population,
-) -> dict[tuple[int, int], ndarray]:
-    """Return the predictions of each (group, cluster) in use on the group's test set."""
+) -> dict[tuple[int, int], Scored]:
+    """Return what each (group, cluster) in use says on the group's test set."""
     pairs = sorted({_pair(client, assignment) for client in population.clients})
     jobs = [ScoringJob(clusters[j], population.test[group]) for group, j in pairs]
-    scored = engine.score(jobs)
-    return {
-        pair: each.predictions.numpy() for pair, each in zip(pairs, scored, strict=True)
-    }
+    return dict(zip(pairs, engine.score(jobs), strict=True))
 
 
 def _on_holdouts(
@@ -179,6 +181,7 @@ def _on_holdouts(
         for client in testable
     ]
     return {
-        client.handle: float((each.predictions == client.holdout.labels).float().mean())
+        client.handle: float(each.correct.mean())
         for client, each in zip(testable, engine.score(jobs), strict=True)
+        if each.correct is not None
     }

@@ -1,0 +1,120 @@
+"""The mixture of linear regressions: what is drawn is what is said."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.data import (
+    GroupSpec,
+    MixtureSpec,
+    Population,
+    PopulationSpec,
+    Preference,
+    Shift,
+    mixture_population,
+)
+from covey.rng import Streams
+
+NOWHERE = Shift("none", 0.0, 0.0)
+SPEC = PopulationSpec(
+    clients=10,
+    groups=(
+        GroupSpec("minority", 0.3, NOWHERE, 40),
+        GroupSpec("majority", 0.7, NOWHERE, 60),
+    ),
+    shift_per="image",
+    holdout=0.2,
+    audit_examples=30,
+    pool=-1,
+    non_members="matched",
+)
+
+
+def indifferent(_: str) -> Preference:
+    return Preference(0.0, 1.0)
+
+
+def population(mixture: MixtureSpec, spec: PopulationSpec = SPEC) -> Population:
+    return mixture_population(mixture, spec, Streams(0), indifferent)
+
+
+@settings(max_examples=20)
+@given(
+    groups=st.integers(1, 6),
+    dimension=st.integers(1, 8),
+    separation=st.floats(0.1, 10),
+    seed=st.integers(0, 1000),
+)
+def test_optima_have_the_norm_and_are_as_far_apart_as_can_be(
+    groups: int, dimension: int, separation: float, seed: int
+):
+    found = MixtureSpec(dimension, 0.5, separation).optima(groups, Streams(seed))
+    assert found.shape == (groups, dimension)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), separation)
+    if groups <= dimension:
+        apart = np.linalg.norm(found[:, None] - found, axis=2)
+        off = apart[~np.eye(groups, dtype=bool)]
+        np.testing.assert_allclose(off, np.sqrt(2) * separation)
+
+
+def test_optima_are_a_function_of_the_seed():
+    spec = MixtureSpec(5, 0.5, 1.0)
+    one, again, other = (spec.optima(2, Streams(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other)
+
+
+def test_the_spectrum_goes_down_to_one_over_the_condition():
+    assert MixtureSpec(3, 0.5, 1.0, 100.0).spectrum.tolist() == [1.0, 0.1, 0.01]
+    assert MixtureSpec(3, 0.5, 1.0).spectrum.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_least_squares_finds_every_groups_optimum_and_the_noise():
+    mixture = MixtureSpec(4, 0.3, 2.0, 9.0)
+    optima = mixture.optima(2, Streams(0))
+    many = replace(
+        SPEC, groups=tuple(replace(g, examples_per_client=2000) for g in SPEC.groups)
+    )
+    for client in population(mixture, many).clients:
+        assert client.group is not None
+        x, y = client.train.inputs.numpy(), client.train.labels.numpy()
+        found, _, _, _ = np.linalg.lstsq(x, y, rcond=None)
+        np.testing.assert_allclose(found, optima[client.group], atol=0.1)
+        np.testing.assert_allclose(x.var(axis=0), mixture.spectrum, rtol=0.2)
+        assert np.std(y - x @ optima[client.group]) == pytest.approx(0.3, rel=0.1)
+
+
+def test_sizes_groups_and_what_is_kept_aside():
+    found = population(MixtureSpec(3, 0.5, 1.0))
+    assert sorted(c.group or 0 for c in found.clients) == [0] * 3 + [1] * 7
+    for client in found.clients:
+        sizes = (len(client.train), len(client.holdout))
+        assert sizes == ((32, 8) if client.group == 0 else (48, 12))
+        assert client.train.labels.dtype == client.train.inputs.dtype == torch.float32
+    assert found.num_classes == 1
+    assert [len(each) for each in found.non_members] == [30, 30]
+    assert len(found.pool) == 0
+
+
+def test_noise_of_zero_leaves_nothing_unknown():
+    mixture = MixtureSpec(3, 0.0, 1.0)
+    optima = mixture.optima(2, Streams(0))
+    for optimum, examples in zip(optima, population(mixture).test, strict=True):
+        found = examples.inputs.double().numpy() @ optimum
+        np.testing.assert_allclose(found, examples.labels.numpy(), atol=1e-5)
+
+
+def test_what_one_draws_does_not_hang_on_how_many_there_are():
+    mixture = MixtureSpec(3, 0.5, 1.0)
+    few, more = (
+        population(mixture),
+        population(mixture, replace(SPEC, audit_examples=0)),
+    )
+    for one, same in zip(few.clients, more.clients, strict=True):
+        assert torch.equal(one.train.inputs, same.train.inputs)
+    assert torch.equal(few.test[0].labels, more.test[0].labels)
+    assert not torch.equal(few.test[0].labels, few.test[1].labels)

@@ -1,0 +1,152 @@
+"""What a task asks of a model, by hand; and that every engine asks the same."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from covey.data.examples import Examples
+from covey.engine import (
+    MULTICLASS,
+    MULTILABEL,
+    REGRESSION,
+    TASKS,
+    Engine,
+    ParallelEngine,
+    Recipe,
+    ReferenceEngine,
+    ScoringJob,
+    Task,
+    TrainingJob,
+    VmapEngine,
+)
+from covey.errors import DataError
+from covey.rng import Streams
+
+INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0], [0.5, 0.5]])
+LABELS = {
+    "multiclass": torch.tensor([0, 1, 1, 0, 1]),
+    "multilabel": torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0], [1, 1]]),
+    "regression": torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0]),
+}
+RECIPE = Recipe(local_epochs=3, batch_size=2, learning_rate=0.2, momentum=0.5)
+
+MakeEngine = Callable[[nn.Module, Task], Engine]
+ENGINES: dict[str, MakeEngine] = {
+    "parallel": lambda module, task: ParallelEngine(module, workers=2, task=task),
+    "vmap": lambda module, task: VmapEngine(module, task=task),
+}
+
+
+def linear(task: Task) -> nn.Module:
+    with Streams(1).at("tiny").lent_to_torch():
+        return nn.Linear(2, task.outputs(LABELS[task.name]), bias=False)
+
+
+def job(task: Task, recipe: Recipe = RECIPE) -> TrainingJob:
+    start = dict(linear(task).state_dict())
+    return TrainingJob(start, Examples(INPUTS, LABELS[task.name]), Streams(0), recipe)
+
+
+def test_several_labels_by_hand():
+    outputs = torch.tensor([[0.0, math.log(3)], [2.0, -2.0]])
+    labels = torch.tensor([[1, 0], [1, 1]])
+    # -log 1/2 and -log 1/4; log(1 + e^-2) and log(1 + e^2)
+    expected = [
+        1.5 * math.log(2),
+        (math.log1p(math.exp(-2)) + math.log1p(math.exp(2))) / 2,
+    ]
+    losses = MULTILABEL.losses(outputs, labels)
+    torch.testing.assert_close(losses, torch.tensor(expected))
+    predictions = MULTILABEL.predictions(outputs)
+    assert predictions.tolist() == [[0, 1], [1, 0]]
+    correct = MULTILABEL.correct(predictions, labels)
+    assert correct is not None
+    assert correct.tolist() == [0.0, 0.5]
+
+
+def test_a_number_by_hand():
+    outputs, labels = torch.tensor([[1.0], [-2.0]]), torch.tensor([0.0, 1.0])
+    assert REGRESSION.losses(outputs, labels).tolist() == [0.5, 4.5]
+    assert REGRESSION.predictions(outputs).tolist() == [1.0, -2.0]
+    assert REGRESSION.correct(outputs[:, 0], labels) is None
+
+
+def test_the_loss_of_a_number_is_its_gaussian_likelihood_up_to_a_constant():
+    outputs, labels = torch.randn(5, 1), LABELS["regression"]
+    likelihood = torch.distributions.Normal(outputs[:, 0], 1.0).log_prob(labels)
+    constant = math.log(2 * math.pi) / 2
+    found = REGRESSION.losses(outputs, labels)
+    torch.testing.assert_close(found, -likelihood - constant)
+
+
+def test_guessing_loses_what_a_model_of_zeros_loses():
+    zeros = torch.zeros(5, 2)
+    for task in (MULTICLASS, MULTILABEL):
+        losses = task.losses(zeros, LABELS[task.name])
+        torch.testing.assert_close(losses, torch.full((5,), task.guess(2)))
+    assert REGRESSION.guess(1) == math.inf
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_outputs_of_its_own_labels(name: str):
+    assert TASKS[name].outputs(LABELS[name]) == {"regression": 1}.get(name, 2)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("task", TASKS)
+def test_labels_of_another_task_are_refused(task: str, labels: str):
+    if task != labels:
+        with pytest.raises(DataError, match=f"model.task = '{task}' needs labels"):
+            TASKS[task].outputs(LABELS[labels])
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        (MULTICLASS, torch.tensor([0, -1])),
+        (MULTILABEL, torch.tensor([[0, 2]])),
+        (REGRESSION, torch.tensor([0.0, math.nan])),
+    ],
+    ids=["negative", "two", "nan"],
+)
+def test_impossible_labels_are_refused(task: Task, labels: torch.Tensor):
+    with pytest.raises(DataError, match="Correct the labels"):
+        task.outputs(labels)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
+def test_every_engine_trains_and_scores_as_the_reference(engine: str, task: Task):
+    module, work = linear(task), job(task)
+    fast, slow = ENGINES[engine](module, task), ReferenceEngine(module, task)
+    (found,), (expected,) = list(fast.train([work])), list(slow.train([work]))
+    torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=1e-6)
+    assert not torch.equal(found["weight"], work.start["weight"])
+    asked = [ScoringJob(found, work.examples)]
+    (told,), (truth,) = fast.score(asked), slow.score(asked)
+    for name in ("losses", "predictions", "correct", "log_probs"):
+        left, right = getattr(told, name), getattr(truth, name)
+        assert (left is None) == (right is None)
+        if right is not None:
+            torch.testing.assert_close(left, right, rtol=0, atol=1e-6)
+
+
+def test_one_full_step_on_a_number_is_least_squares_descent():
+    recipe = Recipe(local_steps=1, batch_size=5, learning_rate=0.1)
+    work = job(REGRESSION, recipe)
+    (found,) = ReferenceEngine(linear(REGRESSION), REGRESSION).train([work])
+    start, y = work.start["weight"], LABELS["regression"]
+    gradient = ((INPUTS @ start[0] - y)[:, None] * INPUTS).mean(dim=0)
+    torch.testing.assert_close(found["weight"][0], start[0] - 0.1 * gradient)
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
+def test_a_clip_that_cuts_nothing_is_plain_descent(task: Task):
+    plain = Recipe(local_steps=1, batch_size=5, learning_rate=0.1)
+    clipped = Recipe(local_steps=1, batch_size=5, learning_rate=0.1, record_clip=1e6)
+    engine = ReferenceEngine(linear(task), task)
+    one, other = engine.train([job(task, plain), job(task, clipped)])
+    torch.testing.assert_close(dict(one), dict(other), rtol=0, atol=1e-6)
