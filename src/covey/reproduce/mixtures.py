@@ -1,0 +1,295 @@
+"""Runs on a mixture of linear regressions, played and read back for what theory says."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from covey.api import run
+from covey.assembly import Assembled, assemble
+from covey.checkpoints import checkpoint_of
+from covey.config import Config
+from covey.data import Client, MixtureSpec
+from covey.errors import RunError
+from covey.events import ClientsAssigned
+from covey.ledger import Ledger
+from covey.params import flatten
+from covey.simulation import RunFolder, load_state, read_events
+from covey.strategies import ServerState
+
+__all__ = ["Method", "Setting", "Start", "Story", "models_of", "played", "start_of"]
+
+Method = Literal["ifca", "ifca-mir"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A mixture of linear regressions, and who trains on it.
+
+    Attributes:
+        shares: of the clients, per group; they add up to 1.
+        examples: B, that each client trains on, in one full-batch step per round; as many
+            more are held out, for the red team.
+        dimension, noise, separation, condition: of the mixture (`MixtureSpec`).
+        step: the learning rate times L; the theorem's is 1.
+    """
+
+    shares: tuple[float, ...] = (0.3, 0.7)
+    clients: int = 40
+    examples: int = 100
+    dimension: int = 10
+    noise: float = 0.1
+    separation: float = 2.0
+    condition: float = 4.0
+    rounds: int = 16
+    step: float = 1.0
+
+    @property
+    def mixture(self) -> MixtureSpec:
+        """The distribution of the examples."""
+        return MixtureSpec(self.dimension, self.noise, self.separation, self.condition)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest eigenvalue, lambda, of the Hessian of every group's mean loss."""
+        return float(self.mixture.spectrum.min())
+
+    @property
+    def largest(self) -> float:
+        """The largest one, L."""
+        return float(self.mixture.spectrum.max())
+
+    @property
+    def apart(self) -> float:
+        """Delta, the least distance between two optima, where they are orthogonal."""
+        return math.sqrt(2) * self.separation
+
+    def config(self, method: Method, seed: int, risk_weight: float = 0.0) -> Config:
+        """Return the settings of a run in which every client has the same beta."""
+        groups = [
+            {
+                "share": share,
+                "shift": (0.0, 0.0),
+                "examples_per_client": 2 * self.examples,
+            }
+            for share in self.shares
+        ]
+        return Config.of(
+            {
+                "seed": seed,
+                "rounds": self.rounds,
+                "data": {
+                    "name": "linear-mixture",
+                    "dimension": self.dimension,
+                    "noise": self.noise,
+                    "separation": self.separation,
+                    "condition": self.condition,
+                },
+                "population": {
+                    "clients": self.clients,
+                    "groups": groups,
+                    "shift": "none",
+                    "holdout": 0.5,
+                    "audit_examples": 0,
+                },
+                "model": {"name": "linear-map", "task": "regression"},
+                "train": {
+                    "local_steps": 1,
+                    "batch_size": self.examples,
+                    "learning_rate": self.step / self.largest,
+                },
+                "method": {
+                    "name": method,
+                    "num_clusters": len(self.shares),
+                    "initialisation": "groups",
+                    "risk_weight": risk_weight,
+                },
+                "redteam": {
+                    "source": "none" if method == "ifca" else "federated",
+                    "every": 1,
+                },
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Assumption 4, as far as it can be computed, where clients first choose.
+
+    Attributes:
+        margin: the assumption's alpha: the largest a with
+            max_j ||theta_j - theta*_j|| <= (1/2 - a) sqrt(lambda / L) Delta.
+        examples: B, which each client has.
+        examples_needed: s eta^2 / (a^2 lambda^2 Delta^4), eta^2 the largest variance of f
+            over these models and all groups; infinite without a margin.
+        share: p, of the smallest group.
+        share_needed: log(n B) / n.
+    """
+
+    margin: float
+    examples: int
+    examples_needed: float
+    share: float
+    share_needed: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the three conditions hold that have no unknown constants."""
+        return (
+            0 < self.margin <= 0.5
+            and self.examples >= self.examples_needed
+            and self.share >= self.share_needed
+        )
+
+
+def start_of(
+    mixture: MixtureSpec,
+    optima: Float[ndarray, "groups dimension"],
+    thetas: Float[ndarray, "groups dimension"],
+    sizes: tuple[int, int, float],
+) -> Start:
+    """Hold models to the conditions of Assumption 4 that have no unknown constants.
+
+    Args:
+        mixture: what the examples are drawn from.
+        optima: theta*_j.
+        thetas: theta_j, the models that clients choose among.
+        sizes: n, B and p: clients, examples of each, share of the smallest group.
+    """
+    n, examples, share = sizes
+    spectrum, groups = mixture.spectrum, len(optima)
+    smallest, largest = spectrum.min(), spectrum.max()
+    between = np.linalg.norm(optima[:, None] - optima, axis=2)
+    delta = between[~np.eye(groups, dtype=bool)].min()
+    farthest = np.linalg.norm(thetas - optima, axis=1).max()
+    margin = float(0.5 - farthest / (math.sqrt(smallest / largest) * delta))
+    # y - <x, theta> is normal with this variance v, and so f = (y - <x, theta>)^2 / 2
+    # has variance v^2 / 2
+    off = thetas[:, None] - optima
+    residual = mixture.noise**2 + (spectrum * off**2).sum(axis=2)
+    eta_squared = float((residual**2 / 2).max())
+    needed = groups * eta_squared / (margin**2 * smallest**2 * delta**4)
+    return Start(
+        margin=margin,
+        examples=examples,
+        examples_needed=float(needed) if margin > 0 else math.inf,
+        share=share,
+        share_needed=math.log(n * examples) / n,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Story:
+    """A finished run: what its ledger and its checkpoints tell.
+
+    Attributes:
+        run: its clients, with their examples.
+        optima: theta*_j, of the group that begins in cluster j.
+        states: before round 0, and after every round.
+        clusters: by round, who took which; in `free` rounds clients chose themselves.
+    """
+
+    setting: Setting
+    run: Assembled
+    optima: Float[ndarray, "groups dimension"]
+    states: tuple[ServerState, ...]
+    clusters: Mapping[int, Mapping[str, int]]
+    free: tuple[int, ...]
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """All clients, with their examples."""
+        return self.run.population.clients
+
+    @property
+    def free_states(self) -> tuple[ServerState, ...]:
+        """The states before the first free round, and after each one."""
+        return self.states[self.free[0] :]
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """p_j, the share of each group's clients."""
+        counts = Counter(client.group for client in self.clients)
+        return tuple(counts[j] / len(self.clients) for j in range(len(self.optima)))
+
+    @property
+    def examples(self) -> tuple[int, ...]:
+        """How many examples each group trains on."""
+        return tuple(
+            sum(len(c.train) for c in self.clients if c.group == j)
+            for j in range(len(self.optima))
+        )
+
+    def distances(self, state: ServerState) -> tuple[float, ...]:
+        """Return ||theta_j - theta*_j||."""
+        return tuple(np.linalg.norm(models_of(state) - self.optima, axis=1).tolist())
+
+    def start(self) -> Start:
+        """Hold the state before the first free round to Assumption 4."""
+        mixture = self.setting.mixture
+        thetas = models_of(self.free_states[0])
+        return start_of(mixture, self.optima, thetas, self._sizes())
+
+    def misassigned(self, rounds: Sequence[int]) -> float:
+        """Return the share of these rounds' choices for another group's cluster."""
+        groups = {client.handle: client.group for client in self.clients}
+        wrong = [j != groups[h] for t in rounds for h, j in self.clusters[t].items()]
+        return float(np.mean(wrong))
+
+    def _sizes(self) -> tuple[int, int, float]:
+        return len(self.clients), self.setting.examples, min(self.shares)
+
+
+def played(setting: Setting, config: Config, folder: Path) -> Story:
+    """Play a run to its end, and read it back from its folder.
+
+    Raises:
+        CoveyError: the folder is taken, or there is no round in which clients choose.
+    """
+    run(config=config, out=folder)
+    place, assembled = RunFolder(folder), assemble(config)
+    first = assembled.strategy.init(assembled.streams)
+    with Ledger.read(place.ledger) as ledger:
+        chosen = [
+            (t, event)
+            for t, events in read_events(ledger)
+            for event in events
+            if isinstance(event, ClientsAssigned)
+            and t is not None
+            and t < config.rounds
+        ]
+    free = tuple(t for t, event in chosen if event.by == "clients")
+    if not free:
+        raise RunError(
+            f"{folder} must have rounds in which clients choose, found {config.rounds} "
+            f"from the true groups. Play more rounds."
+        )
+    return Story(
+        setting=setting,
+        run=assembled,
+        optima=setting.mixture.optima(len(setting.shares), assembled.streams),
+        states=(first, *(_state_after(place, t) for t in range(config.rounds))),
+        clusters={t: event.clusters for t, event in chosen},
+        free=free,
+    )
+
+
+def _state_after(place: RunFolder, round_index: int) -> ServerState:
+    path = checkpoint_of(place.checkpoints, round_index)
+    if path is None:
+        raise RunError(
+            f"{place.path} must keep the state after every round, and that of round "
+            f"{round_index} is not there. Play the run into a new folder."
+        )
+    return load_state(path)[0]
+
+
+def models_of(state: ServerState) -> Float[ndarray, "groups dimension"]:
+    """Return theta_j of every cluster."""
+    return np.stack([flatten(params).double().numpy() for params in state.clusters])

@@ -1,0 +1,415 @@
+"""Theorem 4 of IFCA-MIR beside real runs on a mixture whose best models are known.
+
+With learning rate 1/L, p the smallest group's share of the clients, and lambda and L the
+smallest and largest eigenvalue of the Hessian of a group's mean loss, the theorem says
+
+    ||theta_j' - theta*_j|| <= (1 - p lambda / (8 L)) ||theta_j - theta*_j|| + eps_0
+
+if every round starts close enough to the optima (`Start`). `descent` measures that where
+nobody minds the risk (beta = 0). Where clients do, `tilt` checks the rule by which they
+leave their own group, client by client, and counts who left.
+
+References:
+    Jung, Biswas, Palamidessi, IFCA-MIR, 2025, section 4.4.
+    Ghosh, Chung, Yin, Ramchandran, An Efficient Framework for Clustered Federated
+    Learning, 2020, Theorem 2: its proof is all that the paper refers to.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from covey.data import Client, MixtureSpec
+from covey.reproduce.mixtures import (
+    Method,
+    Setting,
+    Start,
+    Story,
+    models_of,
+    played,
+)
+from covey.strategies import ServerState
+
+__all__ = [
+    "ABOVE_FLOOR",
+    "FULL",
+    "LIMITS",
+    "QUICK",
+    "Choice",
+    "Descent",
+    "Plan",
+    "Step",
+    "Theory",
+    "Tilt",
+    "contraction_bound",
+    "descent",
+    "noise_floor",
+    "safe_risk_weight",
+    "theory",
+    "tilt",
+]
+
+ABOVE_FLOOR = 2.0
+"""A step is judged while the distance before it is over so many noise floors."""
+
+LIMITS = (
+    "Theorem 4 assumes that alpha_i f + beta_i l is strongly convex and smooth in theta. "
+    "The measured risk l is neither: it is a share of records on one side of a threshold, "
+    "a step function of the model with gradient 0 almost everywhere.",
+    "Clients descend on f alone (Algorithm 1, line 13), so with beta > 0 models head for "
+    "the optima of f, and not for those of alpha_i f + beta_i l that the theorem names.",
+    "The paper gives no proof of its own: it refers to Ghosh et al., whose clients choose "
+    "by the loss alone. With beta > 0 nothing in that proof bounds who leaves their group.",
+    "In Ghosh et al. the server divides by all clients, which is where p comes from; in "
+    "Algorithm 1, line 17, and in covey it divides by the cluster's own. So the measured "
+    "ratio follows 1 - lambda / L and does not hang on p: the bound holds, and is loose.",
+    "Runs start from the true groups (an oracle) for their first rounds, because the "
+    "theorem starts near the optima; those rounds are not judged.",
+)
+"""What a reader of the figures must know."""
+
+
+def contraction_bound(share: float, smallest: float, largest: float) -> float:
+    """Return 1 - p lambda / (8 L), by which the distance shrinks in a round, or more."""
+    return 1 - share * smallest / (8 * largest)
+
+
+def noise_floor(mixture: MixtureSpec, examples: int) -> float:
+    """Return how far least squares on so many examples ends from theta*, root mean square.
+
+    sqrt(noise^2 tr(H^-1) / N), H the Hessian; what no number of rounds gets below
+    """
+    inverse = float((1 / mixture.spectrum).sum())
+    return mixture.noise * math.sqrt(inverse / examples)
+
+
+def safe_risk_weight(smallest: float, apart: float) -> float:
+    """Return the beta below which no risk can draw a client from its group's optimum.
+
+    At the optima another group's model loses lambda Delta^2 / 2 more, or more than that,
+    and its risk is lower by 1/2 at most: (1 - beta) lambda Delta^2 / 2 > beta / 2.
+    """
+    gap = smallest * apart**2
+    return gap / (gap + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One cluster's model in one round.
+
+    Attributes:
+        before, after: its distance from its group's optimum.
+        floor: what it can reach (`noise_floor`), with its own group's examples.
+    """
+
+    cluster: int
+    round_index: int
+    before: float
+    after: float
+    floor: float
+
+    @property
+    def ratio(self) -> float:
+        """By how much the distance shrank; above 1 it grew."""
+        return self.after / self.before
+
+    @property
+    def judged(self) -> bool:
+        """Whether there was still something to gain."""
+        return self.before > ABOVE_FLOOR * self.floor
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """A run in which nobody minds the risk, beside the theorem's bound.
+
+    Attributes:
+        bound: 1 - p lambda / (8 L).
+        expected: 1 - lambda / L, which exact gradients would reach in the end.
+        start: whether the theorem's conditions hold where clients first choose.
+        steps: of every cluster, from there on.
+        misassigned: share of all choices that were not for the client's own group.
+    """
+
+    setting: Setting
+    method: Method
+    seed: int
+    bound: float
+    expected: float
+    start: Start
+    steps: tuple[Step, ...]
+    misassigned: float
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio among the steps that are judged; NaN if none is."""
+        return max((s.ratio for s in self.steps if s.judged), default=math.nan)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every step that is judged shrank by the bound, or more."""
+        return self.worst <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One client's choice in one round, as the rule says, and as it was.
+
+    Attributes:
+        risk_weight: beta; 0 where a risk was unknown, and the loss alone decided.
+        loss_gap: f of the other cluster's model on the client's examples, less f of its
+            own group's. The other is the one that it would take instead.
+        risk_gap: risk of its own, less the risk of the other, as the client counts them:
+            in [0.5, 1], and equal where they are within 2 SE of the safest.
+        joined: whether it joined its own.
+    """
+
+    round_index: int
+    handle: str
+    group: int
+    risk_weight: float
+    loss_gap: float
+    risk_gap: float
+    joined: bool
+
+    @property
+    def margin(self) -> float:
+        """What the client loses by leaving, alpha * loss gap - beta * risk gap."""
+        beta = self.risk_weight
+        return (1 - beta) * self.loss_gap - beta * self.risk_gap
+
+    @property
+    def leaves_at(self) -> float:
+        """The beta at which this client would leave, in (0, 1]; infinite if never."""
+        if min(self.loss_gap, self.risk_gap) <= 0:
+            return math.inf
+        return self.loss_gap / (self.loss_gap + self.risk_gap)
+
+    @property
+    def lawful(self) -> bool:
+        """Whether the client joined its own exactly if the margin is positive.
+
+        Equal costs are told apart by the loss.
+        """
+        stays = self.margin > 0 or (self.margin == 0 and self.loss_gap > 0)
+        return stays == self.joined
+
+
+@dataclass(frozen=True, slots=True)
+class Tilt:
+    """A run in which every client weighs the measured risk with the same beta.
+
+    Attributes:
+        safe: whether beta is below `safe_risk_weight`.
+        choices: between the client's own group's cluster and another; once nobody
+            trains a cluster, it is offered no more.
+        misassigned: share of all choices that were not for the client's own group.
+        misassigned_at_last: the same in the last round.
+        distances: of each cluster's last model from its group's optimum.
+        start: whether the theorem's other conditions hold.
+    """
+
+    setting: Setting
+    risk_weight: float
+    seed: int
+    safe: bool
+    choices: tuple[Choice, ...]
+    misassigned: float
+    misassigned_at_last: float
+    distances: tuple[float, ...]
+    start: Start
+
+    @property
+    def unlawful(self) -> int:
+        """How many choices were not what the margin says: 0, or something is wrong."""
+        return sum(not choice.lawful for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which runs to play.
+
+    Attributes:
+        descents: where nobody minds the risk; each by both methods.
+        tilted: where clients do.
+        risk_weights: beta, one run each.
+    """
+
+    descents: tuple[Setting, ...]
+    tilted: Setting
+    risk_weights: tuple[float, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Theory:
+    """What was measured, and what a reader must know of it."""
+
+    descents: tuple[Descent, ...]
+    tilts: tuple[Tilt, ...]
+    limits: tuple[str, ...] = LIMITS
+
+
+TILTED = Setting(
+    shares=(0.15, 0.85),
+    clients=40,
+    examples=10,
+    dimension=40,
+    noise=0.5,
+    separation=0.5,
+    condition=1.0,
+    rounds=16,
+    step=0.5,
+)
+"""A small group whose model knows its 60 examples by heart; a full step would diverge."""
+
+QUICK = Plan((Setting(),), TILTED, (0.0, 0.3, 0.5, 0.6, 0.7, 1.0), (0,))
+FULL = Plan(
+    descents=tuple(
+        Setting(shares=shares, condition=condition)
+        for shares in ((0.5, 0.5), (0.3, 0.7), (0.25,) * 4)
+        for condition in (1.0, 4.0, 16.0)
+    ),
+    tilted=TILTED,
+    risk_weights=tuple(tenth / 10 for tenth in range(11)),
+    seeds=(0, 1, 2),
+)
+
+
+def theory(folder: Path, plan: Plan = QUICK) -> Theory:
+    """Play the runs of a plan, and hold them to what the paper says.
+
+    Args:
+        folder: where the runs go, each into a new folder of its own.
+        plan: `QUICK`, `FULL` or one's own.
+
+    Raises:
+        CoveyError: a run's folder is taken, or cannot be written.
+    """
+    methods: tuple[Method, ...] = ("ifca", "ifca-mir")
+    return Theory(
+        descents=tuple(
+            descent(setting, method, seed, folder / f"descent-{index}-{method}-{seed}")
+            for index, setting in enumerate(plan.descents)
+            for method in methods
+            for seed in plan.seeds
+        ),
+        tilts=tuple(
+            tilt(plan.tilted, beta, seed, folder / f"tilt-{beta:g}-{seed}")
+            for beta in plan.risk_weights
+            for seed in plan.seeds
+        ),
+    )
+
+
+def descent(setting: Setting, method: Method, seed: int, folder: Path) -> Descent:
+    """Play a run without any weight on the risk, and measure every step."""
+    story = played(setting, setting.config(method, seed), folder)
+    floors = [noise_floor(setting.mixture, n) for n in story.examples]
+    steps = [
+        Step(j, t, before, after, floors[j])
+        for t, (first, then) in zip(
+            story.free, pairwise(story.free_states), strict=True
+        )
+        for j, (before, after) in enumerate(
+            zip(story.distances(first), story.distances(then), strict=True)
+        )
+    ]
+    share = min(story.shares)
+    return Descent(
+        setting=setting,
+        method=method,
+        seed=seed,
+        bound=contraction_bound(share, setting.smallest, setting.largest),
+        expected=1 - setting.smallest / setting.largest,
+        start=story.start(),
+        steps=tuple(steps),
+        misassigned=story.misassigned(story.free),
+    )
+
+
+def tilt(setting: Setting, risk_weight: float, seed: int, folder: Path) -> Tilt:
+    """Play a run in which every client weighs the risk, and check every choice."""
+    config = setting.config("ifca-mir", seed, risk_weight)
+    story = played(setting, config, folder)
+    return Tilt(
+        setting=setting,
+        risk_weight=risk_weight,
+        seed=seed,
+        safe=risk_weight < safe_risk_weight(setting.smallest, setting.apart),
+        choices=tuple(_choices(story)),
+        misassigned=story.misassigned(story.free),
+        misassigned_at_last=story.misassigned(story.free[-1:]),
+        distances=story.distances(story.states[-1]),
+        start=story.start(),
+    )
+
+
+def _choices(story: Story) -> Iterator[Choice]:
+    """Yield every choice in which a client's own group's cluster was offered."""
+    for t in story.free:
+        before, after = story.states[t], story.states[t + 1]
+        offered = np.array(before.offered())
+        if offered.sum() < 2:
+            continue
+        risks = _counted_risks(after, offered)
+        thetas = models_of(before)
+        for client in story.clients:
+            own = client.group or 0
+            if not offered[own]:
+                continue
+            beta = 0.0 if risks is None else client.preference.risk_weight
+            losses = _losses(client, thetas)
+            known = np.zeros(len(offered)) if risks is None else risks
+            other = _rival((1 - beta) * losses + beta * known, offered, own)
+            yield Choice(
+                round_index=t,
+                handle=client.handle,
+                group=own,
+                risk_weight=beta,
+                loss_gap=float(losses[other] - losses[own]),
+                risk_gap=float(known[own] - known[other]),
+                joined=story.clusters[t][client.handle] == own,
+            )
+
+
+def _losses(
+    client: Client, thetas: Float[ndarray, "groups dimension"]
+) -> Float[ndarray, " groups"]:
+    """Return f(theta_j, Z_i), the mean of (y - <x, theta_j>)^2 / 2."""
+    x = client.train.inputs.double().numpy()
+    y = client.train.labels.double().numpy()
+    return ((y[:, None] - x @ thetas.T) ** 2 / 2).mean(axis=0)
+
+
+def _rival(
+    costs: Float[ndarray, " groups"], offered: Bool[ndarray, " groups"], own: int
+) -> int:
+    """Return the cheapest of the other clusters."""
+    others = offered & (np.arange(len(costs)) != own)
+    return int(np.where(others, costs, np.inf).argmin())
+
+
+def _counted_risks(
+    state: ServerState, offered: Bool[ndarray, " groups"]
+) -> Float[ndarray, " groups"] | None:
+    """Return the risks as clients count them; None while one of them is unknown.
+
+    `covey.clustering.select_weighted` in other words: within 2 SE of the safest that is
+    offered they are equal to it, and all are clamped to [0.5, 1].
+    """
+    figures = [f if f and f.risk is not None else None for f in state.figures]
+    if any(f is None for f, can in zip(figures, offered, strict=True) if can):
+        return None
+    risks = np.array([f.risk if f else math.nan for f in figures])
+    errors = np.array([f.standard_error if f else math.nan for f in figures])
+    safest = int(np.where(offered, risks, np.inf).argmin())
+    spread = 2 * np.hypot(errors, errors[safest])
+    equal = np.abs(risks - risks[safest]) < spread
+    return np.clip(np.where(equal, risks[safest], risks), 0.5, 1.0)
