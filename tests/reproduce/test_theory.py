@@ -37,7 +37,8 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Descent:
 
 @pytest.fixture(scope="module")
 def tilted(tmp_path_factory: pytest.TempPathFactory) -> Tilt:
-    return tilt(TILTED, 0.7, 0, tmp_path_factory.mktemp("tilted") / "run")
+    few = replace(TILTED, rounds=8)
+    return tilt(few, 0.7, 0, tmp_path_factory.mktemp("tilted") / "run")
 
 
 def test_the_bound_by_hand():

@@ -4,12 +4,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from covey import Config, Result, audit, load, run
+from covey.cli.pages import page_of
+from covey.data import (
+    Examples,
+    GroupSpec,
+    PopulationSpec,
+    Preference,
+    Shift,
+    Source,
+    build_population,
+)
+from covey.engine import MULTILABEL, ReferenceEngine
 from covey.errors import DataError
+from covey.metrics import fairness
+from covey.rng import Streams
+from covey.simulation.measurement import accuracies, judged
 
 MIXTURE = {
     "rounds": 3,
@@ -61,6 +76,13 @@ def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Result):
     assert any("never simply right or wrong" in note for note in told["notes"])
 
 
+def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(
+    numbers: Result, tmp_path: Path
+):
+    page = page_of(numbers.folder, out=tmp_path / "page.html").read_text()
+    assert "never simply right or wrong" in page
+
+
 def test_a_run_on_numbers_is_the_same_again(numbers: Result, tmp_path: Path):
     again = run(config=Config.of(MIXTURE), out=tmp_path / "run")
     assert again.ledger_head == numbers.ledger_head
@@ -101,3 +123,33 @@ def test_clients_with_different_numbers_of_labels_are_refused(tmp_path: Path):
     settings = {"model": {"name": "mlp", "task": "multilabel"}}
     with pytest.raises(DataError, match="must have one shape"):
         run(clients=clients, config=Config.of(settings), out=tmp_path / "run")
+
+
+def test_several_labels_of_a_simulated_population_by_hand():
+    draws = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (300, 1, 2, 2), dtype=torch.uint8, generator=draws)
+    labels = (images.flatten(1)[:, :3] > 127).long()
+    groups = tuple(GroupSpec(n, 0.5, Shift("none", 0.0, 0.0), 20) for n in ("a", "b"))
+    spec = PopulationSpec(4, groups, "image", 0.2, 20, -1, "matched")
+    source = Source("flags", Examples(images, labels), None, 3)
+    population = build_population(
+        source, spec, Streams(0), lambda _: Preference(0.0, 1.0)
+    )
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
+    engine = ReferenceEngine(module, MULTILABEL)
+    always = {
+        "1.weight": torch.tensor([[1.0] * 4, [-1.0] * 4, [1.0] * 4])
+    }  # says 1 0 1
+    handles = {client.handle: 0 for client in population.clients}
+    said = torch.tensor([1, 0, 1])
+    found = accuracies(engine, (always,), handles, population)
+    for client in population.clients:
+        right = (population.test[client.group or 0].labels == said).float()
+        assert found[client.handle] == pytest.approx(float(right.mean()))
+    answers = judged(engine, (always,), handles, population)
+    assert answers is not None
+    assert (answers.predictions == said.numpy()).all()
+    assert answers.labels.shape == answers.predictions.shape
+    gaps = fairness(answers, np.random.default_rng(0))
+    assert [each.mean for each in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
+    assert all(each.low is None for each in gaps)

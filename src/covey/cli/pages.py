@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from covey.api import load
@@ -57,6 +58,8 @@ def _samples(population: Population | None) -> dict[str, Tensor] | None:
     """Return a few unseen images of each group: never a client's own."""
     if population is None or not population.groups:
         return None
+    if any(test.inputs.dtype != torch.uint8 for test in population.test):
+        return None  # features are no pictures
     return {
         group.name: test.inputs[:SAMPLES]
         for group, test in zip(population.groups, population.test, strict=True)
