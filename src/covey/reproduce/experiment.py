@@ -94,7 +94,9 @@ class Experiment(Section):
     """
 
     title: str
-    kind: Literal["federations", "leaving", "theory", "samples", "arithmetic"]
+    kind: Literal[
+        "federations", "leaving", "contraction", "margin", "samples", "arithmetic"
+    ]
     paper: str
     shows: str
     minutes: tuple[float, float]

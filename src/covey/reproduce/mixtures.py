@@ -4,14 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.api import run
 from covey.assembly import Assembled, assemble
 from covey.checkpoints import checkpoint_of
 from covey.config import Config
@@ -20,6 +18,7 @@ from covey.errors import RunError
 from covey.events import ClientsAssigned
 from covey.ledger import Ledger
 from covey.params import flatten
+from covey.reproduce.shelf import Shelf
 from covey.simulation import RunFolder, load_state, read_events
 from covey.strategies import ServerState
 
@@ -246,13 +245,13 @@ class Story:
         return len(self.clients), self.setting.examples, min(self.shares)
 
 
-def played(setting: Setting, config: Config, folder: Path) -> Story:
-    """Play a run to its end, and read it back from its folder.
+def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
+    """Play a run to its end unless it is there, and read it back from its folder.
 
     Raises:
-        CoveyError: the folder is taken, or there is no round in which clients choose.
+        RunError: there is no round in which clients choose.
     """
-    run(config=config, out=folder)
+    folder = shelf.run(config, f"{config.method.name}, seed {config.seed}")
     place, assembled = RunFolder(folder), assemble(config)
     first = assembled.strategy.init(assembled.streams)
     with Ledger.read(place.ledger) as ledger:

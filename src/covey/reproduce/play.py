@@ -25,6 +25,7 @@ from covey.reproduce.provenance import machine
 from covey.reproduce.record import Found, Record, read_record, write_record
 from covey.reproduce.shelf import Shelf
 from covey.reproduce.table import as_csv
+from covey.reproduce.theorems import contraction, margin
 
 __all__ = ["Asked", "records", "reproduced"]
 
@@ -126,6 +127,8 @@ def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         "leaving": lambda: leaving(chosen, shelf, quick=quick),
         "arithmetic": lambda: arithmetic(chosen),
         "samples": Found,
+        "contraction": lambda: contraction(shelf, quick=quick),
+        "margin": lambda: margin(shelf, quick=quick),
     }
     return kinds[chosen.kind]()
 

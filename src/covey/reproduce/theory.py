@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -34,6 +33,7 @@ from covey.reproduce.mixtures import (
     models_of,
     played,
 )
+from covey.reproduce.shelf import Shelf
 from covey.strategies import ServerState
 
 __all__ = [
@@ -45,14 +45,14 @@ __all__ = [
     "Descent",
     "Plan",
     "Step",
-    "Theory",
     "Tilt",
     "contraction_bound",
     "descent",
+    "descents",
     "noise_floor",
     "safe_risk_weight",
-    "theory",
     "tilt",
+    "tilts",
 ]
 
 ABOVE_FLOOR = 3.0
@@ -248,15 +248,6 @@ class Plan:
     seeds: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Theory:
-    """What was measured, and what a reader must know of it."""
-
-    descents: tuple[Descent, ...]
-    tilts: tuple[Tilt, ...]
-    limits: tuple[str, ...] = LIMITS
-
-
 TILTED = Setting(
     shares=(0.15, 0.85),
     clients=40,
@@ -286,35 +277,29 @@ FULL = Plan(
 )
 
 
-def theory(folder: Path, plan: Plan = QUICK) -> Theory:
-    """Play the runs of a plan, and hold them to what the paper says.
-
-    Args:
-        folder: where the runs go, each into a new folder of its own.
-        plan: `QUICK`, `FULL` or one's own.
-
-    Raises:
-        CoveyError: a run's folder is taken, or cannot be written.
-    """
+def descents(plan: Plan, shelf: Shelf) -> tuple[Descent, ...]:
+    """Play a plan's runs in which nobody minds the risk, and hold them to the bound."""
     methods: tuple[Method, ...] = ("ifca", "ifca-mir")
-    return Theory(
-        descents=tuple(
-            descent(setting, method, seed, folder / f"descent-{index}-{method}-{seed}")
-            for index, setting in enumerate(plan.descents)
-            for method in methods
-            for seed in plan.seeds
-        ),
-        tilts=tuple(
-            tilt(plan.tilted, beta, seed, folder / f"tilt-{beta:g}-{seed}")
-            for beta in plan.risk_weights
-            for seed in plan.seeds
-        ),
+    return tuple(
+        descent(setting, method, seed, shelf)
+        for setting in plan.descents
+        for method in methods
+        for seed in plan.seeds
     )
 
 
-def descent(setting: Setting, method: Method, seed: int, folder: Path) -> Descent:
+def tilts(plan: Plan, shelf: Shelf) -> tuple[Tilt, ...]:
+    """Play a plan's runs in which clients mind the risk, and hold them to the rule."""
+    return tuple(
+        tilt(plan.tilted, beta, seed, shelf)
+        for beta in plan.risk_weights
+        for seed in plan.seeds
+    )
+
+
+def descent(setting: Setting, method: Method, seed: int, shelf: Shelf) -> Descent:
     """Play a run without any weight on the risk, and measure every step."""
-    story = played(setting, setting.config(method, seed), folder)
+    story = played(setting, setting.config(method, seed), shelf)
     floors = [noise_floor(setting.mixture, n) for n in story.examples]
     steps = [
         Step(j, t, before, after, floors[j])
@@ -338,10 +323,10 @@ def descent(setting: Setting, method: Method, seed: int, folder: Path) -> Descen
     )
 
 
-def tilt(setting: Setting, risk_weight: float, seed: int, folder: Path) -> Tilt:
+def tilt(setting: Setting, risk_weight: float, seed: int, shelf: Shelf) -> Tilt:
     """Play a run in which every client weighs the risk, and check every choice."""
     config = setting.config("ifca-mir", seed, risk_weight)
-    story = played(setting, config, folder)
+    story = played(setting, config, shelf)
     return Tilt(
         setting=setting,
         risk_weight=risk_weight,

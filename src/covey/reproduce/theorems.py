@@ -1,0 +1,126 @@
+"""The theory's experiments: what a theorem bounds, beside real runs, as cells and lines."""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from covey.reproduce.record import Cell, Found, Line
+from covey.reproduce.shelf import Shelf, digest, sources
+from covey.reproduce.theory import (
+    FULL,
+    LIMITS,
+    QUICK,
+    Descent,
+    Tilt,
+    descents,
+    tilts,
+)
+
+__all__ = ["contraction", "margin"]
+
+
+def contraction(shelf: Shelf, *, quick: bool) -> Found:
+    """Show by how much models near their optima, round by round, beside Theorem 4."""
+    found = descents(QUICK if quick else FULL, shelf)
+    by_name: dict[str, list[Descent]] = {}
+    for each in found:
+        by_name.setdefault(_named(each), []).append(each)
+    return Found(
+        cells=tuple(
+            cell for name, same in by_name.items() for cell in _bounded(name, same)
+        ),
+        lines=tuple(
+            line for name, same in by_name.items() for line in _ratios(name, same[0])
+        ),
+        notes=LIMITS,
+        **sources(
+            shelf.folder / digest(each.setting.config(each.method, each.seed))
+            for each in found
+        ),
+    )
+
+
+def margin(shelf: Shelf, *, quick: bool) -> Found:
+    """Show who leaves the own group as beta grows, and whether the rule says so."""
+    found = tilts(QUICK if quick else FULL, shelf)
+    by_weight: dict[float, list[Tilt]] = {}
+    for each in found:
+        by_weight.setdefault(each.risk_weight, []).append(each)
+    return Found(
+        cells=tuple(
+            cell for beta, same in by_weight.items() for cell in _left(beta, same)
+        ),
+        lines=tuple(_shares(by_weight)),
+        notes=LIMITS,
+        **sources(
+            shelf.folder
+            / digest(each.setting.config("ifca-mir", each.seed, each.risk_weight))
+            for each in found
+        ),
+    )
+
+
+def _named(each: Descent) -> str:
+    shares = "/".join(f"{share:.0%}" for share in each.setting.shares)
+    return f"groups {shares}, L / lambda = {each.setting.condition:g}, {each.method}"
+
+
+def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
+    def cell(measure: str, values: Sequence[float | None]) -> Cell:
+        return Cell(name, "linear regressions", measure, tuple(values))
+
+    worst = [None if math.isnan(each.worst) else each.worst for each in same]
+    yield cell("largest contraction factor", worst)
+    yield cell("bound 1 - p lambda / (8 L)", [each.bound for each in same])
+    yield cell("1 - lambda / L", [each.expected for each in same])
+    yield cell("the bound holds", [_truth(each.holds) for each in same])
+    yield cell("its conditions hold", [_truth(each.start.holds) for each in same])
+    yield cell("misassigned share", [each.misassigned for each in same])
+
+
+def _truth(holds: bool | None) -> float | None:  # noqa: FBT001 - a fact, not a switch
+    return None if holds is None else float(holds)
+
+
+def _ratios(name: str, each: Descent) -> Iterator[Line]:
+    """Draw one seed's ratios while there is something to gain."""
+    judged = [step for step in each.steps if step.judged]
+    for j in sorted({step.cluster for step in judged}):
+        points = [(float(s.round_index), s.ratio) for s in judged if s.cluster == j]
+        yield Line(name, f"cluster {j}", tuple(points))
+    rounds = sorted({float(step.round_index) for step in judged})
+    ends = dict.fromkeys((*rounds[:1], *rounds[-1:]))
+    yield Line(
+        name,
+        "bound 1 - p lambda / (8 L)",
+        tuple((t, each.bound) for t in ends),
+        bound=True,
+    )
+    yield Line(
+        name, "1 - lambda / L", tuple((t, each.expected) for t in ends), bound=True
+    )
+
+
+def _left(beta: float, same: Sequence[Tilt]) -> Iterator[Cell]:
+    def cell(measure: str, values: Sequence[float]) -> Cell:
+        return Cell(f"beta = {beta:g}", "linear regressions", measure, tuple(values))
+
+    yield cell("misassigned share", [each.misassigned for each in same])
+    yield cell(
+        "misassigned share, last round", [each.misassigned_at_last for each in same]
+    )
+    yield cell("choices checked", [float(len(each.choices)) for each in same])
+    yield cell("choices against the rule", [float(each.unlawful) for each in same])
+    yield cell("no risk could draw anybody away", [float(each.safe) for each in same])
+    yield cell(
+        "farthest model from its optimum", [max(each.distances) for each in same]
+    )
+
+
+def _shares(by_weight: dict[float, list[Tilt]]) -> Iterator[Line]:
+    for name, of in (
+        ("all rounds", lambda each: each.misassigned),
+        ("last round", lambda each: each.misassigned_at_last),
+    ):
+        points = [(b, fmean(map(of, same))) for b, same in by_weight.items()]
+        yield Line("misassigned share by beta", name, tuple(points))
