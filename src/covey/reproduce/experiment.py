@@ -71,6 +71,8 @@ class Quick(Section):
     rows: tuple[str, ...] = ()
     repeats: Annotated[int, Field(gt=0)] = 1
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    k: tuple[int, ...] = ()
+    x: tuple[int, ...] = ()
 
 
 class Experiment(Section):
@@ -127,6 +129,8 @@ class Experiment(Section):
                 "repeats": self.quick.repeats,
                 "columns": tuple(c for c in self.columns if c.name in columns),
                 "rows": tuple(r for r in self.rows if r.name in rows),
+                "k": self.quick.k or self.k,
+                "x": self.quick.x or self.x,
             }
         )
 

@@ -38,6 +38,7 @@ class Cell:
         values: one per repeat; None where it is unknown.
         why: why the paper's number may lie elsewhere.
         reason: why there are no values at all: files that are missing.
+        says: the verdict, where it is not about a paper's number in an interval.
     """
 
     row: str
@@ -47,6 +48,7 @@ class Cell:
     printed: Printed | None = None
     why: str = ""
     reason: str = ""
+    says: str = ""
 
     @property
     def known(self) -> tuple[float, ...]:
@@ -76,15 +78,18 @@ class Cell:
         """Say whether the paper's number lies within the interval, or why not."""
         if self.mean is None:
             return self.reason or "unknown: some run has no such figure"
-        if self.printed is None:
-            return "not printed as a number"
-        if self.interval is None:
-            return " ".join(filter(None, ["one run has no interval.", self.why]))
-        low, high = self.interval
+        if self.says or self.printed is None:
+            return self.says or "not printed as a number"
+        low, high = self.interval or (math.nan, math.nan)
         if low <= self.printed.value <= high:
             return "within the interval"
-        side = "above" if self.printed.value > high else "below"
-        return " ".join(filter(None, [f"{side} the interval.", self.why]))
+        side = (
+            "above the interval."
+            if self.printed.value > high
+            else "below the interval."
+        )
+        found = side if self.interval else "one run has no interval."
+        return " ".join(filter(None, [found, self.why]))
 
 
 @dataclass(frozen=True, slots=True)

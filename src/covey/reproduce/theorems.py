@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 
-from covey.reproduce.record import Cell, Found, Line
+from covey.reproduce.record import Cell, Found, Line, Printed
 from covey.reproduce.shelf import Shelf, digest, sources
 from covey.reproduce.theory import (
     FULL,
@@ -70,16 +71,13 @@ def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
         return Cell(name, "linear regressions", measure, tuple(values))
 
     worst = [None if math.isnan(each.worst) else each.worst for each in same]
-    yield cell("largest contraction factor", worst)
-    yield cell("bound 1 - p lambda / (8 L)", [each.bound for each in same])
+    bound = Printed(same[0].bound, None, "Theorem 4, 1 - p lambda / (8 L)")
+    held = all(each.holds for each in same if each.holds is not None)
+    says = "never above the bound" if held else "ABOVE the bound in some step"
+    yield replace(cell("largest contraction factor", worst), printed=bound, says=says)
     yield cell("1 - lambda / L", [each.expected for each in same])
-    yield cell("the bound holds", [_truth(each.holds) for each in same])
-    yield cell("its conditions hold", [_truth(each.start.holds) for each in same])
+    yield cell("its conditions hold", [float(each.start.holds) for each in same])
     yield cell("misassigned share", [each.misassigned for each in same])
-
-
-def _truth(holds: bool | None) -> float | None:  # noqa: FBT001 - a fact, not a switch
-    return None if holds is None else float(holds)
 
 
 def _ratios(name: str, each: Descent) -> Iterator[Line]:
