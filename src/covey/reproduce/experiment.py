@@ -83,6 +83,7 @@ class Experiment(Section):
         table: the table there; empty: nothing is printed as a number.
         shows: what to read off it.
         minutes: expected on two cores, quick and in full.
+        axes: what a figure of lines shows along and up.
         measures: names of `measures.MEASURES`.
         against: the row that others are compared with, run by run.
         factors: measures of which `against`'s is divided by the others'.
@@ -104,6 +105,7 @@ class Experiment(Section):
     minutes: tuple[float, float]
     table: str = ""
     figure: Literal["", "bars", "boxes", "lines"] = ""
+    axes: tuple[str, str] = ("", "")
     repeats: Annotated[int, Field(gt=0)] = 3
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     measures: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from covey.reproduce.record import Cell, Record
 
 __all__ = ["drawn"]
 
+DASHES = ("--", ":", "-.")
 WIDTH = 0.8
 """Of what stands at one place of the horizontal axis."""
 
@@ -130,14 +131,16 @@ def _lines(record: Record) -> Figure:
     grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     names = list(dict.fromkeys(line.name for line in lines))
     for axes, panel in zip(grid, panels, strict=True):
-        quiet(axes, panel, "", "")
+        along, up = record.axes
+        quiet(axes, panel, up, along)
+        bounds = iter(DASHES)
         for line in lines:
             if line.panel == panel:
                 index = names.index(line.name)
                 axes.plot(
                     [x for x, _ in line.points],
                     [y for _, y in line.points],
-                    "--" if line.bound else "-",
+                    next(bounds) if line.bound else "-",
                     color=INK if line.bound else cycled(GROUPS, index),
                     label=line.name,
                     marker="." if len(line.points) < 30 and not line.bound else None,

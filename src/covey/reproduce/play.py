@@ -77,6 +77,7 @@ def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
         shows=" ".join(chosen.shows.split()),
         quick=asked.quick,
         figure=chosen.figure,
+        axes=chosen.axes,
         seeds=tuple(range(chosen.repeats)),
         command=asked.command,
         machine=machine(),

@@ -140,6 +140,7 @@ class Record:
     shows: str
     quick: bool
     figure: str
+    axes: tuple[str, str]
     seeds: tuple[int, ...]
     command: str
     machine: str
