@@ -6,17 +6,20 @@ chance, the figure measures the difference between the two sides and not members
 """
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from covey.assembly import Assembled, assemble
 from covey.config.sections import AuditConfig
+from covey.engine import Engine, Scored, ScoringJob, TrainingJob
 from covey.redteam import Figure, Reference, blind_risk, true_risk
 from covey.report.reading import group_sizes
 from covey.reproduce.shelf import note
 from covey.simulation import RunFolder
 from covey.simulation.finished import Finished, finished
+from covey.types import Params
 
 __all__ = ["KINDS", "Attacked", "attacked"]
 
@@ -55,12 +58,40 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
 def _measured(path: Path) -> list[Attacked]:
     folder = RunFolder.existing(path)
     run = assemble(folder.config())
-    found = finished(run, folder, "An audit")
+    references: dict[NonMembers, Reference] = {
+        kind: _reference(run, kind) for kind in KINDS
+    }
+    found = finished(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
     return [
-        _against(found, _reference(run, kind), kind, group)
-        for kind in KINDS
+        _against(found, reference, kind, group)
+        for kind, reference in references.items()
         for group in group_sizes(found.history)
     ]
+
+
+class ScoredOnce:
+    """An engine that scores nothing twice: members are the same in every comparison."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[tuple[int, int], tuple[ScoringJob, Scored]] = {}
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Yield each job's trained params, in the order of the jobs."""
+        return self._engine.train(jobs)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        keys = [(id(job.params), id(job.examples)) for job in jobs]
+        fresh = {
+            k: job for k, job in zip(keys, jobs, strict=True) if k not in self._known
+        }
+        scored = self._engine.score(list(fresh.values()))
+        # The job is kept as well: what is known by its place in memory must stay there.
+        self._known |= dict(
+            zip(fresh, zip(fresh.values(), scored, strict=True), strict=True)
+        )
+        return [self._known[key][1] for key in keys]
 
 
 def _reference(run: Assembled, kind: NonMembers) -> Reference:
