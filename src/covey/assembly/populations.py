@@ -1,7 +1,7 @@
 """From settings to a population: simulated out of a data set, or users' own data."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from covey.data import (
     read_source,
     weight_from_threshold,
 )
-from covey.engine import TASKS
+from covey.engine import TASKS, Task
 from covey.errors import ConfigError, DataError
 from covey.rng import Streams
 from covey.types import ClientName
@@ -61,11 +61,20 @@ def population_and_notes(
         population = build_population(source, spec, streams, preference)
         return _without(population, settings.exclude), source.notes
     _refuse_simulation_only(config)
-    classes = max(task.outputs(each.labels) for each in own.values())
+    classes = max(_outputs(task, own))
     population = population_of(
         own, settings.holdout, streams, preference, num_classes=classes
     )
     return _without(population, settings.exclude), ()
+
+
+def _outputs(task: Task, clients: Mapping[ClientName, Examples]) -> Iterator[int]:
+    """Yield how many outputs each client's labels need."""
+    for name, examples in clients.items():
+        try:
+            yield task.outputs(examples.labels)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
 
 
 def _own_clients(
