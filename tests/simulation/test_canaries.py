@@ -64,7 +64,9 @@ def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(
     assert audited(500, **RECORD).holds
     right = steps.clipped_sum
     monkeypatch.setattr(
-        steps, "clipped_sum", lambda model, batch, clip: right(model, batch, 4 * clip)
+        steps,
+        "clipped_sum",
+        lambda model, batch, clip, task: right(model, batch, 4 * clip, task),
     )
     assert not audited(500, **RECORD).holds
 

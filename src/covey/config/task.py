@@ -64,6 +64,18 @@ def _mixture_problems(config: Sections) -> Iterator[str]:
             "matched",
             "each group draws its own",
         ),
+        (
+            "population.partition",
+            config.population.partition,
+            "iid",
+            "there are no classes or writers to deal by",
+        ),
+        (
+            "population.images",
+            config.population.images,
+            "disjoint",
+            "nothing is dealt out of a file",
+        ),
     ):
         if found != needed:
             yield (
