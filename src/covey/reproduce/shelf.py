@@ -82,7 +82,7 @@ def sources(paths: Iterable[Path]) -> dict[str, Any]:
     ]
     return {
         "commits": tuple(sorted({each["commit"] for each in noted})),
-        "seconds": sum(each["seconds"] for each in noted),
+        "seconds": sum((each["seconds"] for each in noted), 0.0),
     }
 
 
