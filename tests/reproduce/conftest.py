@@ -1,0 +1,35 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from covey.reproduce import Experiment, Found
+from covey.reproduce.federations import federations
+from reproduce.tiny import FEDAVG, IFCA, column, experiment, shelf
+
+
+@dataclass(frozen=True)
+class Played:
+    """An experiment whose runs lie in a folder."""
+
+    experiment: Experiment
+    folder: Path
+    found: Found
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory) -> Played:
+    """FedAvg and IFCA on digits with two seeds, and a column without its data."""
+    empty, folder = (tmp_path_factory.mktemp(each) for each in ("empty", "runs"))
+    gone = column("gone", data={"name": "mnist", "dir": str(empty)})
+    asked = experiment(
+        repeats=2,
+        figure="lines",
+        measures=("accuracy", "accuracy_minority", "violations", "mia_minority"),
+        columns=(column(), gone),
+        rows=(FEDAVG, IFCA),
+        against="FedAvg",
+        factors=("violations",),
+        differences=("accuracy", "accuracy_minority"),
+    )
+    return Played(asked, folder, federations(asked, shelf(folder), quick=False))

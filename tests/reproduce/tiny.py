@@ -1,0 +1,107 @@
+"""Experiments of seconds, on the embedded digits, and a shelf that shows nothing."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from covey.reproduce import Cell, Experiment, Found, Record, Shelf
+from covey.reproduce.experiment import Column, Row
+from covey.simulation import Observer
+
+TINY: dict[str, Any] = {
+    "rounds": 2,
+    "data": {"name": "digits"},
+    "model": {"name": "mlp"},
+    "train": {
+        "local_steps": 0,
+        "local_epochs": 5,
+        "batch_size": 10,
+        "momentum": 0.9,
+    },
+    "population": {
+        "clients": 8,
+        "examples_per_client": 30,
+        "holdout": 0.2,
+        "audit_examples": 200,
+        "minority_share": 0.25,
+        "shift": "brightness",
+        "minority": [0.2, 0.4],
+        "majority": [0.9, 1.2],
+    },
+}
+"""What columns on the base "mnist" set, to be played in a second or two."""
+
+FEDAVG = Row(name="FedAvg", settings={"method": {"name": "fedavg"}})
+IFCA = Row(
+    name="IFCA", settings={"method": {"name": "ifca", "initialisation": "groups"}}
+)
+
+
+def column(name: str = "digits", **changed: Any) -> Column:
+    return Column(name=name, base="mnist", settings={**TINY, **changed})
+
+
+def experiment(**changed: Any) -> Experiment:
+    told: dict[str, Any] = {
+        "title": "Tiny",
+        "kind": "federations",
+        "paper": "ifca-mir",
+        "shows": "nothing",
+        "minutes": (0.0, 0.0),
+        "repeats": 1,
+        "measures": ("accuracy",),
+        "columns": (column(),),
+        "rows": (FEDAVG,),
+    }
+    return Experiment(**{**told, **changed})
+
+
+@contextmanager
+def unseen(title: str) -> Generator[Observer]:
+    yield lambda _: None
+
+
+def nothing_is_played(title: str) -> Any:
+    raise AssertionError(f"{title} was played, and should have been there")
+
+
+def shelf(folder: Path) -> Shelf:
+    return Shelf(folder, unseen)
+
+
+def full(folder: Path) -> Shelf:
+    """A shelf on which everything is expected to be."""
+    return Shelf(folder, nothing_is_played)
+
+
+def cell(measure: str, row: str, *values: float | None, **told: Any) -> Cell:
+    column = told.pop("column", "digits")
+    return Cell(row=row, column=column, measure=measure, values=values, **told)
+
+
+def record(**told: Any) -> Record:
+    return Record(
+        **{
+            "name": "tiny",
+            "title": "A tiny table",
+            "paper": "Nobody, Nothing, 2026",
+            "shows": "nothing",
+            "quick": False,
+            "figure": "bars",
+            "seeds": (0, 1, 2),
+            "command": "covey reproduce tiny --set rounds=2",
+            "machine": "an abacus, 2 cores",
+            "date": "2026-01-02T03:04+00:00",
+            "sizes": {"digits": "2 rounds, 8 clients with 30 examples, mlp"},
+            "found": Found(),
+            **told,
+        }
+    )
+
+
+def times(folder: Path) -> dict[Path, int]:
+    """When each file below a folder was written."""
+    return {
+        path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()
+    }
