@@ -20,6 +20,7 @@ from covey.reproduce.record import Cell, Record
 
 __all__ = ["drawn"]
 
+MOST_PANELS = 4
 DASHES = ("--", ":", "-.")
 WIDTH = 0.8
 """Of what stands at one place of the horizontal axis."""
@@ -28,12 +29,13 @@ WIDTH = 0.8
 def drawn(record: Record) -> Figure:
     """Draw bars or box plots, a panel per measure, or lines, a panel per column.
 
+    The first measures that are known get a panel; the table has them all.
     Bars are means with their 95% intervals, points are the repeats; a white diamond is
     what the paper prints. In box plots it is the mean, as the papers have it.
     """
     if record.figure == "lines":
         return _lines(record)
-    measures = [m for m in record.measures if _known(record, m)]
+    measures = [m for m in record.measures if _known(record, m)][:MOST_PANELS]
     if not measures:
         figure, axes = canvas()
         say(axes, "nothing was measured")
