@@ -57,6 +57,8 @@ def test_its_words_name_what_there_is(name):
     assert len(set(rows)) == len(rows)
     assert set(asked.quick.columns) <= set(columns)
     assert set(asked.quick.rows) <= set(rows)
+    assert set(asked.quick.k) <= set(asked.k)
+    assert set(asked.quick.x) <= set(asked.x)
     assert paper_title(asked.paper)
     assert 0 < asked.minutes[0] <= 3
     assert asked.minutes[0] <= asked.minutes[1]
@@ -114,6 +116,8 @@ def size(config: Config) -> int:
 def test_a_quick_form_is_smaller(name):
     whole, brief = EVERY[name], EVERY[name].in_brief()
     assert brief.repeats <= whole.repeats
+    assert set(brief.k) <= set(whole.k)
+    assert set(brief.x) <= set(whole.x)
     assert {c.name for c in brief.columns} <= {c.name for c in whole.columns}
     for column in brief.columns:
         for row in brief.rows or (EVERY_ANSWER,):

@@ -112,12 +112,14 @@ def test_lines_have_a_panel_per_column_and_dashed_bounds():
     lines = (
         Line("MNIST", "minority", points),
         Line("MNIST", "theorem", points, bound=True),
+        Line("MNIST", "another theorem", points, bound=True),
         Line("CIFAR-10", "minority", points[:1]),
     )
     figure = drawn(record(figure="lines", found=Found(lines=lines)))
     assert titles(figure) == ["MNIST", "CIFAR-10"]
     mnist, cifar = figure.axes
-    assert [line.get_linestyle() for line in mnist.lines] == ["-", "--"]
+    assert [line.get_linestyle() for line in mnist.lines] == ["-", "--", ":"]
+    assert (mnist.get_xlabel(), mnist.get_ylabel()) == ("round", "accuracy")
     assert heights(mnist, ".") == [[0.1, 0.5]]
     assert mnist.lines[0].get_color() == cifar.lines[0].get_color()
 

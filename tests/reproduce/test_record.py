@@ -57,6 +57,14 @@ def test_where_the_papers_number_lies(printed, verdict):
     assert of(1.0, 2.0, 3.0, printed=printed, why="Because.").verdict == verdict
 
 
+def test_a_cell_may_say_something_else_unless_it_is_unknown():
+    assert of(1.0, says="within the bound").verdict == "within the bound"
+    assert of(1.0, 2.0, printed=9.0, says="as proved").verdict == "as proved"
+    assert of(None, says="as proved").verdict == (
+        "unknown: some run has no such figure"
+    )
+
+
 def test_what_was_not_played_says_why():
     assert of(printed=0.6, reason="not played: no files").verdict == (
         "not played: no files"

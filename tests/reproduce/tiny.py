@@ -89,7 +89,7 @@ def record(**told: Any) -> Record:
             "shows": "nothing",
             "quick": False,
             "figure": "bars",
-            "axes": ("", ""),
+            "axes": ("round", "accuracy"),
             "seeds": (0, 1, 2),
             "command": "covey reproduce tiny --set rounds=2",
             "machine": "an abacus, 2 cores",
