@@ -106,6 +106,11 @@ def records(out: Path) -> list[Record]:
 
 def _chosen(asked: Asked) -> Experiment:
     whole = experiment(asked.name)
+    if not whole.columns and (asked.columns or asked.repeats or asked.overrides):
+        raise ConfigError(
+            f"{asked.name} has a plan of its own, which --column, --repeats and --set do "
+            f"not reach. Leave them out."
+        )
     chosen = whole.in_brief() if asked.quick else whole
     if asked.repeats:
         chosen = chosen.model_copy(update={"repeats": asked.repeats})

@@ -64,7 +64,12 @@ def digest(config: Config) -> str:
         for key, value in that_matter(config).items()
         if not key.startswith(ignored)
     }
-    whole = json.dumps(matters | {"method.name": config.method.name}, sort_keys=True)
+    matters["method.name"] = config.method.name
+    if config.data.name == "npz":
+        matters["data.dir"] = config.data.dir
+    if config.unlearning.request_probability > 0:
+        matters["merge.deniability_threshold"] = config.merge.deniability_threshold
+    whole = json.dumps(matters, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
