@@ -343,16 +343,19 @@ def test_without_known_writers_none_can_be_dealt_by():
         build(replace(PLAIN, partition="by-writer"))
 
 
-def test_images_with_several_labels_have_no_class_mix():
+def test_of_several_labels_the_most_even_one_is_dealt_by():
     tens = by_ten()
-    several = replace(tens.train, labels=torch.ones(200, 4, dtype=torch.int64))
-    with pytest.raises(DataError, match="an image of tens has 4 labels"):
-        build_population(
-            replace(tens, train=several),
-            replace(PLAIN, partition="dirichlet"),
-            Streams(0),
-            prefer,
-        )
+    digit = tens.train.labels
+    several = torch.stack([digit < 9, digit % 2 == 0, digit < 1], dim=1).long()
+    spec = replace(PLAIN, partition="dirichlet", dirichlet_alpha=0.01)
+    population = build_population(
+        replace(tens, train=replace(tens.train, labels=several)),
+        spec,
+        Streams(0),
+        prefer,
+    )
+    even = [len(set(c.train.labels[:, 1].tolist())) for c in population.clients]
+    assert sum(count == 1 for count in even) > len(even) / 2
 
 
 def test_a_users_population_knows_no_groups_and_has_no_pool():
