@@ -52,6 +52,24 @@ def of(found):
     return {(cell.measure, cell.row): cell for cell in found.cells}
 
 
+def test_settings_that_share_a_run_count_once(tmp_path):
+    alike = ASKED.model_copy(
+        update={
+            "columns": (
+                Column(
+                    name="MNIST-iid",
+                    base="leaving",
+                    settings={**TINY, "unlearning": {"request_probability": 0.0}},
+                ),
+            )
+        }
+    )
+    found = leaving(alike, shelf(tmp_path), quick=False)
+    of_sets = [cell for cell in found.cells if cell.row == "k=3"]
+    assert {len(cell.values) for cell in of_sets} == {1}
+    assert all(cell.interval is None for cell in of_sets)
+
+
 def place(folder):
     (column,) = ASKED.columns
     settings = ASKED.settings_of(column, EVERY_ANSWER, quick=False)

@@ -28,8 +28,9 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
     """Play every column's requests under every baseline, every k and every x.
 
     The paper's table prints the first of the measures. A row of anonymity sets has one
-    value per x, as the paper's mean and deviation are over x; every setting of a column
-    gets the same requests.
+    value per x, as the paper's mean and deviation are over x; those x that answer every
+    request alike share a run, and count once. Every setting of a column gets the same
+    requests.
     """
     table = (
         printed_table(experiment.paper, experiment.table) if experiment.table else {}
@@ -101,7 +102,7 @@ def _cells(
                 row=name,
                 column=column.name,
                 measure=title,
-                values=tuple(of(each) for each in same),
+                values=tuple(of(each) for each in same if not each.shared_with),
                 printed=printed,
                 why=experiment.why.get(measure, ""),
                 reason=reason,
