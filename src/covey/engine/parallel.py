@@ -7,10 +7,11 @@ its client alone. A client's result does not depend on the number of threads, to
 import copy
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Literal
+from itertools import islice
+from typing import Literal, TypeVar
 
 import torch
 from torch import (
@@ -25,11 +26,17 @@ from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
 from covey.engine.private import private_gradients
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
-from covey.engine.scoring import in_parts, joined, score_part
+from covey.engine.scoring import in_parts, joined, num_parts, score_part
 from covey.engine.task import MULTICLASS, Task
 from covey.types import Params
 
 __all__ = ["ParallelEngine", "Precision"]
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
+
+PARTS_IN_FLIGHT = 8
+"""Scoring jobs per thread that wait or are done: small, so that none of them idles."""
 
 Precision = Literal["float32", "bfloat16"]
 """What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
@@ -61,27 +68,33 @@ class ParallelEngine:
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
-        in_flight: deque[Future[Params]] = deque()
+        return self._done(self._train_one, jobs, 2 * self._workers)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Return each job's scores, in the order of the jobs."""
+        parts = (part for job in jobs for part in in_parts(job))
+        scored = self._done(self._score_part, parts, PARTS_IN_FLIGHT * self._workers)
+        return [joined(islice(scored, num_parts(job))) for job in jobs]
+
+    def _done(
+        self, work: Callable[[Job], Done], jobs: Iterable[Job], most: int
+    ) -> Iterator[Done]:
+        """Yield what comes of each job, in order, with at most `most` of them in flight.
+
+        A job holds a copy of its examples: all at once, they would fill the memory.
+        """
+        in_flight: deque[Future[Done]] = deque()
         with _callers_threads_kept():
             try:
                 for job in jobs:
-                    in_flight.append(self._pool.submit(self._train_one, job))
-                    if len(in_flight) == 2 * self._workers:
+                    in_flight.append(self._pool.submit(work, job))
+                    if len(in_flight) == most:
                         yield in_flight.popleft().result()
                 while in_flight:
                     yield in_flight.popleft().result()
             finally:
                 for abandoned in in_flight:
                     abandoned.cancel()
-
-    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
-        """Return each job's scores, in the order of the jobs."""
-        with _callers_threads_kept():
-            parts = [
-                [self._pool.submit(self._score_part, part) for part in in_parts(job)]
-                for job in jobs
-            ]
-            return [joined(part.result() for part in scored) for scored in parts]
 
     def _equip_thread(self) -> None:
         # The setting binds this thread and every thread born later, but not the caller's.

@@ -1,5 +1,6 @@
 """Scoring in parts of bounded size: the same arithmetic for every engine."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -9,7 +10,7 @@ from covey.data.examples import to_floats
 from covey.engine.protocol import Scored, ScoringJob
 from covey.engine.task import MULTICLASS, Task
 
-__all__ = ["in_parts", "joined", "score_part", "score_whole"]
+__all__ = ["in_parts", "joined", "num_parts", "score_part", "score_whole"]
 
 PART_SIZE = 100
 """Examples per forward pass: enough to fill a core, and memory stays bounded."""
@@ -19,6 +20,11 @@ def in_parts(job: ScoringJob) -> Iterator[ScoringJob]:
     """Cut a job into consecutive jobs of at most `PART_SIZE` examples."""
     for chosen in torch.arange(len(job.examples)).split(PART_SIZE):
         yield ScoringJob(job.params, job.examples.take(chosen))
+
+
+def num_parts(job: ScoringJob) -> int:
+    """Return how many parts `in_parts` makes of a job; one, empty, of no examples."""
+    return max(1, math.ceil(len(job.examples) / PART_SIZE))
 
 
 def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
