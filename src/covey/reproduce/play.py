@@ -31,6 +31,7 @@ __all__ = ["Asked", "records", "reproduced"]
 
 SAMPLES = 8
 NO_ROW = Row(name="")
+OTHERWISE = "Other settings than the experiment's; the command says which."
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,10 @@ def _chosen(asked: Asked) -> Experiment:
     on_top: dict[str, Any] = {}
     for override in asked.overrides:
         put(on_top, override)
-    return chosen.model_copy(update={"columns": tuple(wanted), "on_top": on_top})
+    changed = {"columns": tuple(wanted), "on_top": on_top}
+    if on_top:  # the experiment's own reasons are for its own sizes
+        changed["why"] = dict.fromkeys(chosen.measures, OTHERWISE)
+    return chosen.model_copy(update=changed)
 
 
 def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
