@@ -103,6 +103,18 @@ def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
     assert stamps == {p: p.stat().st_mtime_ns for p in tmp_path.glob("out/*/ledger*")}
 
 
+def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(
+    answer, tmp_path
+):
+    (tmp_path / "small.toml").write_text(
+        "rounds = 1\n[model]\nname = 'mlp'\n[merge]\nmin_anonymity = 4\n"
+        "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 60\n"
+    )
+    over = ["--over", "merge.deniability_threshold=2,3"]
+    told = answer("sweep", "small.toml", *over, "--out", "out")
+    assert len(told["runs"]) == 2
+
+
 def test_data_lists_what_is_missing_and_where_to_get_it(answer, tmp_path):
     listed = answer("data", "list", "--dir", tmp_path)
     states = {each["state"] for each in listed["files"]}

@@ -19,11 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.assembly import assemble
 from covey.config import Config
 from covey.history import history_of
 from covey.ledger import Ledger, Request
-from covey.simulation import Desk, RunFolder, planned, play, read_events
+from covey.simulation import Desk, RunFolder, begun, planned, play, read_events
 from covey.unlearning import cheapest
 
 __all__ = ["PAPER", "QUICK_LEAVING", "Leaving", "Outcome", "outcomes", "predicted"]
@@ -174,12 +173,7 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
 
 def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
-    if (path / "config.toml").is_file():
-        folder = RunFolder.existing(path)
-        run = assemble(folder.config())
-    else:
-        run = assemble(config)  # first: data that are missing leave no folder
-        folder = RunFolder.create(path, config)
+    run, folder = begun(path, config)
 
     def before_answer(desk: Desk, request: Request) -> None:
         own = _answer(desk, request, config.merge.deniability_threshold)

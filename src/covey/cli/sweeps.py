@@ -7,18 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.api import load
-from covey.assembly import assemble
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.pages import page_over, reported
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
 from covey.cli.tables import short, tabled
-from covey.config import Config, that_matter, unused
+from covey.config import Config, flat, heeded
 from covey.errors import ConfigError
-from covey.ledger import Ledger
 from covey.report import comparison, means, spread
-from covey.simulation import RunFolder
+from covey.simulation import RunFolder, begun, is_finished
 
 __all__ = ["sweep"]
 
@@ -84,32 +81,20 @@ def _axis(text: str) -> list[tuple[str, str]]:
 
 def _meaning(settings: Config) -> Mapping[str, Any]:
     """Return the settings without those that the method does not look at."""
-    method = settings.method
-    ignored = unused(method.name, method.selection)
-    found = that_matter(settings) | {"method.name": method.name}
-    return {
-        key: value
-        for key, value in found.items()
-        if key == "method.name" or not key.startswith(ignored)
-    }
+    return heeded(flat(settings.model_dump(mode="json")), settings)
 
 
 def _ensured(path: Path, settings: Config, title: str) -> Path:
     """Play a run unless it is there; a folder of another run is refused."""
-    if not (path / "config.toml").is_file():
-        assembled = assemble(settings)
-        folder = RunFolder.create(path, settings)
-    else:
-        folder = RunFolder.existing(path)
-        if folder.config() != settings:
-            raise ConfigError(
-                f"{path} holds a run with other settings. Give the sweep another --out."
-            )
-        if Ledger.exists(folder.ledger) and load(path).history.finished:
-            return path
-        assembled = assemble(settings)
-    console.print(title, highlight=False)
-    played(assembled, folder)
+    known = (path / "config.toml").is_file()
+    if known and RunFolder.existing(path).config() != settings:
+        raise ConfigError(
+            f"{path} holds a run with other settings. Give the sweep another --out."
+        )
+    if not is_finished(path):
+        run, folder = begun(path, settings)
+        console.print(title, highlight=False)
+        played(run, folder)
     return path
 
 

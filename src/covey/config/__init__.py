@@ -1,8 +1,17 @@
 """Every setting of a run: frozen, validated once, read from TOML."""
 
-from covey.config.meaning import flat, that_matter, unused
+from covey.config.meaning import flat, heeded, that_matter, unused
 from covey.config.reading import load_config, put
 from covey.config.sections import Section
 from covey.config.settings import Config
 
-__all__ = ["Config", "Section", "flat", "load_config", "put", "that_matter", "unused"]
+__all__ = [
+    "Config",
+    "Section",
+    "flat",
+    "heeded",
+    "load_config",
+    "put",
+    "that_matter",
+    "unused",
+]

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from covey.config.settings import Config
 
-__all__ = ["flat", "that_matter", "unused"]
+__all__ = ["flat", "heeded", "that_matter", "unused"]
 
 CHANGES_NOTHING = (
     "engine.workers",
@@ -49,6 +49,13 @@ def unused(method: str, selection: str) -> tuple[str, ...]:
     """Return how the settings begin that this method does not look at."""
     keeps = method == "ifca-mir" and selection in ("priced", "rebalanced")
     return (*UNUSED.get(method, ()), *(() if keeps else ("method.target_share",)))
+
+
+def heeded(settings: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """Leave out of `section.key` settings what the config's method does not look at."""
+    ignored = unused(config.method.name, config.method.selection)
+    used = {key: v for key, v in settings.items() if not key.startswith(ignored)}
+    return used | {"method.name": config.method.name}
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:

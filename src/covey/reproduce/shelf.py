@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.api import load
-from covey.assembly import assemble
-from covey.config import Config, that_matter, unused
+from covey.config import Config, heeded, that_matter
 from covey.durable import replace_whole
-from covey.ledger import Ledger
 from covey.reproduce.provenance import commit
-from covey.simulation import Observer, RunFolder, play
+from covey.simulation import Observer, begun, is_finished, play
 
 __all__ = ["Shelf", "Shown", "digest", "note", "sources"]
 
@@ -40,14 +37,9 @@ class Shelf:
         One that was stopped is carried on to the result that it would have had.
         """
         path = self.folder / digest(config)
-        if _finished(path):
+        if is_finished(path):
             return path
-        if (path / "config.toml").is_file():
-            folder = RunFolder.existing(path)
-            run = assemble(folder.config())
-        else:
-            run = assemble(config)  # first: data that are missing leave no folder
-            folder = RunFolder.create(path, config)
+        run, folder = begun(path, config)
         began = time.monotonic()
         with self.shown(title) as observe:
             play(run, folder, observe)
@@ -58,13 +50,7 @@ class Shelf:
 
 def digest(config: Config) -> str:
     """Return a short hash of the settings that can change the result."""
-    ignored = unused(config.method.name, config.method.selection)
-    matters = {
-        key: value
-        for key, value in that_matter(config).items()
-        if not key.startswith(ignored)
-    }
-    matters["method.name"] = config.method.name
+    matters = heeded(that_matter(config), config)
     if config.data.name == "npz":
         matters["data.dir"] = config.data.dir
     if config.unlearning.request_probability > 0:
@@ -89,10 +75,3 @@ def sources(paths: Iterable[Path]) -> dict[str, Any]:
         "commits": tuple(sorted({each["commit"] for each in noted})),
         "seconds": sum((each["seconds"] for each in noted), 0.0),
     }
-
-
-def _finished(path: Path) -> bool:
-    if not (path / "config.toml").is_file():
-        return False
-    folder = RunFolder.existing(path)
-    return Ledger.exists(folder.ledger) and load(path).history.finished is not None

@@ -2,7 +2,8 @@
 
 from covey.simulation.auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
 from covey.simulation.departure import Forgotten, Planned, explained, forget, plans
-from covey.simulation.desk import Desk, opened, read_events, read_history
+from covey.simulation.desk import Desk, begun, opened, read_events, read_history
+from covey.simulation.finished import is_finished
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered, Plan, planned
 from covey.simulation.loop import Observer, carry_on, play
@@ -23,9 +24,11 @@ __all__ = [
     "RunFolder",
     "Unreachable",
     "audit_run",
+    "begun",
     "carry_on",
     "explained",
     "forget",
+    "is_finished",
     "load_state",
     "opened",
     "planned",

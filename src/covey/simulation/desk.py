@@ -5,9 +5,10 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from covey.assembly import Assembled
-from covey.config import that_matter
+from covey.assembly import Assembled, assemble
+from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import RunError
 from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
@@ -20,6 +21,7 @@ from covey.types import ClientName, Handle
 __all__ = [
     "Desk",
     "as_known",
+    "begun",
     "by_entry",
     "check_same",
     "opened",
@@ -52,6 +54,18 @@ class Desk:
         """Return the same run without this client."""
         stay = tuple(c for c in self.run.population.clients if c.handle != handle)
         return replace(self, run=self.run.among(stay))
+
+
+def begun(path: Path, config: Config) -> tuple[Assembled, RunFolder]:
+    """Return the run of a folder, or a new one in it, with nothing played.
+
+    Raises:
+        CoveyError: some part does not fit; data that are missing leave no folder.
+    """
+    if (path / "config.toml").is_file():
+        folder = RunFolder.existing(path)
+        return assemble(folder.config()), folder
+    return assemble(config), RunFolder.create(path, config)
 
 
 @contextmanager

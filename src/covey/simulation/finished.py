@@ -1,6 +1,7 @@
 """A run that was played to its end, for who looks at it afterwards and writes nothing."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from covey.assembly import Assembled
 from covey.checkpoints import newest_checkpoint
@@ -8,13 +9,13 @@ from covey.errors import RunError
 from covey.events import CohortSampled
 from covey.history import History, history_of
 from covey.ledger import Ledger
-from covey.simulation.desk import as_known, check_same, read_events
+from covey.simulation.desk import as_known, check_same, read_events, read_history
 from covey.simulation.folder import RunFolder
 from covey.simulation.secrets import secrets_of
 from covey.simulation.states import load_state
 from covey.types import Handle, Params
 
-__all__ = ["Finished", "final_models", "finished"]
+__all__ = ["Finished", "final_models", "finished", "is_finished"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +32,15 @@ class Finished:
     history: History
     took_part: frozenset[Handle]
     models: tuple[Params, ...]
+
+
+def is_finished(path: Path) -> bool:
+    """Say whether a run lies in this folder, and was played to its end."""
+    folder = RunFolder(path)
+    if not folder.config_path.is_file() or not Ledger.exists(folder.ledger):
+        return False
+    with Ledger.read(folder.ledger) as ledger:
+        return read_history(ledger).finished is not None
 
 
 def finished(run: Assembled, folder: RunFolder, what: str) -> Finished:
