@@ -37,11 +37,8 @@ def drawn(record: Record) -> Figure:
         return _lines(record)
     measures = [m for m in record.measures if _known(record, m)][:MOST_PANELS]
     if not measures:
-        figure, axes = canvas()
-        say(axes, "nothing was measured")
-        return figure
-    figure = Figure(figsize=(9.0, 2.6 * len(measures)), layout="constrained")
-    panels = figure.subplots(len(measures), 1, squeeze=False)[:, 0]
+        return _empty()
+    figure, panels = _panels(len(measures), height=2.6)
     draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {
         "bars": _bars,
         "boxes": _boxes,
@@ -57,6 +54,18 @@ def drawn(record: Record) -> Figure:
     else:
         legend(figure, handles)
     return figure
+
+
+def _empty() -> Figure:
+    figure, axes = canvas()
+    say(axes, "nothing was measured")
+    return figure
+
+
+def _panels(number: int, height: float) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure of axes below each other, so many inches high each."""
+    figure = Figure(figsize=(9.0, height * number), layout="constrained")
+    return figure, figure.subplots(number, 1, squeeze=False)[:, 0].tolist()
 
 
 def _known(record: Record, measure: str) -> bool:
@@ -126,11 +135,8 @@ def _lines(record: Record) -> Figure:
     lines = record.found.lines
     panels = list(dict.fromkeys(line.panel for line in lines))
     if not panels:
-        figure, axes = canvas()
-        say(axes, "nothing was measured")
-        return figure
-    figure = Figure(figsize=(9.0, 2.9 * len(panels)), layout="constrained")
-    grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+        return _empty()
+    figure, grid = _panels(len(panels), height=2.9)
     names = list(dict.fromkeys(line.name for line in lines))
     for axes, panel in zip(grid, panels, strict=True):
         along, up = record.axes

@@ -2,22 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from covey.api import load
 from covey.history import History
+from covey.metrics import GAPS
 from covey.report import summary
 from covey.report.reading import OVERALL, accuracies, group_sizes, home_of
-from covey.reproduce.mismatch import KINDS, attacked
+from covey.reproduce.mismatch import KINDS, Attacked, attacked
 
 __all__ = ["MEASURES", "Measure", "Seen"]
 
 Value = float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what several measures ask for is found once
 class Seen:
     """A finished run, as a measure looks at it."""
 
@@ -28,6 +30,16 @@ class Seen:
     def of(cls, path: Path) -> "Seen":
         """Read a run."""
         return cls(path, load(path).history)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What `covey run --json` prints of it."""
+        return summary(self.history)
+
+    @cached_property
+    def attacked(self) -> tuple[Attacked, ...]:
+        """Its models, attacked with each kind of non-members."""
+        return attacked(self.path)
 
     def group(self, which: int) -> str:
         """Return the smallest group's name (0), or the largest one's (-1)."""
@@ -74,7 +86,7 @@ def _attacked(which: int, kind: str, what: str) -> Callable[[Seen], Value]:
         group = seen.group(which)
         (found,) = (
             each
-            for each in attacked(seen.path)
+            for each in seen.attacked
             if (each.non_members, each.group) == (kind, group)
         )
         return getattr(found, what)
@@ -84,7 +96,7 @@ def _attacked(which: int, kind: str, what: str) -> Callable[[Seen], Value]:
 
 def _summarised(*keys: str) -> Callable[[Seen], Value]:
     def of(seen: Seen) -> Value:
-        found: Any = summary(seen.history)
+        found: Any = seen.summary
         for key in keys:
             found = None if found is None else found[key]
         return None if found is None else float(found)
@@ -136,7 +148,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "exposure": Measure("mean exposure", _summarised("exposure", "mean")),
         **{
             gap: Measure(gap.replace("_", " "), _summarised("fairness", gap, "mean"))
-            for gap in ("demographic_parity", "equal_opportunity", "equalized_odds")
+            for gap in GAPS
         },
         "adjusted_rand_index": Measure(
             "adjusted Rand index", _summarised("adjusted_rand_index")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.report.page import rendered, write
-from covey.reproduce.record import Cell, Record
+from covey.reproduce.record import Record
 from covey.reproduce.table import words
 
 __all__ = ["write_page"]
@@ -25,21 +25,11 @@ def write_page(records: Sequence[Record], out: Path) -> Path:
 
 
 def _section(record: Record) -> dict[str, Any]:
-    found = record.found
+    """Return a record with its rows; columns not played stand above them by reason."""
+    cells = record.found.cells
     return {
         "record": record,
-        "rows": [words(cell) for cell in _told(found.cells)],
-        "reasons": list(dict.fromkeys(c.reason for c in found.cells if _left(c))),
-        "whys": list(dict.fromkeys(c.why for c in found.cells if c.why and c.known)),
-        "minutes": found.seconds / 60,
-        "sizes": record.sizes,
+        "rows": [words(cell) for cell in cells if cell.values],
+        "reasons": list(dict.fromkeys(c.reason for c in cells if not c.values)),
+        "minutes": record.found.seconds / 60,
     }
-
-
-def _told(cells: Sequence[Cell]) -> list[Cell]:
-    """Leave out columns that were not played; the reason stands above the table."""
-    return [cell for cell in cells if not _left(cell)]
-
-
-def _left(cell: Cell) -> bool:
-    return not cell.values
