@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from covey.events import FairnessMeasured
@@ -70,12 +70,15 @@ def one_vs_rest_gaps(
     """
     says = _memberships(judged.predictions, judged.num_classes)
     is_class = _memberships(judged.labels, judged.num_classes)
-    groups = [judged.groups == group for group in np.unique(judged.groups)]
-    everyone = np.ones_like(is_class)
-    selected = _range([_rate(says[g], everyone[g], fewest) for g in groups])
-    hits = _range([_rate(says[g], is_class[g], fewest) for g in groups])
-    alarms = _range([_rate(says[g], ~is_class[g], fewest) for g in groups])
-    return np.stack([selected, hits, np.maximum(hits, alarms)])
+    in_group = np.equal.outer(np.unique(judged.groups), judged.groups).astype(float)
+    total = in_group.sum(axis=1, keepdims=True)
+    return _gaps(
+        in_group @ (says * is_class),
+        in_group @ is_class,
+        in_group @ says,
+        total,
+        fewest,
+    )
 
 
 def fairness(
@@ -142,11 +145,21 @@ def _confusion_gaps(
     """Return the gaps of `one_vs_rest_gaps` for mean counts [..., true, predicted]."""
     right = np.diagonal(counts, axis1=-2, axis2=-1)
     is_class, says = counts.sum(axis=-1), counts.sum(axis=-2)
-    total = np.broadcast_to(is_class.sum(axis=-1, keepdims=True), is_class.shape)
+    return _gaps(right, is_class, says, is_class.sum(axis=-1, keepdims=True), fewest)
+
+
+def _gaps(
+    right: Float[ndarray, "*resamples groups classes"],
+    is_class: Float[ndarray, "*resamples groups classes"],
+    says: Float[ndarray, "*resamples groups classes"],
+    total: Float[ndarray, "*resamples groups 1"],
+    fewest: int,
+) -> Float[ndarray, "gaps *resamples classes"]:
+    """Return the gaps for counts of true positives, positives and answers of yes."""
 
     def gap(part: ndarray, whole: ndarray) -> ndarray:
-        rates = _share(part, whole, fewest)
-        return rates.max(axis=1) - rates.min(axis=1)
+        rates = _share(part, np.broadcast_to(whole, part.shape), fewest)
+        return rates.max(axis=-2) - rates.min(axis=-2)
 
     hits = gap(right, is_class)
     alarms = gap(says - right, total - is_class)
@@ -155,11 +168,12 @@ def _confusion_gaps(
 
 def _memberships(
     labels: Int[ndarray, "examples *label"], num_classes: int
-) -> Bool[ndarray, "examples classes"]:
-    """Say which classes each example is in."""
-    if labels.ndim == 2:
-        return labels == 1
-    return labels[:, None] == np.arange(num_classes)
+) -> Float[ndarray, "examples classes"]:
+    """Return 1 for each class that an example is in, else 0."""
+    inside = (
+        labels == 1 if labels.ndim == 2 else labels[:, None] == np.arange(num_classes)
+    )
+    return inside.astype(float)
 
 
 def _limits(
@@ -171,21 +185,10 @@ def _limits(
     return np.quantile(drawn, [0.025, 0.975], axis=1).T
 
 
-def _rate(
-    answers: ndarray, condition: ndarray, fewest: int
-) -> Float[ndarray, " classes"]:
-    """Return the share of yes among the examples that meet the condition, per class."""
-    return _share((answers & condition).sum(axis=0), condition.sum(axis=0), fewest)
-
-
 def _share(part: ndarray, whole: ndarray, fewest: int) -> Float[ndarray, "*shape"]:
     """Return part / whole, NaN where the whole is fewer than `fewest`."""
     enough = whole >= max(1, fewest) - 1e-9  # mean counts are rounded
     return np.where(enough, part / np.where(enough, whole, 1), np.nan)
-
-
-def _range(rates: list[Float[ndarray, " classes"]]) -> Float[ndarray, " classes"]:
-    return np.max(rates, axis=0) - np.min(rates, axis=0)
 
 
 def _means(gaps: Float[ndarray, "gaps classes"]) -> Float[ndarray, " gaps"]:
