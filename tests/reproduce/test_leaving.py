@@ -21,6 +21,7 @@ ASKED = experiment(
     paper="deniable",
     table="Table 2",
     measures=("accuracy", "seconds", "replays", "bytes"),
+    figure="lines",
     columns=(Column(name="MNIST-iid", base="leaving", settings=TINY),),
     rows=(),
     k=(3,),
@@ -139,3 +140,12 @@ def test_data_that_are_missing_leave_a_column_with_a_reason(tmp_path):
     assert found.notes == (reason,)
     # where the data were not is not remembered: the next try may name another folder
     assert not list((tmp_path / "runs").rglob("config.toml"))
+
+
+def test_a_line_per_setting_shows_every_round_and_ends_in_the_accuracy(found, of):
+    lines = {line.name: line.points for line in found.lines}
+    apart = len(of["accuracy", "k=3"].values)  # one per x that answers otherwise
+    assert [name.split(",")[0] for name in lines] == ["fedAvg", *["k=3"] * apart]
+    for name, points in lines.items():
+        assert [t for t, _ in points] == list(range(TINY["rounds"] + 1))
+        assert points[-1][1] in of["accuracy", name.split(",")[0]].values

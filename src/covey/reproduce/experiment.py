@@ -68,7 +68,6 @@ class Quick(Section):
     """
 
     columns: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()
     repeats: Annotated[int, Field(gt=0)] = 1
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     k: tuple[int, ...] = ()
@@ -125,12 +124,10 @@ class Experiment(Section):
     def in_brief(self) -> "Experiment":
         """Return the quick form."""
         columns = self.quick.columns or tuple(each.name for each in self.columns)
-        rows = self.quick.rows or tuple(each.name for each in self.rows)
         return self.model_copy(
             update={
                 "repeats": self.quick.repeats,
                 "columns": tuple(c for c in self.columns if c.name in columns),
-                "rows": tuple(r for r in self.rows if r.name in rows),
                 "k": self.quick.k or self.k,
                 "x": self.quick.x or self.x,
             }

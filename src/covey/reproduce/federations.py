@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from covey.api import load
 from covey.config import Config
@@ -12,7 +11,7 @@ from covey.report.reading import accuracy_lines
 from covey.reproduce.experiment import Column, Experiment, Row
 from covey.reproduce.measures import MEASURES, Seen
 from covey.reproduce.papers import Table, printed_table
-from covey.reproduce.record import Cell, Found, Line, Printed
+from covey.reproduce.record import Cell, Found, Line, Printed, averaged
 from covey.reproduce.shelf import Shelf, sources
 
 __all__ = ["federations"]
@@ -144,6 +143,5 @@ def _lines(runs: Runs) -> Iterator[Line]:
     for (row, column), repeats in runs.items():
         every = [accuracy_lines(seen.history) for seen in repeats]
         for group in list(every[0])[1:]:
-            rounds = zip(*(lines[group] for lines in every), strict=False)
-            points = [(float(p[0][0]), fmean(y for _, y in p)) for p in rounds]
-            yield Line(column, f"{row}, {group}", tuple(points))
+            points = averaged([lines[group] for lines in every])
+            yield Line(column, f"{row}, {group}", points)

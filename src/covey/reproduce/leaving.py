@@ -5,13 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from covey.api import load
 from covey.bench import Leaving, Outcome, outcomes
 from covey.config import Config
 from covey.errors import DataError
+from covey.report.reading import OVERALL, accuracy_lines
 from covey.reproduce.experiment import Column, Experiment, Row
 from covey.reproduce.papers import Table, printed_table
 from covey.reproduce.provenance import commit
-from covey.reproduce.record import Cell, Found
+from covey.reproduce.record import Cell, Found, Line, averaged
 from covey.reproduce.shelf import Shelf, digest, note, sources
 
 __all__ = ["leaving"]
@@ -36,6 +38,7 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         printed_table(experiment.paper, experiment.table) if experiment.table else {}
     )
     cells: list[Cell] = []
+    lines: list[Line] = []
     missing: list[str] = []
     folders: list[Path] = []
     for column in experiment.columns:
@@ -48,16 +51,17 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         found, reason = (), ""
         try:
             found = tuple(
-                each
-                for seed, place in enumerate(places)
-                for each in _played(plan, seed, place, shelf)
+                _played(plan, seed, place, shelf) for seed, place in enumerate(places)
             )
         except DataError as error:
             reason = f"not played: {error}"
             missing.append(reason)
-        cells += _cells(experiment, column, _by_row(found), (table, reason))
+        rows = _by_row([each for repeat in found for each in repeat])
+        cells += _cells(experiment, column, rows, (table, reason))
+        if experiment.figure == "lines":
+            lines += _lines(column, places, found)
         folders += places
-    return Found(tuple(cells), notes=tuple(missing), **sources(folders))
+    return Found(tuple(cells), tuple(lines), tuple(missing), **sources(folders))
 
 
 def _played(plan: Leaving, seed: int, place: Path, shelf: Shelf) -> tuple[Outcome, ...]:
@@ -71,11 +75,34 @@ def _played(plan: Leaving, seed: int, place: Path, shelf: Shelf) -> tuple[Outcom
     return found
 
 
+def _lines(
+    column: Column, places: Sequence[Path], found: Sequence[Sequence[Outcome]]
+) -> Iterator[Line]:
+    """Average each setting's accuracy per round, as it stood at the end, over the seeds.
+
+    Settings whose run is another's have its line.
+    """
+    for same in zip(*found, strict=True):
+        if not all(each.shared_with for each in same):
+            name = _row(same[0]) + (f", x={same[0].x}" if same[0].x else "")
+            runs = [
+                load(place / (each.shared_with or each.name))
+                for place, each in zip(places, same, strict=True)
+            ]
+            every = [accuracy_lines(run.history)[OVERALL] for run in runs]
+            yield Line(column.name, name, averaged(every))
+
+
+def _row(outcome: Outcome) -> str:
+    """Return the row of the paper's table that a setting belongs to."""
+    k = outcome.k
+    return NAMES.get(outcome.name, outcome.name) if k is None else f"k={k}"
+
+
 def _by_row(found: Sequence[Outcome]) -> ByRow:
     rows: dict[str, list[Outcome]] = {}
     for each in found:
-        name = NAMES.get(each.name, each.name) if each.k is None else f"k={each.k}"
-        rows.setdefault(name, []).append(each)
+        rows.setdefault(_row(each), []).append(each)
     return rows
 
 

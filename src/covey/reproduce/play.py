@@ -21,7 +21,7 @@ from covey.reproduce.figures import drawn
 from covey.reproduce.leaving import leaving
 from covey.reproduce.papers import paper_title
 from covey.reproduce.printed import arithmetic
-from covey.reproduce.provenance import machine
+from covey.reproduce.provenance import commit, machine
 from covey.reproduce.record import Found, Record, read_record, write_record
 from covey.reproduce.shelf import Shelf
 from covey.reproduce.table import as_csv
@@ -136,7 +136,7 @@ def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         "federations": lambda: federations(chosen, shelf, quick=quick),
         "leaving": lambda: leaving(chosen, shelf, quick=quick),
         "arithmetic": lambda: arithmetic(chosen),
-        "samples": Found,
+        "samples": lambda: Found(commits=(commit(),)),
         "contraction": lambda: contraction(shelf, quick=quick),
         "margin": lambda: margin(shelf, quick=quick),
     }

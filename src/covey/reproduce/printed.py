@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from covey.reproduce.experiment import Experiment
 from covey.reproduce.papers import Table, printed_table
+from covey.reproduce.provenance import commit
 from covey.reproduce.record import Cell, Found, Printed
 
 __all__ = ["arithmetic"]
@@ -34,7 +35,7 @@ def arithmetic(experiment: Experiment) -> Found:
         f"names gives {named:.1f}. The claimed {CLAIM['least']} to {CLAIM['most']:,.0f} "
         f"is none of these. The large ratios divide training by the removal of a name."
     )
-    return Found(cells=(*claims, *cells), notes=(note,))
+    return Found(cells=(*claims, *cells), notes=(note,), commits=(commit(),))
 
 
 def _ratios(table: Table, model: str) -> Iterator[Cell]:

@@ -12,7 +12,18 @@ from scipy.stats import t as student
 
 from covey.durable import replace_whole
 
-__all__ = ["Cell", "Found", "Line", "Printed", "Record", "read_record", "write_record"]
+__all__ = [
+    "Cell",
+    "Found",
+    "Line",
+    "Printed",
+    "Record",
+    "averaged",
+    "read_record",
+    "write_record",
+]
+
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +114,15 @@ class Line:
 
     panel: str
     name: str
-    points: tuple[tuple[float, float], ...]
+    points: Points
     bound: bool = False
+
+
+def averaged(repeats: Sequence[Sequence[tuple[int, float]]]) -> Points:
+    """Return the mean of y over the repeats, at every x that all of them reached."""
+    return tuple(
+        (float(at[0][0]), fmean(y for _, y in at)) for at in zip(*repeats, strict=False)
+    )
 
 
 @dataclass(frozen=True, slots=True)
