@@ -28,7 +28,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(if $(COVERAGE),--cov --cov-report=term)
 
 slow: setup
-	$(BIN)/pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m slow
 
 clean:
 	rm -rf .venv
