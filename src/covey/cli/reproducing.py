@@ -43,7 +43,10 @@ def reproduce(
         typer.Option("--column", help="Only this column; repeatable."),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=0, help="Seeds; 0: as many as the experiment has.")
+        int,
+        typer.Option(
+            min=0, help="Seeds; 0: as the experiment has. A row with fewer keeps them."
+        ),
     ] = 0,
     overrides: SetOption = None,
     out: Annotated[
