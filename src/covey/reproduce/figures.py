@@ -1,6 +1,7 @@
 """A record's figure, in the form in which the paper draws it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ __all__ = ["drawn"]
 
 MOST_PANELS = 4
 DASHES = ("--", ":", "-.")
+HATCHES = ("", "//", "..")
 WIDTH = 0.8
 """Of what stands at one place of the horizontal axis."""
 
@@ -48,7 +50,7 @@ def drawn(record: Record) -> Figure:
         cells = [cell for cell in record.found.cells if cell.measure == measure]
         quiet(axes, measure, "", "")
         draw[record.figure](axes, cells, rows)
-    handles = [Patch(color=cycled(GROUPS, i), label=row) for i, row in enumerate(rows)]
+    handles = [Patch(**_look(i), label=row) for i, row in enumerate(rows)]
     if any(cell.printed for cell in record.found.cells) and record.figure == "bars":
         legend(figure, [*handles, key("D", "the paper", INK, "white")])
     else:
@@ -96,12 +98,21 @@ def _placed(
     ]
 
 
+def _look(row: int) -> dict[str, Any]:
+    """Return how a row is filled: where colours begin again, they are hatched."""
+    return {
+        "facecolor": cycled(GROUPS, row),
+        "hatch": HATCHES[row // len(GROUPS) % len(HATCHES)],
+        "alpha": 0.55,
+    }
+
+
 def _bars(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
     width = 0.9 * WIDTH / len(rows)
     for cell, x, row in _placed(axes, cells, rows):
         colour = cycled(GROUPS, row)
         if cell.mean is not None:
-            axes.bar(x, cell.mean, width, color=colour, alpha=0.55)
+            axes.bar(x, cell.mean, width, **_look(row))
         axes.plot([x] * len(cell.known), cell.known, ".", color=colour, markersize=4)
         if cell.interval:
             axes.plot([x, x], cell.interval, color=INK, linewidth=1)
@@ -112,7 +123,6 @@ def _bars(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
 def _boxes(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
     width = 0.9 * WIDTH / len(rows)
     for cell, x, row in _placed(axes, cells, rows):
-        colour = cycled(GROUPS, row)
         axes.boxplot(
             [list(cell.known)],
             positions=[x],
@@ -120,7 +130,7 @@ def _boxes(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
             manage_ticks=False,
             patch_artist=True,
             showmeans=True,
-            boxprops={"facecolor": colour, "alpha": 0.55},
+            boxprops=_look(row),
             medianprops={"color": "red"},
             meanprops={
                 "marker": "D",
