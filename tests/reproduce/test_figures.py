@@ -124,9 +124,16 @@ def test_lines_have_a_panel_per_column_and_dashed_bounds():
     assert mnist.lines[0].get_color() == cifar.lines[0].get_color()
 
 
-@pytest.mark.parametrize("kind", ["bars", "boxes", "lines"])
-def test_a_record_without_any_value_says_so(kind):
-    empty = Found(cells=(cell("accuracy", "IFCA", None), cell("accuracy", "FedAvg")))
-    for found in (Found(), empty):
-        figure = drawn(record(figure=kind, found=found))
-        assert words(figure) == ["nothing was measured"]
+def test_without_any_value_there_is_nothing_to_draw():
+    nobody = (cell("accuracy", "IFCA", None), cell("accuracy", "FedAvg"))
+    assert not Found().known
+    assert not Found(cells=nobody).known
+    assert Found(cells=(*nobody, cell("accuracy", "local", 0.5))).known
+
+
+def test_rows_beyond_the_colours_are_hatched():
+    cells = tuple(cell("accuracy", f"row {i}", 0.5) for i in range(7))
+    (axes,) = drawn(record(figure="bars", found=Found(cells=cells))).axes
+    first, *_, last = axes.patches
+    assert first.get_facecolor() == last.get_facecolor()
+    assert first.get_hatch() != last.get_hatch()

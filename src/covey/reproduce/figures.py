@@ -10,12 +10,10 @@ from matplotlib.patches import Patch
 from covey.report.figures.style import (
     GROUPS,
     INK,
-    canvas,
     cycled,
     key,
     legend,
     quiet,
-    say,
 )
 from covey.reproduce.record import Cell, Record
 
@@ -31,15 +29,13 @@ WIDTH = 0.8
 def drawn(record: Record) -> Figure:
     """Draw bars or box plots, a panel per measure, or lines, a panel per column.
 
-    The first measures that are known get a panel; the table has them all.
+    The first measures that are known get a panel, and one must be; the table has them all.
     Bars are means with their 95% intervals, points are the repeats; a white diamond is
     what the paper prints. In box plots it is the mean, as the papers have it.
     """
     if record.figure == "lines":
         return _lines(record)
     measures = [m for m in record.measures if _known(record, m)][:MOST_PANELS]
-    if not measures:
-        return _empty()
     figure, panels = _panels(len(measures), height=2.6)
     draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {
         "bars": _bars,
@@ -55,12 +51,6 @@ def drawn(record: Record) -> Figure:
         legend(figure, [*handles, key("D", "the paper", INK, "white")])
     else:
         legend(figure, handles)
-    return figure
-
-
-def _empty() -> Figure:
-    figure, axes = canvas()
-    say(axes, "nothing was measured")
     return figure
 
 
@@ -144,8 +134,6 @@ def _boxes(axes: Axes, cells: Sequence[Cell], rows: Sequence[str]) -> None:
 def _lines(record: Record) -> Figure:
     lines = record.found.lines
     panels = list(dict.fromkeys(line.panel for line in lines))
-    if not panels:
-        return _empty()
     figure, grid = _panels(len(panels), height=2.9)
     names = list(dict.fromkeys(line.name for line in lines))
     for axes, panel in zip(grid, panels, strict=True):

@@ -146,7 +146,7 @@ def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
 def _figure(chosen: Experiment, record: Record) -> Figure | None:
     if chosen.kind == "samples":
         return samples_figure(_samples(chosen, quick=record.quick))
-    return drawn(record) if record.figure else None
+    return drawn(record) if record.figure and record.found.known else None
 
 
 def _samples(chosen: Experiment, *, quick: bool) -> dict[str, Tensor]:

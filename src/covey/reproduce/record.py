@@ -140,6 +140,11 @@ class Found:
     commits: tuple[str, ...] = ()
     seconds: float = 0.0
 
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured: data may be missing for every column."""
+        return bool(self.lines) or any(cell.known for cell in self.cells)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
