@@ -11,6 +11,7 @@ from covey.report.reading import accuracy_lines
 from covey.reproduce.experiment import Column, Experiment, Row
 from covey.reproduce.measures import MEASURES, Seen
 from covey.reproduce.papers import Table, printed_table
+from covey.reproduce.reasons import with_settings
 from covey.reproduce.record import Cell, Found, Line, Printed, averaged
 from covey.reproduce.shelf import Shelf, sources
 
@@ -28,7 +29,7 @@ def federations(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
     runs, missing = _played(experiment, shelf, quick=quick)
     paths = [seen.path for each in runs.values() for seen in each]
     return Found(
-        cells=tuple(_cells(experiment, runs, missing)),
+        cells=tuple(_cells(experiment, runs, missing, quick=quick)),
         lines=tuple(_lines(runs)) if experiment.figure == "lines" else (),
         notes=tuple(missing.values()),
         **sources(paths),
@@ -63,7 +64,7 @@ def _played(
 
 
 def _cells(
-    experiment: Experiment, runs: Runs, missing: Mapping[str, str]
+    experiment: Experiment, runs: Runs, missing: Mapping[str, str], *, quick: bool
 ) -> Iterator[Cell]:
     table = (
         printed_table(experiment.paper, experiment.table) if experiment.table else {}
@@ -71,14 +72,17 @@ def _cells(
     for column in experiment.columns:
         for row in experiment.rows:
             seen = runs.get((row.name, column.name), ())
+            config = Config.of(experiment.settings_of(column, row, quick=quick))
             for measure in experiment.measures:
+                printed = _printed(table, row, column, measure)
+                text = with_settings(experiment.why.get(measure, ""), config)
                 yield Cell(
                     row=row.name,
                     column=column.name,
                     measure=MEASURES[measure].title,
                     values=tuple(MEASURES[measure].of(each) for each in seen),
-                    printed=_printed(table, row, column, measure),
-                    why=experiment.why.get(measure, ""),
+                    printed=printed,
+                    why=_why(measure, seen, text) if seen and printed else "",
                     reason=missing.get(column.name, ""),
                 )
             reason = missing.get(column.name)
@@ -86,6 +90,11 @@ def _cells(
                 replace(cell, reason=reason) if reason else cell
                 for cell in _compared(experiment, runs, row, column)
             )
+
+
+def _why(measure: str, seen: Sequence[Seen], text: str) -> str:
+    """Join what the experiment says of its method and what its runs show."""
+    return " ".join(filter(None, [text, MEASURES[measure].why(seen)]))
 
 
 def _compared(
@@ -102,7 +111,9 @@ def _compared(
             _factor(of.of(a), of.of(b)) for a, b in zip(theirs, own, strict=False)
         )
         title = f"{of.title}: {experiment.against}'s / own"
-        yield Cell(row.name, column.name, title, values, reason=UNBOUNDED)
+        ends = [of.of(each) for each in (*theirs, *own)]
+        reason = "" if None in ends else UNBOUNDED
+        yield Cell(row.name, column.name, title, values, reason=reason)
     for name in experiment.differences:
         of = MEASURES[name]
         values = tuple(
@@ -116,7 +127,7 @@ def _compared(
         yield Cell(row.name, column.name, title, values)
 
 
-UNBOUNDED = "unbounded or unknown: in some run nobody is left above the threshold"
+UNBOUNDED = "unbounded: in some run it is 0, and nothing is divided by 0"
 
 
 def _distance(own: Seen, theirs: Seen) -> float:

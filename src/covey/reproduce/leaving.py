@@ -13,6 +13,7 @@ from covey.report.reading import OVERALL, accuracy_lines
 from covey.reproduce.experiment import Column, Experiment, Row
 from covey.reproduce.papers import Table, printed_table
 from covey.reproduce.provenance import commit
+from covey.reproduce.reasons import with_settings
 from covey.reproduce.record import Cell, Found, Line, averaged
 from covey.reproduce.shelf import Shelf, digest, note, sources
 
@@ -57,7 +58,12 @@ def leaving(experiment: Experiment, shelf: Shelf, *, quick: bool) -> Found:
             reason = f"not played: {error}"
             missing.append(reason)
         rows = _by_row([each for repeat in found for each in repeat])
-        cells += _cells(experiment, column, rows, (table, reason))
+        whys = {
+            measure: with_settings(text, Config.of(settings))
+            for measure, text in experiment.why.items()
+        }
+        told = experiment.model_copy(update={"why": whys})
+        cells += _cells(told, column, rows, (table, reason))
         if experiment.figure == "lines":
             lines += _lines(column, places, found)
         folders += places

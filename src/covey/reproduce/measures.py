@@ -1,6 +1,6 @@
 """What is measured in a finished run, by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from covey.metrics import GAPS
 from covey.report import summary
 from covey.report.reading import OVERALL, accuracies, group_sizes, home_of
 from covey.reproduce.mismatch import KINDS, Attacked, attacked
+from covey.reproduce.reasons import non_members_reason
 
 __all__ = ["MEASURES", "Measure", "Seen"]
 
@@ -54,10 +55,12 @@ class Measure:
     Attributes:
         title: how it is called in a table.
         of: finds it; None where it is unknown.
+        why: what runs themselves show of why a paper's number may lie elsewhere.
     """
 
     title: str
     of: Callable[[Seen], Value]
+    why: Callable[[Sequence[Seen]], str] = lambda _: ""
 
 
 def _accuracy(which: int) -> Callable[[Seen], Value]:
@@ -94,6 +97,17 @@ def _attacked(which: int, kind: str, what: str) -> Callable[[Seen], Value]:
     return of
 
 
+def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
+    measured = _true_risk(which)
+    pooled, blind = (_attacked(which, "pooled", what) for what in ("risk", "blind"))
+
+    def why(seen: Sequence[Seen]) -> str:
+        values = ([of(each) for each in seen] for of in (measured, pooled, blind))
+        return non_members_reason(*values)
+
+    return why
+
+
 def _summarised(*keys: str) -> Callable[[Seen], Value]:
     def of(seen: Seen) -> Value:
         found: Any = seen.summary
@@ -114,7 +128,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             for name, which in GROUPS.items()
         },
         **{
-            f"mia_{name}": Measure(f"MIA accuracy, {name}", _true_risk(which))
+            f"mia_{name}": Measure(
+                f"MIA accuracy, {name}", _true_risk(which), _non_members(which)
+            )
             for name, which in GROUPS.items()
         },
         **{

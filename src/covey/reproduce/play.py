@@ -22,6 +22,7 @@ from covey.reproduce.leaving import leaving
 from covey.reproduce.papers import paper_title
 from covey.reproduce.printed import arithmetic
 from covey.reproduce.provenance import commit, machine
+from covey.reproduce.reasons import with_settings
 from covey.reproduce.record import Found, Record, read_record, write_record
 from covey.reproduce.shelf import Shelf
 from covey.reproduce.table import as_csv
@@ -31,7 +32,7 @@ __all__ = ["Asked", "records", "reproduced"]
 
 SAMPLES = 8
 NO_ROW = Row(name="")
-OTHERWISE = "Other settings than the experiment's; the command says which."
+OTHERWISE = "Other settings than the experiment's: the command says which."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
         name=asked.name,
         title=chosen.title,
         paper=paper_title(chosen.paper),
-        shows=" ".join(chosen.shows.split()),
+        shows=_shows(chosen, quick=asked.quick),
         quick=asked.quick,
         figure=chosen.figure,
         axes=chosen.axes,
@@ -125,9 +126,12 @@ def _chosen(asked: Asked) -> Experiment:
     on_top: dict[str, Any] = {}
     for override in asked.overrides:
         put(on_top, override)
-    changed = {"columns": tuple(wanted), "on_top": on_top}
-    if on_top:  # the experiment's own reasons are for its own sizes
-        changed["why"] = dict.fromkeys(chosen.measures, OTHERWISE)
+    changed: dict[str, Any] = {"columns": tuple(wanted), "on_top": on_top}
+    if on_top:
+        changed["why"] = {
+            name: f"{chosen.why.get(name, '')} {OTHERWISE}".strip()
+            for name in chosen.measures
+        }
     return chosen.model_copy(update=changed)
 
 
@@ -141,6 +145,15 @@ def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
         "margin": lambda: margin(shelf, quick=quick),
     }
     return kinds[chosen.kind]()
+
+
+def _shows(chosen: Experiment, *, quick: bool) -> str:
+    """Say what to read off it, with the settings of its first column."""
+    text = " ".join(chosen.shows.split())
+    if not chosen.columns:
+        return text
+    settings = chosen.settings_of(chosen.columns[0], NO_ROW, quick=quick)
+    return with_settings(text, Config.of(settings))
 
 
 def _figure(chosen: Experiment, record: Record) -> Figure | None:

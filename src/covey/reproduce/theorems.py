@@ -17,7 +17,7 @@ from covey.reproduce.theory import (
     tilts,
 )
 
-__all__ = ["contraction", "margin"]
+__all__ = ["bound_verdict", "contraction", "margin"]
 
 
 def contraction(shelf: Shelf, *, quick: bool) -> Found:
@@ -72,12 +72,20 @@ def _bounded(name: str, same: Sequence[Descent]) -> Iterator[Cell]:
 
     worst = [None if math.isnan(each.worst) else each.worst for each in same]
     bound = Printed(same[0].bound, None, "Theorem 4, 1 - p lambda / (8 L)")
-    held = all(each.holds for each in same if each.holds is not None)
-    says = "never above the bound" if held else "ABOVE the bound in some step"
+    says = bound_verdict([each.holds for each in same])
     yield replace(cell("largest contraction factor", worst), printed=bound, says=says)
     yield cell("1 - lambda / L", [each.expected for each in same])
     yield cell("its conditions hold", [float(each.start.holds) for each in same])
     yield cell("misassigned share", [each.misassigned for each in same])
+
+
+def bound_verdict(runs: Sequence[bool | None]) -> str:
+    """Say whether the bound held; None: a run had no step that could be judged."""
+    if False in runs:
+        return "ABOVE the bound in some step"
+    if None in runs:
+        return "not judged: in some run every step began at the noise floor"
+    return "never above the bound"
 
 
 def _ratios(name: str, each: Descent) -> Iterator[Line]:

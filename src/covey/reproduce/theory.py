@@ -67,8 +67,9 @@ LIMITS = (
     "The paper gives no proof of its own: it refers to Ghosh et al., whose clients choose "
     "by the loss alone. With beta > 0 nothing in that proof bounds who leaves their group.",
     "In Ghosh et al. the server divides by all clients, which is where p comes from; in "
-    "Algorithm 1, line 17, and in covey it divides by the cluster's own. So the measured "
-    "ratio follows 1 - lambda / L and does not hang on p: the bound holds, and is loose.",
+    "Algorithm 1, line 17, and in covey it divides by the cluster's own. So the rate to "
+    "expect of a step of 1 / L is 1 - lambda / L, whatever p is: it stands beside the "
+    "bound, which p makes looser.",
     "Runs start from the true groups (an oracle) for their first rounds, because the "
     "theorem starts near the optima; those rounds are not judged.",
 )
