@@ -31,6 +31,7 @@ __all__ = [
     "Event",
     "FairnessMeasured",
     "GroupsSought",
+    "ModelDiverged",
     "ModelsMerged",
     "ModelsPooled",
     "PricesSet",
@@ -232,6 +233,22 @@ class ModelsMerged(Event):
 
     model_hash: str
     participants: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDiverged(Event):
+    """A cluster model is none: whatever an attack shows of it says nothing of privacy.
+
+    Attributes:
+        round_index: the round that ended in this model, or before which a red team
+            looked at it; of the last entry of a run, `rounds`.
+        reason: numbers that are not finite, a training of which nothing was accepted, or
+            answers that are no better than guessing.
+    """
+
+    cluster: int
+    round_index: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +470,9 @@ class AnswersMissing(Event):
 @dataclass(frozen=True, slots=True)
 class AnswerRefused(Event):
     """A client's answer was not in order, and was thrown away.
+
+    In a simulation, too: an update that is not finite. Where the noise on updates is
+    accounted for, the client counts as one that sent 0, and keeps its place.
 
     Attributes:
         handle: None where nobody knows whose it was.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from covey.events import (
     AnonymitySetsFormed,
+    AnswerRefused,
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
@@ -16,6 +17,7 @@ from covey.events import (
     Event,
     FairnessMeasured,
     GroupsSought,
+    ModelDiverged,
     ModelsPooled,
     PricesSet,
     RiskMeasured,
@@ -75,6 +77,9 @@ class History:
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was answered, in order.
         reported: what clients that are apart last told of themselves.
+        refused: whose updates were ever refused.
+        diverged: per cluster whose model is none after the latest round, why, and since
+            which round in a row. What it shows is no figure of anybody's privacy.
         told: every fact of all rounds ever played, superseded ones first: what they
             released stays released.
     """
@@ -104,6 +109,10 @@ class History:
     finished: RunFinished | None = None
     reported: ClientsReported | None = None
     told: tuple[Event, ...] = ()
+    refused: frozenset[Handle] = frozenset()
+    diverged: Mapping[int, ModelDiverged] = field(
+        default_factory=dict[int, ModelDiverged]
+    )
 
     def over(self) -> int | None:
         """Count the clients whose cluster's figure is above their threshold.
@@ -162,13 +171,14 @@ def _between(history: History, events: Sequence[Event]) -> History:
 def after(history: History, round_index: int, events: Sequence[Event]) -> History:
     """Return the story with one more round, or with its end."""
     moved, participants = 0, 0
-    history = replace(history, told=(*history.told, *events))
+    before = history.diverged
+    history = replace(history, told=(*history.told, *events), diverged={})
     for event in events:
         if isinstance(event, ClientsAssigned):
             moved = len(_movers(history, event))
             participants = len(event.clusters)
         history = _with(history, round_index, event)
-    history = _without_expired(history, round_index)
+    history = _without_expired(_still_diverged(history, before), round_index)
     row = next((e for e in events if isinstance(e, RoundMeasured)), None)
     if row is None:
         return history
@@ -243,6 +253,11 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return replace(history, finished=event)
         case ClientsReported():
             return replace(history, reported=event)
+        case ModelDiverged():
+            return _noted(_diverged(history, event), round_index, event)
+        case AnswerRefused(handle=handle):
+            known = history.refused | ({handle} if handle else set())
+            return _noted(replace(history, refused=known), round_index, event)
         case RiskUnknown():
             return _noted(_without_figures(history, event), round_index, event)
         case AnonymitySetsFormed():
@@ -287,6 +302,22 @@ def _measured(history: History, event: RiskMeasured) -> History:
         return replace(history, measured=measured)
     figures = {**history.figures, event.cluster: event}
     return replace(history, measured=measured, figures=figures)
+
+
+def _diverged(history: History, event: ModelDiverged) -> History:
+    """Remember it, and drop the figure of the model that was there before."""
+    figures = {j: f for j, f in history.figures.items() if j != event.cluster}
+    diverged = {**history.diverged, event.cluster: event}
+    return replace(history, figures=figures, diverged=diverged)
+
+
+def _still_diverged(history: History, before: Mapping[int, ModelDiverged]) -> History:
+    """Say since when: the round of the first fact of those that follow each other."""
+    since = {
+        j: replace(each, round_index=before[j].round_index) if j in before else each
+        for j, each in history.diverged.items()
+    }
+    return replace(history, diverged=since)
 
 
 def _without_figures(history: History, event: RiskUnknown) -> History:

@@ -22,6 +22,7 @@ __all__ = [
     "layers_of",
     "model_hash",
     "norm",
+    "not_finite",
     "prefixed",
     "scale",
     "subtract",
@@ -61,6 +62,16 @@ def norm(params: Params) -> float:
     """Return the L2 norm of what training moves, infinite where it diverged."""
     length = float(flatten(trained(params)).double().norm())
     return length if math.isfinite(length) else math.inf
+
+
+def not_finite(params: Params) -> str:
+    """Return the first entry, in name order, that holds NaN or infinity; "" if none."""
+    bad = (
+        name
+        for name, value in sorted(params.items())
+        if value.is_floating_point() and not bool(torch.isfinite(value).all())
+    )
+    return next(bad, "")
 
 
 def trained(params: Params) -> Params:

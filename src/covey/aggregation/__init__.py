@@ -25,17 +25,26 @@ from covey.aggregation.microaggregation import (
     unit_rows,
 )
 from covey.aggregation.private import Clipping, noised_mean, projected
+from covey.aggregation.refusing import (
+    NOT_FINITE,
+    Refusal,
+    finite_updates,
+    refusals,
+)
 
 __all__ = [
+    "NOT_FINITE",
     "Ball",
     "ClientUpdate",
     "Clipping",
     "Hiding",
     "Merge",
     "Merged",
+    "Refusal",
     "Sets",
     "balanced_kmeans",
     "diameters",
+    "finite_updates",
     "in_anonymity_sets",
     "mdav",
     "mean_per_cluster",
@@ -44,6 +53,7 @@ __all__ = [
     "noised_mean",
     "projected",
     "public_random",
+    "refusals",
     "set_sizes",
     "soundly",
     "storing",

@@ -8,6 +8,7 @@ from typing import cast
 
 from torch import Tensor
 
+from covey.aggregation import finite_updates
 from covey.assembly.imported import imported
 from covey.assembly.merges import merge_of
 from covey.clustering import (
@@ -33,6 +34,7 @@ from covey.redteam import (
     Retrial,
     counting,
     federated,
+    guarded,
     inferred,
     oracle,
     reported,
@@ -156,6 +158,7 @@ def composed(parts: Parts, again: Again = FIRST_TIME) -> Strategy:
         recorded=again.recorded,
         perturbed=unperturbed if parts.reach else perturbed_with(recipe),
         apart=Apart(parts.reach, recipe) if parts.reach else None,
+        accounted=_accounted(config),
     )
     if again.kept:
         steps = sparing(steps, again.kept)
@@ -256,6 +259,11 @@ def _pooled(
     )
 
 
+def _accounted(config: Config) -> bool:
+    """Say whether the merge adds noise whose guarantee counts on every client."""
+    return config.privacy.client_noise > 0 or config.merge.noise == "sound"
+
+
 def _has_menu(config: Config) -> bool:
     return config.method.name == "ifca-mir" and config.method.selection == "menu"
 
@@ -321,8 +329,16 @@ def _selection(config: Config) -> Selection:
 def red_team(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:
     """Return the attack that the settings name; None where the server has none.
 
-    `start` are the models that the run begins with.
+    It gives no figure for a model that diverged. `start` are the models that the run
+    begins with.
     """
+    attack = _attack(parts, start)
+    if attack is None:
+        return None
+    return guarded(parts.engine, attack, parts.config.redteam.source)
+
+
+def _attack(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:
     config, population, engine = parts.config, parts.population, parts.engine
     source = config.redteam.source
     if source in ("none", "client"):
@@ -368,7 +384,9 @@ def _shadow_round(
             if coin < config.train.participation
         )
         only = {client.handle: 0 for client in cohort}
-        updates = train((params,), cohort, only, streams)
+        updates = finite_updates(
+            train((params,), cohort, only, streams), as_zero=_accounted(config)
+        )
         alike = merge_of(config, len(sets)) if private else merge
         return alike((params,), updates, streams.at("merge")).clusters[0]
 

@@ -9,6 +9,7 @@ import typer
 
 from covey.api import load
 from covey.cli.app import JsonOption, app, stated
+from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.pages import page_of, page_over
 from covey.data import check_data, data_folder
 from covey.errors import ConfigError, DataError
@@ -22,9 +23,15 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="The HTML file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's report again, or one that compares several runs."""
+    """Write a run's report again, or one that compares several runs.
+
+    Exit code 1 if a model of theirs diverged: the report says which.
+    """
     page = page_of(runs[0], None, out) if len(runs) == 1 else page_over(runs, out)
-    stated({"report": str(page)}, f"report: {page}", as_json=as_json)
+    told = {str(run): load(run).history for run in runs}
+    answer = {"report": str(page), "diverged": diverged_in(told)}
+    stated(answer, f"report: {page}", as_json=as_json)
+    fail_if_diverged(told)
 
 
 @app.command()

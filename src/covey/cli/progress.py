@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from covey.history import History, RoundRow
-from covey.report import budget_of
+from covey.report import budget_of, diverged_sentences
 from covey.simulation import Observer
 
 __all__ = ["console", "shown"]
@@ -65,6 +65,7 @@ def _line(history: History) -> str:
     parts += [f"{name} {_share(v)}" for name, v in row.accuracy_by_group.items()]
     parts.append("risk " + " ".join(_risk(risk) for risk in row.risks[:SHOWN]))
     parts.append(f"over threshold {_count(row.over)}")
+    parts += diverged_sentences(history)[:SHOWN]
     if sentence := _budget(history):
         parts.append(sentence)
     return "  ".join(parts)
@@ -90,6 +91,10 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
         Text(
             f"{_count(row.over)} clients are in a cluster whose measured risk is above "
             f"what they accept"
+        ),
+        *(
+            Text(sentence, style="red")
+            for sentence in diverged_sentences(history)[:SHOWN]
         ),
         Text(_budget(history)),
     )

@@ -11,6 +11,7 @@ import typer
 from covey.api import Result, load
 from covey.assembly import Assembled, assemble
 from covey.cli.app import JsonOption, app, stated
+from covey.cli.divergence import fail_if_diverged
 from covey.cli.federated import submitted
 from covey.cli.pages import page_of
 from covey.cli.progress import console, shown
@@ -124,6 +125,10 @@ def _concluded(
         "report": str(page),
     }
     stated(answer, f"{_headline(answer)}\nreport: {page}", as_json=as_json)
+    told, baseline = {result.folder.name: result.history}, result.folder / "baseline"
+    if (baseline / "config.toml").is_file():
+        told[f"{result.folder.name}/baseline"] = load(baseline).history
+    fail_if_diverged(told)
 
 
 def _headline(answer: dict[str, Any]) -> str:
@@ -142,7 +147,7 @@ def _headline(answer: dict[str, Any]) -> str:
         )
     found = answer["violations"]
     if found["count"] is None:
-        lines.append("violations: unknown, because the true risks are")
+        lines.append(f"violations: unknown ({found['reason']})")
     else:
         lines.append(
             f"violations: {found['count']} clients end above what they accept "

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from covey.cli.app import JsonOption, app, stated
+from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.pages import page_over, reported
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
@@ -36,6 +37,7 @@ def sweep(
     """Play every combination with every seed, and compare them pair by pair.
 
     Runs that are on disk already are not played again; unfinished ones are resumed.
+    Where a model diverges the other runs are played all the same; exit code 1.
     """
     root = out or Path("sweeps") / config.stem
     variants = _variants(config, over, seeds, overrides or [])
@@ -44,14 +46,17 @@ def sweep(
         for index, (name, settings) in enumerate(variants.items(), start=1)
     ]
     runs = [reported(folder) for folder in folders]
+    told = {run.name: run.history for run in runs}
     page = page_over(folders, root / "report.html")
     answer = {
         "runs": [str(folder) for folder in folders],
         "rows": comparison(runs),
         "means": means(runs),
+        "diverged": diverged_in(told),
         "report": str(page),
     }
     stated(answer, f"{_text(answer)}report: {page}", as_json=as_json)
+    fail_if_diverged(told)
 
 
 def _variants(
@@ -98,14 +103,14 @@ def _ensured(path: Path, settings: Config, title: str) -> Path:
     return path
 
 
+HIDDEN = ("reason", "violations_unknown", "diverged")
 METRICS = ("accuracy", "minority_accuracy", "violations")
 
 
 def _text(answer: Mapping[str, Any]) -> str:
     """Return the runs and their means as two tables."""
     rows = [
-        {key: row[key] for key in row if key not in ("reason", "violations_unknown")}
-        for row in answer["rows"]
+        {key: row[key] for key in row if key not in HIDDEN} for row in answer["rows"]
     ]
     settings = [
         {"setting": each["setting"], "runs": each["runs"]}

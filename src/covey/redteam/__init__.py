@@ -1,6 +1,7 @@
 """Membership inference against the cluster models, on purpose and with doubt."""
 
 from covey.redteam.assessment import (
+    DIVERGED,
     EXTRAPOLATED,
     Assessment,
     Profile,
@@ -15,6 +16,15 @@ from covey.redteam.controls import negative_control, positive_control
 from covey.redteam.counts import EDGES, FOLDS, loss_counts
 from covey.redteam.federation import Laboratory
 from covey.redteam.figures import FEWEST, Figure, stratified
+from covey.redteam.guessing import (
+    STALLED,
+    Constant,
+    best_constant,
+    broken,
+    guarded,
+    has_finite_examples,
+    no_better_than_guessing,
+)
 from covey.redteam.intervals import Estimate, Verdict, verdict
 from covey.redteam.named import ATTACKS, Attack
 from covey.redteam.ownership import Attribution, attribution, source_of
@@ -37,23 +47,27 @@ from covey.redteam.truth import (
     audited,
     blind_risk,
     true_risk,
+    unjudged,
 )
 from covey.redteam.updates import fedmia
 
 __all__ = [
     "ATTACKS",
+    "DIVERGED",
     "EDGES",
     "EXTRAPOLATED",
     "FEDMIA",
     "FEWEST",
     "FOLDS",
     "QUARTERS",
+    "STALLED",
     "Assessment",
     "Attack",
     "AttackFigures",
     "Attribution",
     "Auditor",
     "ClusterExamined",
+    "Constant",
     "Count",
     "Estimate",
     "Figure",
@@ -73,17 +87,22 @@ __all__ = [
     "attribution",
     "auc",
     "audited",
+    "best_constant",
     "best_threshold",
     "blind_baseline",
     "blind_risk",
+    "broken",
     "counting",
     "cross_fitted",
     "examined",
     "federated",
     "fedmia",
+    "guarded",
+    "has_finite_examples",
     "inferred",
     "loss_counts",
     "negative_control",
+    "no_better_than_guessing",
     "oracle",
     "positive_control",
     "rates_at",
@@ -93,5 +112,6 @@ __all__ = [
     "source_of",
     "stratified",
     "true_risk",
+    "unjudged",
     "verdict",
 ]

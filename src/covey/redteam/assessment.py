@@ -10,12 +10,14 @@ from covey.rng import Streams
 from covey.types import Params
 
 __all__ = [
+    "DIVERGED",
     "EXTRAPOLATED",
     "Assessment",
     "Profile",
     "RedTeam",
     "ShadowFederation",
     "Target",
+    "diverged",
     "extrapolated",
     "stated",
     "withheld",
@@ -23,6 +25,9 @@ __all__ = [
 
 EXTRAPOLATED = "extrapolated"
 """How the reason of an extrapolated figure begins, so that they can be counted."""
+
+DIVERGED = "diverged"
+"""How every reason begins that stands in place of a diverged model's figure."""
 
 Profile = tuple[tuple[int, int], ...]
 """The (group, number of examples) of each client of a cluster, sorted."""
@@ -51,6 +56,7 @@ class Target:
     Attributes:
         members: the clients whose latest choice is this cluster.
         shadows: what the red team kept from the last time; only `shadow` keeps any.
+        diverged: why the model is known to be none; "" where it is not.
     """
 
     cluster: int
@@ -58,14 +64,20 @@ class Target:
     members: tuple[Client, ...]
     round_index: int
     shadows: tuple[ShadowFederation, ...] = ()
+    diverged: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """One cluster's figure, and the shadows to keep for the next time."""
+    """One cluster's figure, and the shadows to keep for the next time.
+
+    Attributes:
+        diverged: why the model is none, and its older figure is void too; "" if it is one.
+    """
 
     figure: RiskMeasured
     shadows: tuple[ShadowFederation, ...] = ()
+    diverged: str = ""
 
 
 RedTeam = Callable[[Target, Streams], Assessment]
@@ -86,6 +98,12 @@ def extrapolated(
 def withheld(target: Target, source: str, reason: str) -> RiskMeasured:
     """State that there is no figure, and why: unknown means unprotected."""
     return _measured(target, source, None, f"withheld: {reason}")
+
+
+def diverged(target: Target, source: str, reason: str) -> Assessment:
+    """State that there is no model to give a figure of."""
+    figure = _measured(target, source, None, f"{DIVERGED}: {reason}")
+    return Assessment(figure, target.shadows, reason)
 
 
 def _measured(

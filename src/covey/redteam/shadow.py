@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from covey.engine.protocol import Engine
 from covey.events import RiskMeasured
+from covey.params import not_finite
 from covey.redteam.assessment import (
     Assessment,
     Profile,
@@ -69,6 +70,8 @@ def shadow(
             _attacked(engine, each, target, laboratory)
             for each in kept(target, plan, laboratory)
         ]
+        if any(not_finite(federation.params) for federation, _ in pairs):
+            return Assessment(withheld(target, NAME, "its shadow federations diverged"))
         trials = [trial for _, trial in pairs]
         if examples_in(plan[0]) == examples_in(profile):
             figure = _matched(engine, target, trials, profiler.note)

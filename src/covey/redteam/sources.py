@@ -70,7 +70,8 @@ def self_judge(engine: Engine) -> SelfJudge:
 
     The threshold is cross-fitted: the best one on 50 records of pure noise would already
     score 0.56. A client with 40 members and 10 held-out examples ends with a standard
-    error of 0.09: this source is for clients with hundreds of examples.
+    error of 0.09: this source is for clients with hundreds of examples. A model that
+    answers with a loss that is not finite has no figure.
     """
 
     def judge(
@@ -79,20 +80,27 @@ def self_judge(engine: Engine) -> SelfJudge:
         able = [c for c in cohort if min(len(c.train), len(c.holdout)) >= FEWEST]
         sides = [side for c in able for side in (c.train, c.holdout)]
         scored = engine.score([ScoringJob(m, side) for side in sides for m in models])
-        scores = iter(scores_of(each.losses.double().numpy()) for each in scored)
+        losses = iter(each.losses.double().numpy() for each in scored)
         found: dict[Handle, list[Figure | None]] = {
             client.handle: [None] * len(models) for client in cohort
         }
         for client in able:
-            inside, outside = ([next(scores) for _ in models] for _ in range(2))
+            inside, outside = ([next(losses) for _ in models] for _ in range(2))
             at = streams.at("own risk", client.name)
             found[client.handle] = [
-                Figure.of(cross_fitted(*both, at.at(j).generator()), auc(*both))
+                _own_figure(both, at.at(j))
                 for j, both in enumerate(zip(inside, outside, strict=True))
             ]
         return found
 
     return judge
+
+
+def _own_figure(losses: tuple[ndarray, ndarray], streams: Streams) -> Figure | None:
+    if not all(np.isfinite(side).all() for side in losses):
+        return None
+    both = scores_of(losses[0]), scores_of(losses[1])
+    return Figure.of(cross_fitted(*both, streams.generator()), auc(*both))
 
 
 def counting(engine: Engine) -> Count:

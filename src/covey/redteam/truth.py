@@ -10,13 +10,21 @@ from numpy import ndarray
 from covey.data.examples import Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoringJob
 from covey.events import ClusterAudited
+from covey.redteam.assessment import DIVERGED
 from covey.redteam.attacks import auc, cross_fitted, scores_of
 from covey.redteam.blind import blind_baseline
 from covey.redteam.figures import FEWEST, Figure, stratified
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["Membership", "Reference", "audited", "blind_risk", "true_risk"]
+__all__ = [
+    "Membership",
+    "Reference",
+    "audited",
+    "blind_risk",
+    "true_risk",
+    "unjudged",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +125,13 @@ def audited(
         )
 
     return tuple(audit(j, params) for j, params in enumerate(clusters))
+
+
+def unjudged(audit: ClusterAudited, reason: str) -> ClusterAudited:
+    """Return what is left of an audit whose model diverged: who is in it, and why."""
+    return ClusterAudited(
+        audit.cluster, audit.clients, *[None] * 5, reason=f"{DIVERGED}: {reason}"
+    )
 
 
 def _traced(

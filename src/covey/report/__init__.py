@@ -2,6 +2,7 @@
 
 from covey.report.auditing import audit_rows, write_audit
 from covey.report.comparison import comparison
+from covey.report.divergence import diverged_models, diverged_sentences
 from covey.report.metrics_file import metrics_csv
 from covey.report.page import write_report
 from covey.report.reading import Reported
@@ -15,6 +16,8 @@ __all__ = [
     "audit_rows",
     "budget_of",
     "comparison",
+    "diverged_models",
+    "diverged_sentences",
     "means",
     "metrics_csv",
     "spread",

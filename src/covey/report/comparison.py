@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from covey.history import History
+from covey.redteam import DIVERGED
+from covey.report.divergence import diverged_sentences
 from covey.report.reading import OVERALL, Reported, accuracies, group_sizes, home_of
 from covey.report.settings import (
     method_of,
@@ -22,7 +24,8 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     All rows have the same keys: name, method, selection, seed, accuracy, per group
     accuracy_GROUP, violations by point estimate and by 95% lower bound, the true risk
     (with its standard error) of the cluster that holds most of the smallest group and
-    of the one that holds most of the largest, adjusted_rand_index; the epsilon that
+    of the one that holds most of the largest, adjusted_rand_index; the clusters whose
+    model diverged; the epsilon that
     holds and for whom (unit), None without one, and whose noise is behind it; and in
     `reason` why some figure is None.
     """
@@ -49,6 +52,7 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         **_risk(run.history, "minority", sizes[:1]),
         **_risk(run.history, "majority", sizes[-1:]),
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
+        "diverged": sorted(run.history.diverged),
         "epsilon": guarantee["epsilon"] if guarantee else None,
         "unit": guarantee["unit"] if guarantee else None,
         "noise": _noise(run),
@@ -77,9 +81,13 @@ def _noise(run: Reported) -> str:
 
 def _reason(history: History, groups: Sequence[str]) -> str:
     if history.finished is None:
-        return "not finished"
+        return "; ".join(["not finished", *diverged_sentences(history)])
     if not groups:
-        return "the clients have no known groups"
+        nothing = "the clients have no known groups"
+        return "; ".join([*diverged_sentences(history), nothing])
     homes = [home_of(history, group) for group in groups]
     refused = [home.reason for home in homes if home and home.true_risk is None]
-    return "; ".join(dict.fromkeys(refused))
+    if not history.diverged:
+        return "; ".join(dict.fromkeys(refused))
+    others = [reason for reason in refused if not reason.startswith(DIVERGED)]
+    return "; ".join(dict.fromkeys([*diverged_sentences(history), *others]))

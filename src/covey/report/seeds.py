@@ -19,6 +19,9 @@ Metrics = dict[str, float | None]
 def means(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     """Return one row per setting: mean and standard deviation over its seeds.
 
+    `diverged` counts the runs in which a model diverged: what rests on it is unknown, and
+    so is every mean over it.
+
     `minus_fedavg` and `minus_ifca` are differences to the runs of that method on the
     same data with the same seed, pair by pair; None where there are no such runs. A
     minority is the smallest group.
@@ -31,6 +34,7 @@ def means(runs: Sequence[Reported]) -> list[dict[str, Any]]:
         {
             "setting": label,
             "runs": len(same),
+            "diverged": sum(bool(run.history.diverged) for run in same),
             **_spreads([_metrics(run) for run in same]),
             **{
                 f"minus_{method}": _against(method, same, every)

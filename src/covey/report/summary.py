@@ -1,7 +1,7 @@
 """A finished run as one JSON object: every figure with what it rests on."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,14 @@ import numpy as np
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
 from covey.privacy import standing_of
+from covey.redteam import DIVERGED
+from covey.report.divergence import (
+    NOT_FINISHED,
+    diverged_models,
+    reaches_diverged,
+    sits_in_diverged,
+    why_unknown,
+)
 from covey.unlearning import at_risk, budget, participation_of
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "budget_of",
     "client_groups",
     "fairness_gaps",
+    "fairness_reason",
     "guarantee_of",
     "moves",
     "summary",
@@ -26,6 +35,7 @@ __all__ = [
 SETTLED_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""
 
+NO_GROUPS = "the clients have no known groups"
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
 STORED = (
     "raw updates are stored beside the anonymity sets: no participation can be denied"
@@ -52,11 +62,13 @@ def summary(history: History) -> dict[str, Any]:
             "by_group": dict(finished.accuracy_by_group) if finished else {},
         },
         "clusters": [_cluster(history, audit) for audit in history.audits],
+        "diverged": diverged_models(history),
         "violations": violations(history),
-        "exposure": _exposure(history.exposures),
+        "exposure": _exposure(history),
         **moves(history),
         "prices": list(history.prices[-1][1].prices) if history.prices else None,
         "fairness": fairness_gaps(history),
+        "fairness_reason": fairness_reason(history),
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         **guarantee_of(history),
         **budget_of(history),
@@ -114,7 +126,12 @@ def violations(history: History) -> dict[str, Any]:
 
     Where clients keep what they accept to themselves, `count` is of those that tell: each
     by one bit about the figure that it knows, and not about the truth.
+
+    As soon as one client uses a model that diverged, nothing is counted, and `reason` says
+    so; the counts over exposures already where its examples ever reached one.
     """
+    if sits := sits_in_diverged(history):
+        return _unknown_violations(history, why_unknown(history, sits))
     if history.reported is not None:
         return _told_violations(history, history.reported.above)
     thresholds = history.started.risk_thresholds if history.started else {}
@@ -129,13 +146,27 @@ def violations(history: History) -> dict[str, Any]:
     now = above({each.handle: each.risk for each in known})
     lower = above({each.handle: _lower_bound(each) for each in known})
     exposed = above({each.handle: each.exposure for each in history.exposures})
+    reached = _reached(history)
     return {
         "count": len(now) if known else None,
         "count_lower": len(lower) if known else None,
-        "count_exposed": len(exposed) if known else None,
+        "count_exposed": len(exposed) if known and not reached else None,
         "by_group": dict(Counter(groups[h] for h in now if h in groups)),
         "clients": now,
         "unknown": len(history.exposures) - len(known),
+        "reason": why_unknown(history, reached) if reached or not known else "",
+    }
+
+
+def _unknown_violations(history: History, reason: str) -> dict[str, Any]:
+    return {
+        "count": None,
+        "count_lower": None,
+        "count_exposed": None,
+        "by_group": None,
+        "clients": None,
+        "unknown": len(history.assignment),
+        "reason": reason,
     }
 
 
@@ -148,15 +179,23 @@ def _told_violations(history: History, above: Mapping[str, bool]) -> dict[str, A
         "by_group": {},
         "clients": over,
         "unknown": len(history.assignment.keys() - above.keys()),
+        "reason": "" if above else "no client tells whether a risk is above its own",
     }
 
 
-def moves(history: History) -> dict[str, int]:
+def _reached(history: History) -> Collection[int]:
+    """Return the clusters that diverged, if somebody's examples ever reached one."""
+    exposed = any(reaches_diverged(history, each) for each in history.exposures)
+    return history.diverged if exposed else ()
+
+
+def moves(history: History) -> dict[str, int | None]:
     """Count the moves between clusters after round 5, and what stays of them.
 
     `moves_after_round_5` in all, the last choice included; `moved_clients` made them,
     the most restless of them `most_moves_of_one_client`. `moved_and_exposed` are clients
-    that moved at any time away from a model riskier than the one that they ended in.
+    that moved at any time away from a model riskier than the one that they ended in; None
+    where one of those that moved has its examples in a model that diverged.
     """
     late = [sum(t > SETTLED_AFTER for t in rounds) for rounds in history.moves.values()]
     exposed = [
@@ -167,11 +206,13 @@ def moves(history: History) -> dict[str, int]:
         and each.exposure is not None
         and each.exposure > each.risk
     ]
+    movers = (each for each in history.exposures if each.handle in history.moves)
+    unknown = any(reaches_diverged(history, each) for each in movers)
     return {
         "moves_after_round_5": sum(late),
         "moved_clients": sum(count > 0 for count in late),
         "most_moves_of_one_client": max(late, default=0),
-        "moved_and_exposed": len(exposed),
+        "moved_and_exposed": None if unknown else len(exposed),
     }
 
 
@@ -191,9 +232,20 @@ def fairness_gaps(history: History) -> dict[str, Any] | None:
     }
 
 
+def fairness_reason(history: History) -> str:
+    """Say why there are no gaps between groups; "" where there are."""
+    if history.fairness:
+        return ""
+    if sits := sits_in_diverged(history):
+        return why_unknown(history, sits)
+    return NO_GROUPS if history.finished else NOT_FINISHED
+
+
 def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
     figure = history.figures.get(audit.cluster)
-    latest = [m for m in history.measured if m.cluster == audit.cluster][-1:]
+    latest = [m.reason for m in history.measured if m.cluster == audit.cluster][-1:]
+    if diverged := history.diverged.get(audit.cluster):
+        latest = [f"{DIVERGED}: {diverged.reason}"]
     return {
         "cluster": audit.cluster,
         "clients": audit.clients,
@@ -203,7 +255,7 @@ def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
         "risk_round": figure.round_index if figure else None,
         "source": figure.source if figure else None,
         "calibrated": figure is not None,
-        "reason": latest[0].reason if latest else "no red team looked at it",
+        "reason": latest[0] if latest else "no red team looked at it",
         "true_risk": audit.true_risk,
         "true_risk_standard_error": audit.standard_error,
         "true_risk_reason": audit.reason,
@@ -240,9 +292,14 @@ def _lower_bound(each: ClientExposed) -> float | None:
     return each.risk - 1.96 * each.standard_error
 
 
-def _exposure(exposures: Sequence[ClientExposed]) -> dict[str, float | None]:
+def _exposure(history: History) -> dict[str, float | str | None]:
+    reached, exposures = _reached(history), history.exposures
     known = [each.exposure for each in exposures if each.exposure is not None]
+    if reached or not known:
+        reason = why_unknown(history, reached)
+        return {"mean": None, "maximum": None, "reason": reason}
     return {
-        "mean": float(np.mean(known)) if known else None,
-        "maximum": max(known) if known else None,
+        "mean": float(np.mean(known)),
+        "maximum": max(known),
+        "reason": "",
     }

@@ -8,17 +8,15 @@ import tomli_w
 
 from covey.events import ClusterAudited
 from covey.history import History
+from covey.report.divergence import NOT_FINISHED, diverged_sentences
 from covey.report.reading import OVERALL, Reported, accuracies, group_sizes
 from covey.report.settings import method_of, selection_of
-from covey.report.summary import summary
+from covey.report.summary import NO_GROUPS, summary
 from covey.report.wording import happenings, number
 
 __all__ = ["MOST_CLUSTERS", "run_view"]
 
 MOST_CLUSTERS = 12
-NOT_FINISHED = "it is measured when a run ends, and this one has not"
-NO_GROUPS = "the clients have no known groups"
-NO_TRUTH = "the true risk of every final model was refused; the clusters say why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +45,10 @@ def run_view(run: Reported) -> dict[str, Any]:
         "groups": group_sizes(history),
         "violations": _counts(run.history),
         "baseline_violations": _counts(run.baseline) if run.baseline else None,
-        "exposure_reason": _no_truth(run.history),
-        "baseline_reason": _no_truth(run.baseline) if run.baseline else "",
+        "diverged": diverged_sentences(run.history),
+        "baseline_diverged": diverged_sentences(run.baseline) if run.baseline else [],
         "happenings": happenings(history),
         "moved": sum(row.moved for row in history.rounds),
-        "fairness_reason": NOT_FINISHED if not history.finished else NO_GROUPS,
         "settings": _without_names(run.config_toml),
         "ledger_head": run.ledger_head,
     }
@@ -123,7 +120,7 @@ def _counts(history: History) -> dict[str, str]:
     """Return the violations as texts: how many of how many, or why nobody knows."""
     found = summary(history)["violations"]
     if found["count"] is None:
-        unknown = number(None, _no_truth(history))
+        unknown = number(None, found["reason"])
         return dict.fromkeys(("now", "lower", "exposed", "by_group"), unknown)
     known = len(history.exposures) - found["unknown"]
     rest = f" ({found['unknown']} more unknown)" if found["unknown"] else ""
@@ -132,13 +129,11 @@ def _counts(history: History) -> dict[str, str]:
     return {
         "now": f"{found['count']} of {known}{rest}",
         "lower": f"{found['count_lower']} of {known}{rest}",
-        "exposed": f"{found['count_exposed']} of {known}{rest}",
+        "exposed": number(None, found["reason"])
+        if found["count_exposed"] is None
+        else f"{found['count_exposed']} of {known}{rest}",
         "by_group": ", ".join(by_group) or f"unknown: {NO_GROUPS}",
     }
-
-
-def _no_truth(history: History) -> str:
-    return NO_TRUTH if history.exposures else NOT_FINISHED
 
 
 def _without_names(config_toml: str) -> str:

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from covey.events import (
+    AnswerRefused,
     ClusterAbandoned,
     ClustersCollapsed,
     ClusterWaited,
     Event,
     GroupsSought,
+    ModelDiverged,
     RiskUnknown,
 )
 from covey.history import History
@@ -69,11 +71,31 @@ def happenings(history: History) -> list[str]:
     for round_index, event in history.notable:
         if isinstance(event, RiskUnknown):
             blind.setdefault(event.clusters, []).append(round_index)
-    return sentences + [
+    return [*_diverged(history), *sentences] + [
         f"{_rounds(rounds)}: clients chose while {_clusters(clusters)} had no risk "
         f"figure, or an expired one."
         for clusters, rounds in blind.items()
     ]
+
+
+def _diverged(history: History) -> Iterator[str]:
+    """Say which models diverged in which rounds, and how many answers were refused."""
+    rounds: dict[int, dict[int, str]] = {}
+    refused: list[int] = []
+    for t, event in history.notable:
+        if isinstance(event, ModelDiverged):
+            rounds.setdefault(event.cluster, {})[t] = event.reason
+        elif isinstance(event, AnswerRefused):
+            refused.append(t)
+    for cluster, reasons in sorted(rounds.items()):
+        latest = list(reasons.values())[-1]
+        yield (
+            f"{_rounds(list(reasons))}: the model of cluster {cluster} diverged; in the "
+            f"last of these, {latest}."
+        )
+    if refused:
+        many = "answers were" if len(refused) > 1 else "answer was"
+        yield f"{_rounds(sorted(set(refused)))}: {len(refused)} {many} refused."
 
 
 def _sentences(round_index: int, event: Event) -> Iterator[str]:

@@ -1,12 +1,16 @@
 """What the loop does otherwise where the clients are really apart."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from covey.aggregation import NOT_FINITE
 from covey.events import (
+    AnswerRefused,
     ClientsJoined,
     ClientsReported,
     Event,
+    ModelsMerged,
     RunRolledBack,
     kind_and_body,
 )
@@ -14,10 +18,10 @@ from covey.ledger import Record
 from covey.simulation.desk import Desk
 from covey.simulation.leaving import usual_wish
 from covey.simulation.measurement import Accuracies
-from covey.strategies import Cohort
+from covey.strategies import Cohort, ServerState
 from covey.types import ClientName
 
-__all__ = ["Gathered", "gathered", "noted", "reported", "rewound"]
+__all__ = ["Gathered", "gathered", "noted", "reported", "rewound", "stalled"]
 
 
 class Gathered(NamedTuple):
@@ -65,6 +69,23 @@ def reported(facts: Sequence[Event]) -> Accuracies:
     """Return the accuracies that clients tell of themselves."""
     told = [each.accuracy for each in facts if isinstance(each, ClientsReported)]
     return {handle: value for each in told for handle, value in each.items()}
+
+
+def stalled(state: ServerState, facts: Sequence[Event]) -> ServerState:
+    """Return the state of a round that may have got no update but refused ones.
+
+    The nodes' answers are refused before a strategy sees them: where all that came were
+    not finite, no model moved, and none is what its clients' training makes of it.
+    """
+    merged = [each for each in facts if isinstance(each, ModelsMerged)]
+    moved = any(any(each.participants) for each in merged)
+    refused = any(
+        isinstance(each, AnswerRefused) and each.reason.endswith(NOT_FINITE)
+        for each in facts
+    )
+    if moved or not (refused or state.stalled):
+        return replace(state, stalled=frozenset()) if state.stalled else state
+    return replace(state, stalled=frozenset(range(len(state.clusters))))
 
 
 def noted(desk: Desk, leaving: Iterable[ClientName]) -> None:

@@ -1,6 +1,6 @@
 """The end of a run: every client chooses once more, and the truth is measured."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping, Set
 
 from covey.assembly import Assembled, Told
 from covey.data import Client
@@ -8,12 +8,19 @@ from covey.events import (
     ClientExposed,
     ClusterAudited,
     Event,
+    ModelDiverged,
     RunFinished,
 )
 from covey.history import History, pooled_clusters, trained_clusters
 from covey.metrics import fairness
 from covey.params import model_hash
-from covey.redteam import Membership, audited
+from covey.redteam import (
+    Membership,
+    audited,
+    has_finite_examples,
+    no_better_than_guessing,
+    unjudged,
+)
 from covey.releases import cluster_of
 from covey.rng import Streams
 from covey.simulation.apart import reported
@@ -24,7 +31,7 @@ from covey.simulation.measurement import (
     judged,
     round_measured,
 )
-from covey.strategies import Played, ServerState
+from covey.strategies import Played, ServerState, divergences
 from covey.types import Handle
 
 __all__ = ["conclude"]
@@ -33,32 +40,72 @@ __all__ = ["conclude"]
 def conclude(
     run: Assembled, state: ServerState, history: History, streams: Streams
 ) -> Played:
-    """Return the last facts of a run, which has played all its rounds."""
+    """Return the last facts of a run, which has played all its rounds.
+
+    What rests on a model that diverged is not known: no risk, no exposure, no gap.
+    """
     last = run.strategy.conclude(state, run.population.clients, streams)
     final = last.state
+    membership = _membership(run, final.assignment, history)
+    diverged = _diverged(run, last, membership)
     audits = audited(
-        run.engine,
-        final.clusters,
-        _membership(run, final.assignment, history),
-        run.reference,
-        streams.at("audit"),
+        run.engine, final.clusters, membership, run.reference, streams.at("audit")
+    )
+    audits = tuple(
+        unjudged(audit, diverged[audit.cluster].reason)
+        if audit.cluster in diverged
+        else audit
+        for audit in audits
     )
     args = (run.engine, final.clusters, final.assignment, run.population)
     told = Told() if run.federation is None else run.federation.told()
     found, answers = accuracies(*args) or reported(told.events), judged(*args)
-    gaps = fairness(answers, streams.at("fairness").generator()) if answers else ()
+    comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
+    gaps = (
+        fairness(answers, streams.at("fairness").generator())
+        if answers and comparable
+        else ()
+    )
     exposed = _exposed(run, final, history, (found, audits))
-    heard, finished = (*told.events, *last.events), _finished(run, final, found)
+    new = (each for each in diverged.values() if each not in last.events)
+    heard, finished = (*told.events, *last.events, *new), _finished(run, final, found)
     return Played(final, (*heard, *audits, *gaps, *exposed, finished))
+
+
+def _diverged(
+    run: Assembled, last: Played, membership: Membership
+) -> Mapping[int, ModelDiverged]:
+    """Return which final models are none: as a red team found, or as can be seen now.
+
+    A model that nobody ever trained, and nobody tried to, is what it was at the start:
+    it has not diverged.
+    """
+    final = last.state
+    shown = divergences(final)
+
+    def reason(j: int) -> str:
+        if j in shown or not membership.trained[j]:
+            return shown.get(j, "")
+        judges = membership.chosen[j] or membership.trained[j]
+        return no_better_than_guessing(run.engine, final.clusters[j], judges)
+
+    facts = (
+        ModelDiverged(j, final.round_index, reason(j))
+        for j in range(len(final.clusters))
+    )
+    found = {each.cluster: each for each in facts if each.reason}
+    told = (each for each in last.events if isinstance(each, ModelDiverged))
+    return found | {each.cluster: each for each in told}
 
 
 def _membership(
     run: Assembled, assignment: Mapping[Handle, int], history: History
 ) -> Membership:
     everybody, clusters = run.population.clients, range(run.num_clusters)
+    broken = {c.handle for c in everybody if not has_finite_examples(c)}
 
-    def clients(handles: Container[Handle]) -> tuple[Client, ...]:
-        return tuple(c for c in everybody if c.handle in handles)
+    def clients(handles: Set[Handle]) -> tuple[Client, ...]:
+        return tuple(c for c in everybody if c.handle in handles - broken)
 
     trained = trained_clusters(history, run.num_clusters)
     pooled = pooled_clusters(history, run.num_clusters)

@@ -12,6 +12,7 @@ from covey.events import (
     ClientsAssigned,
     CohortSampled,
     Event,
+    ModelDiverged,
     RunRolledBack,
     RunStarted,
     kind_and_body,
@@ -19,7 +20,7 @@ from covey.events import (
 from covey.history import History, after
 from covey.ledger import REWIND, Record, Request, current
 from covey.rng import Streams
-from covey.simulation.apart import gathered, noted, reported, rewound
+from covey.simulation.apart import gathered, noted, reported, rewound, stalled
 from covey.simulation.conclusion import conclude
 from covey.simulation.desk import Desk, by_entry, opened, read_history, what_matters
 from covey.simulation.folder import RunFolder
@@ -38,7 +39,7 @@ from covey.simulation.measurement import (
 )
 from covey.simulation.states import load_state, save_state
 from covey.simulation.updates import read_updates, write_updates
-from covey.strategies import Cohort, Played, ServerState, figure_lives
+from covey.strategies import Cohort, Played, ServerState, divergences, figure_lives
 from covey.types import Handle
 
 __all__ = ["Observer", "Witness", "carry_on", "play"]
@@ -238,6 +239,9 @@ def _round(
     played = run.strategy.play_round(state, cohort, streams)
     clusters, assignment = played.state.clusters, played.state.assignment
     told = Told() if run.federation is None else run.federation.told()
+    if run.federation is not None:
+        refused = stalled(played.state, (*told.events, *played.events))
+        played = played._replace(state=refused)
     noted(desk, told.leaving)
     found = accuracies(run.engine, clusters, assignment, tested) or reported(
         told.events
@@ -245,7 +249,10 @@ def _round(
     measured = round_measured(found, assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     first = (_started(run),) if t == 0 else ()
-    events = (*first, sampled, *told.events, *played.events, measured)
+    diverged = tuple(
+        ModelDiverged(j, t, reason) for j, reason in divergences(played.state).items()
+    )
+    events = (*first, sampled, *told.events, *played.events, *diverged, measured)
     return played._replace(events=events)
 
 

@@ -36,6 +36,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
         "waiting": list(state.waiting),
         "closed": sorted(state.closed),
         "clips": list(state.clips),
+        "stalled": sorted(state.stalled),
         "memory": asdict(state.memory),
         "ledger_head": ledger_head,
     }
@@ -66,6 +67,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         waiting=tuple(checkpoint.state["waiting"]),
         closed=frozenset(checkpoint.state["closed"]),
         clips=tuple(checkpoint.state["clips"]),
+        stalled=frozenset(checkpoint.state.get("stalled", ())),
     )
     return state, checkpoint.state["ledger_head"]
 

@@ -18,6 +18,7 @@ from covey.strategies.choices import (
     priced_towards,
     smoothed,
 )
+from covey.strategies.divergence import divergences
 from covey.strategies.fedavg import fedavg, isolated, local_training
 from covey.strategies.federaser import calibrated_by
 from covey.strategies.ifca import ifca, ifca_mir
@@ -86,6 +87,7 @@ __all__ = [
     "calibrated_by",
     "counted_by",
     "different_models",
+    "divergences",
     "due_to_judge",
     "evaluate_with",
     "fedavg",

@@ -86,6 +86,8 @@ class ServerState:
         closed: clusters that waited for too long: not offered.
         clips: per cluster, the largest L2 norm of an update in the next round; empty
             where no clip follows the updates.
+        stalled: clusters whose clients' latest updates were all refused, because none of
+            them was finite: training goes on, and nothing comes of it.
     """
 
     round_index: int
@@ -99,6 +101,7 @@ class ServerState:
     waiting: tuple[int, ...] = ()
     closed: frozenset[int] = frozenset()
     clips: tuple[float, ...] = ()
+    stalled: frozenset[int] = frozenset()
 
     def trained_by(self, handle: Handle) -> range:
         """Return the models that this client's update moves, by its latest choice."""

@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from covey.data.examples import Client
-from covey.events import RiskMeasured
-from covey.redteam import Assessment, Figure, RedTeam, SelfJudge, Target
+from covey.events import ModelDiverged, RiskMeasured
+from covey.redteam import (
+    Assessment,
+    Figure,
+    RedTeam,
+    SelfJudge,
+    Target,
+    has_finite_examples,
+)
 from covey.rng import Streams
 from covey.strategies.base import (
     Cohort,
@@ -17,6 +24,7 @@ from covey.strategies.base import (
     ServerState,
     Strategy,
 )
+from covey.strategies.divergence import divergences
 from covey.types import Handle
 
 __all__ = [
@@ -40,7 +48,8 @@ def red_teamed(
     """Measure every cluster's risk each `every` rounds, before the clients choose.
 
     Lines 4-7 of Algorithm 1. Nothing is measured before somebody has chosen a cluster;
-    a figure lives for 2 * every rounds, and one that is withheld is no figure.
+    a figure lives for 2 * every rounds, and one that is withheld is no figure. Of a model
+    that diverged the older ones are void too.
     """
 
     def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
@@ -61,16 +70,16 @@ def red_teamed(
             attack(target, streams.at("red team", target.cluster))
             for target in targets(state, clients)
         ]
-        facts = tuple(each.figure for each in found)
-        return Played(_refreshed(state, found), facts)
+        facts = (fact for each in found for fact in (*_diverged(each), each.figure))
+        return Played(_refreshed(state, found), tuple(facts))
 
     def _expired(state: ServerState) -> ServerState:
-        oldest = state.round_index - figure_lives(every)
+        oldest, void = state.round_index - figure_lives(every), divergences(state)
         return replace(
             state,
             figures=tuple(
-                None if f is None or f.round_index < oldest else f
-                for f in state.figures
+                None if f is None or f.round_index < oldest or j in void else f
+                for j, f in enumerate(state.figures)
             ),
         )
 
@@ -109,9 +118,12 @@ def with_findings(
     state: ServerState, found: Mapping[Handle, Sequence[Figure | None]], every: int
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
-    oldest = state.round_index - figure_lives(every)
+    oldest, void = state.round_index - figure_lives(every), divergences(state)
     rows = {
-        handle: tuple(k if k and k.round_index >= oldest else None for k in row)
+        handle: tuple(
+            k if k and k.round_index >= oldest and j not in void else None
+            for j, k in enumerate(row)
+        )
         for handle, row in state.memory.risks.items()
     }
     nothing = (None,) * len(state.clusters)
@@ -141,7 +153,14 @@ def _newer(
 
 
 def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:
-    """Return every cluster model as an attack sees it."""
+    """Return every cluster model as an attack sees it.
+
+    Clients whose examples are not finite are no members: nothing of them is accepted.
+    """
+    void = divergences(state)
+    clients = {
+        h: client for h, client in clients.items() if has_finite_examples(client)
+    }
     return tuple(
         Target(
             cluster=j,
@@ -153,22 +172,31 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
             ),
             round_index=state.round_index,
             shadows=state.shadows[j],
+            diverged=void.get(j, ""),
         )
         for j, params in enumerate(state.clusters)
     )
 
 
+def _diverged(found: Assessment) -> tuple[ModelDiverged, ...]:
+    figure, reason = found.figure, found.diverged
+    if not reason:
+        return ()
+    return (ModelDiverged(figure.cluster, figure.round_index, reason),)
+
+
 def _refreshed(state: ServerState, found: list[Assessment]) -> ServerState:
     """Keep a cluster's older figure, while it lives, where the new one is withheld."""
 
-    def latest(new: RiskMeasured, old: RiskMeasured | None) -> RiskMeasured | None:
-        return new if new.calibrated else old
+    def latest(new: Assessment, old: RiskMeasured | None) -> RiskMeasured | None:
+        if new.diverged:
+            return None
+        return new.figure if new.figure.calibrated else old
 
     return replace(
         state,
         figures=tuple(
-            latest(each.figure, old)
-            for each, old in zip(found, state.figures, strict=True)
+            latest(each, old) for each, old in zip(found, state.figures, strict=True)
         ),
         shadows=tuple(each.shadows for each in found),
     )

@@ -7,14 +7,14 @@ clients keep their first cluster for a few rounds before they choose: after one 
 models are still so alike that chance would decide, and the groups would be lost again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.aggregation import ClientUpdate
+from covey.aggregation import ClientUpdate, finite_updates
 from covey.clustering import Split, gap_split, update_directions
 from covey.data.examples import Client, to_floats
 from covey.events import ClientsAssigned, GroupsSought
@@ -27,7 +27,7 @@ from covey.strategies.base import (
     fresh_state,
 )
 from covey.strategies.steps import Perturbed, Steps, Train, unperturbed
-from covey.types import Params
+from covey.types import Handle, Params
 
 __all__ = ["WarmStart", "different_models", "from_groups", "one_model", "warm_started"]
 
@@ -108,11 +108,19 @@ def _shared_round(
 ) -> Played:
     """Train one model together; every cluster gets it."""
     everybody = ClientsAssigned({client.handle: 0 for client in cohort}, "shared")
-    alone = replace(fresh_state(state.clusters[:1]), clips=state.clips[:1])
+    alone = replace(
+        fresh_state(state.clusters[:1]),
+        clips=state.clips[:1],
+        stalled=state.stalled & {0},
+    )
     played = steps.move(alone, cohort, everybody, streams)
-    same = played.state.clusters * len(state.clusters)
-    clips = played.state.clips * len(state.clusters)
-    return Played(replace(state, clips=clips).with_models(same), played.events)
+    models = len(state.clusters)
+    after = replace(
+        state,
+        clips=played.state.clips * models,
+        stalled=frozenset(range(models if played.state.stalled else 0)),
+    )
+    return Played(after.with_models(played.state.clusters * models), played.events)
 
 
 def _split_round(
@@ -121,21 +129,27 @@ def _split_round(
     """Train the shared model, split the cohort by what came back, and merge per part."""
     shared = {client.handle: 0 for client in cohort}
     updates = tuple(steps.train(state.clusters, cohort, shared, streams))
-    came = {each.handle for each in updates}
-    cohort = tuple(client for client in cohort if client.handle in came)
+    cohort = _in(cohort, {each.handle for each in updates})
     merging = replace(steps.having(updates), perturbed=unperturbed)
-    if len(cohort) <= _clusters(state):
+    # Updates that are not finite show no group, and would be one: the merge refuses them.
+    finite = tuple(finite_updates(updates))
+    able = _in(cohort, {each.handle for each in finite})
+    if len(able) <= _clusters(state):
         played = _shared_round(merging, state, cohort, streams)
         return played._replace(events=(*steps.perturbed(cohort), *played.events))
-    candidates = _candidates(cohort, updates, _clusters(state), streams)
+    candidates = _candidates(able, finite, _clusters(state), streams)
     best = max(candidates, key=lambda name: candidates[name].gap - HANDICAP[name])
-    split = {
+    split = {client.handle: 0 for client in cohort} | {
         client.handle: int(j)
-        for client, j in zip(cohort, candidates[best].labels, strict=True)
+        for client, j in zip(able, candidates[best].labels, strict=True)
     }
     moved = merging.move(state, cohort, ClientsAssigned(split, "split"), streams)
     noise = steps.perturbed(cohort)
     return Played(moved.state, (*noise, _sought(candidates, best), *moved.events))
+
+
+def _in(cohort: Cohort, handles: Collection[Handle]) -> Cohort:
+    return tuple(client for client in cohort if client.handle in handles)
 
 
 def _clusters(state: ServerState) -> int:

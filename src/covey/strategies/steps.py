@@ -1,7 +1,7 @@
 """The replaceable steps of a round: train, evaluate, merge."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covey.aggregation import ClientUpdate, Merge, Merged
+from covey.aggregation import (
+    ClientUpdate,
+    Merge,
+    Merged,
+    Refusal,
+    finite_updates,
+    refusals,
+)
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
 from covey.engine.private import sampling_rate
@@ -154,6 +161,8 @@ class Steps:
         perturbed: what is told of the noise in the training.
         apart: where the clients are really apart: how they are asked. Some may not answer,
             and who did not has taken no part.
+        accounted: whether the merge adds noise that is accounted for. Then a client whose
+            update is refused counts as one that sent 0; else it has taken no part.
     """
 
     evaluate: Evaluate
@@ -166,6 +175,7 @@ class Steps:
     )
     perturbed: Perturbed = unperturbed
     apart: Apart | None = None
+    accounted: bool = False
 
     def having(self, updates: Sequence[ClientUpdate]) -> "Steps":
         """Return the steps of a round whose clients have trained already."""
@@ -202,7 +212,10 @@ class Steps:
         chosen: ClientsAssigned,
         streams: Streams,
     ) -> Played:
-        """Train every client from its cluster's model, and merge (lines 13-17)."""
+        """Train every client from its cluster's model, and merge (lines 13-17).
+
+        Updates that are not finite are refused, and move nothing.
+        """
         chosen = self._as_recorded(state, chosen)
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
@@ -215,18 +228,24 @@ class Steps:
             chosen = replace(chosen, clusters=stayed)
             after = state.with_choices(chosen.clusters)
         merge = self.clipping(state.clips) if self.clipping else self.merge
-        merged = merge(state.clusters, updates, streams.at("merge"))
-        trained = Counter(
-            j for handle in chosen.clusters for j in after.trained_by(handle)
-        )
+        refused: list[Refusal] = []
+        finite = finite_updates(updates, refused, as_zero=self.accounted)
+        merged = merge(state.clusters, finite, streams.at("merge"))
         noise = self.perturbed([c for c in cohort for _ in after.trained_by(c.handle)])
-        counts = [trained[j] for j in range(len(state.clusters))]
-        fact = ModelsMerged(model_hash(merged.clusters), tuple(counts))
+        sent = {(h, j) for h in chosen.clusters for j in after.trained_by(h)}
+        accepted = sent - {(each.handle, each.cluster) for each in refused}
+        if refused and not self.accounted:
+            chosen = _among(chosen, {handle for handle, _ in accepted})
+            after = state.with_choices(chosen.clusters)
+        counts = _per_cluster(sent if self.accounted else accepted, state)
+        fact = ModelsMerged(model_hash(merged.clusters), counts)
         after = _waited(after, merged.events, counts, self.patience)
-        after = replace(after, clips=merged.clips)
+        stalled = _stalled(state, _per_cluster(accepted, state), refused)
+        after = replace(after, clips=merged.clips, stalled=stalled)
+        facts = (*noise, *merged.events, *_desertions(state, after), fact)
         return Played(
             after.with_models(merged.clusters),
-            (chosen, *noise, *merged.events, *_desertions(state, after), fact),
+            (*refusals(refused), chosen, *facts),
             merged.stored,
         )
 
@@ -249,6 +268,30 @@ class Steps:
             }
             present = tuple(client for client in cohort if client.handle in starts)
             yield from self.train(state.clusters, present, starts, streams)
+
+
+def _among(chosen: ClientsAssigned, handles: Collection[Handle]) -> ClientsAssigned:
+    kept = {h: j for h, j in chosen.clusters.items() if h in handles}
+    return replace(chosen, clusters=kept)
+
+
+def _per_cluster(
+    updates: Iterable[tuple[Handle, int]], state: ServerState
+) -> tuple[int, ...]:
+    counted = Counter(j for _, j in updates)
+    return tuple(counted[j] for j in range(len(state.clusters)))
+
+
+def _stalled(
+    state: ServerState, accepted: Sequence[int], refused: Sequence[Refusal]
+) -> frozenset[int]:
+    """Return the clusters whose clients' latest updates were refused, all of them."""
+    tried = {each.cluster for each in refused}
+    return frozenset(
+        j
+        for j, count in enumerate(accepted)
+        if count == 0 and (j in tried or j in state.stalled)
+    )
 
 
 def sparing(steps: Steps, kept: Mapping[int, Params]) -> Steps:

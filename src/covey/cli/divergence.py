@@ -1,0 +1,47 @@
+"""How a command ends after a run whose models diverged: it says so, and fails."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from covey.cli.app import FAILED_CHECK
+from covey.cli.progress import console
+from covey.history import History
+from covey.report import diverged_models, diverged_sentences
+
+__all__ = ["diverged_in", "fail_if_diverged"]
+
+
+def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
+    """Return which models of these runs, by name, are none: for `--json`."""
+    return [
+        {"run": name, **each}
+        for name, history in histories.items()
+        for each in diverged_models(history)
+    ]
+
+
+def fail_if_diverged(histories: Mapping[str, History]) -> None:
+    """Say on standard error which models diverged, and exit with 1; else do nothing.
+
+    Raises:
+        typer.Exit: a model diverged.
+    """
+    sentences = [
+        f"{name}: {sentence}"
+        for name, history in histories.items()
+        for sentence in diverged_sentences(history)
+    ]
+    for sentence in sentences:
+        console.print(
+            sentence, style="red", highlight=False, markup=False, soft_wrap=True
+        )
+    if sentences:
+        console.print(
+            "Figures that rest on a model that diverged are unknown. A lower "
+            "train.learning_rate is the first thing to try.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(FAILED_CHECK)

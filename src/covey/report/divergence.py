@@ -1,0 +1,60 @@
+"""What is said of models that diverged, and which clients' figures rest on them."""
+
+from collections.abc import Collection
+from typing import Any
+
+from covey.events import ClientExposed
+from covey.history import History
+from covey.redteam import DIVERGED
+
+__all__ = [
+    "diverged_models",
+    "diverged_sentences",
+    "reaches_diverged",
+    "sits_in_diverged",
+    "why_unknown",
+]
+
+NOT_FINISHED = "it is measured when a run ends, and this one has not"
+NO_TRUTH = "the true risk of every final model was refused; the clusters say why"
+
+
+def diverged_models(history: History) -> list[dict[str, Any]]:
+    """Return each cluster whose model is none now: since which round, and why."""
+    return [
+        {"cluster": j, "round": each.round_index, "reason": each.reason}
+        for j, each in sorted(history.diverged.items())
+    ]
+
+
+def diverged_sentences(history: History) -> list[str]:
+    """Return one sentence per cluster whose model is none now, for a person."""
+    return [
+        f"the model of cluster {each['cluster']} diverged (round {each['round']}): "
+        f"{each['reason']}"
+        for each in diverged_models(history)
+    ]
+
+
+def sits_in_diverged(history: History) -> frozenset[int]:
+    """Return the clusters whose model is none, and which somebody uses."""
+    return frozenset(history.diverged.keys() & set(history.assignment.values()))
+
+
+def reaches_diverged(history: History, each: ClientExposed) -> bool:
+    """Say whether a model that is none now was ever reached by a client's examples."""
+    touched = {each.cluster, *history.trained.get(each.handle, ())}
+    touched |= {j for j, reached in history.reached.items() if each.handle in reached}
+    return not history.diverged.keys().isdisjoint(touched)
+
+
+def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
+    """Say why a figure over clients is null: models diverged, or there is no truth.
+
+    `clusters`: those that the figure rests on and that diverged.
+    """
+    if clusters:
+        names = ", ".join(str(j) for j in sorted(clusters))
+        plural = "s" if len(clusters) > 1 else ""
+        return f"{DIVERGED}: it rests on the model{plural} of cluster{plural} {names}"
+    return NO_TRUTH if history.exposures else NOT_FINISHED
