@@ -75,7 +75,7 @@ class History:
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
         hidden: the anonymity sets of each round, if there are any.
-        left: who asked to leave and what was answered, in order.
+        left: who asked to leave and what was last answered to each, in order.
         reported: what clients that are apart last told of themselves.
         refused: whose updates were ever refused.
         diverged: per cluster whose model is none after the latest round, why, and since
@@ -162,8 +162,9 @@ def _between(history: History, events: Sequence[Event]) -> History:
             stay = {h: j for h, j in history.assignment.items() if h != event.handle}
             began = history.started
             began = replace(began, data_hash=event.data_hash) if began else None
+            earlier = (e for e in history.left if e.handle != event.handle)
             history = replace(
-                history, started=began, assignment=stay, left=(*history.left, event)
+                history, started=began, assignment=stay, left=(*earlier, event)
             )
     return history
 

@@ -1,10 +1,11 @@
 """The words that every module speaks."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from torch import Tensor
 
-__all__ = ["ClientName", "Handle", "Params"]
+__all__ = ["BASES", "Basis", "ClientName", "Handle", "Params"]
 
 ClientName = str
 """What people call a client: `client-00017`, or the stem of its file."""
@@ -17,3 +18,8 @@ Params = Mapping[str, Tensor]
 
 Treated as a value: nothing may write into its tensors.
 """
+
+Basis = Literal["erasure", "withdrawal", "restriction", "none"]
+"""What a request to leave rests on: it bounds the answers that may be given."""
+
+BASES: tuple[Basis, ...] = ("erasure", "withdrawal", "restriction", "none")

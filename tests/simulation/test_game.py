@@ -67,7 +67,7 @@ def test_who_left_is_asked_about_apart(learnt, tmp_path):
     folder = tmp_path / "left"
     shutil.copytree(learnt, folder)
     existing = RunFolder.existing(folder)
-    forget(assemble(existing.config()), existing, "client-00003", "retrain")
+    forget(assemble(existing.config()), existing, ["client-00003"], "retrain")
     before, after = played(learnt), played(folder)
     assert (after.participants, after.reserved) == (11, before.reserved)
     assert after.left is not None

@@ -48,7 +48,9 @@ def left(folder: Path, *clients: str, answer: str = "auto"):
     """Let clients leave a run."""
     existing = RunFolder.existing(folder)
     run_again = assemble(existing.config())
-    return [forget(run_again, existing, client, answer)[1] for client in clients]
+    return [
+        forget(run_again, existing, [client], answer)[1][0] for client in clients
+    ]
 
 
 def hash_of(folder: Path) -> str:
@@ -105,7 +107,7 @@ from covey.simulation import RunFolder, forget
 
 folder, answer, client = words
 existing = RunFolder.existing(Path(folder))
-forget(assemble(existing.config()), existing, client, answer)
+forget(assemble(existing.config()), existing, [client], answer)
 """
 
 
@@ -434,7 +436,7 @@ def test_isolated_clusters_are_trained_alone_and_to_the_same_story(
     existing = RunFolder.existing(folder)
     engine = Recording(build_model("mlp", (1, 8, 8), 10, Streams(0)))
     watched = replace(assemble(existing.config()), engine=engine)
-    history, _ = forget(watched, existing, LEAVER, "retrain")
+    history, _ = forget(watched, existing, [LEAVER], "retrain")
 
     own = first.history.assignment[first.names[LEAVER]]
     assert sorted(engine.trained) == sorted(

@@ -217,7 +217,7 @@ def _left_and_leaving(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
     with Ledger.read(folder.ledger) as ledger:
         left, names = len(ledger.tombstones()), ledger.names()
         asked = {r.handle for r in ledger.requests() if r.state == "pending"}
-    words = {client for client, _ in folder.words()}
+    words = {word.client for word in folder.words()}
     leaving = (name for h, name in names.items() if h in asked or name in words)
     return left, frozenset(leaving)
 

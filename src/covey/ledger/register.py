@@ -2,18 +2,21 @@
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from covey.errors import LedgerError
-from covey.ledger.tables import clients, requests, tombstones
-from covey.types import ClientName, Handle
+from covey.ledger.chain import canonical
+from covey.ledger.tables import clients, request_columns, requests, tombstones
+from covey.types import BASES, Basis, ClientName, Handle
 
 __all__ = [
+    "Asking",
     "Request",
+    "Serving",
     "State",
     "Wanted",
     "advance",
@@ -23,6 +26,7 @@ __all__ = [
     "names",
     "read_requests",
     "read_tombstones",
+    "serve",
 ]
 
 Wanted = Literal["auto", "deny", "roll_back", "retrain", "calibrate"]
@@ -41,6 +45,8 @@ class Request:
     Attributes:
         after_round: the round after which a simulation drew it; None: somebody asked.
         note: what has to outlive a crash until the request is answered, then None.
+        sealed: what finds the client again, for who has the requester's name and salt;
+            None: nothing is kept.
     """
 
     id: str
@@ -53,6 +59,44 @@ class Request:
     answered_at: str | None = None
     answer: str | None = None
     note: dict[str, Any] | None = None
+    basis: Basis = "none"
+    sealed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is put in the queue.
+
+    Attributes:
+        wanted: the answer that is asked for, or "auto".
+        after_round: the round after which a simulation drew it; None: somebody asked.
+        note: what has to outlive a crash until the request is served; JSON.
+    """
+
+    handle: Handle
+    wanted: str
+    after_round: int | None = None
+    basis: str = "none"
+    note: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is done about one request when it is served.
+
+    Attributes:
+        request: a pending one.
+        tombstone: the mark by which to know the client again, whose name is erased;
+            None: that was done with an earlier answer.
+        note: what has to outlive a crash until the request is answered; JSON.
+        sealed: what finds the client again; earlier ones of the same client are
+            destroyed.
+    """
+
+    request: Request
+    tombstone: str | None
+    note: Mapping[str, Any]
+    sealed: str | None = None
 
 
 def names(connection: Connection) -> dict[Handle, ClientName]:
@@ -92,36 +136,29 @@ def bind(
         connection.execute(insert(clients), rows)
 
 
-def ask(
-    connection: Connection,
-    handle: Handle,
-    wanted: str,
-    after_round: int | None,
-    asked_at: str,
-) -> Request:
+def ask(connection: Connection, asking: Asking, asked_at: str) -> Request:
     """Put a request in the queue; one that was drawn before is returned as it is.
 
     Raises:
-        LedgerError: there is no such answer to want.
+        LedgerError: there is no such answer to want, or no such basis.
     """
-    if wanted not in get_args(Wanted):
-        raise LedgerError(
-            f"A client can want {', '.join(get_args(Wanted))}, but it wants "
-            f"{wanted!r}. Ask for one of those."
-        )
+    _check_one_of("want", asking.wanted, get_args(Wanted))
+    _check_one_of("rest its request on", asking.basis, BASES)
     for known in read_requests(connection):
-        if after_round is not None and known.after_round == after_round:
+        if asking.after_round is not None and known.after_round == asking.after_round:
             return known
     number = connection.scalar(select(func.count()).select_from(requests))
     connection.execute(
         insert(requests).values(
             number=number,
             id=secrets.token_hex(8),
-            handle=handle,
-            wanted=wanted,
-            after_round=after_round,
+            handle=asking.handle,
+            wanted=asking.wanted,
+            after_round=asking.after_round,
             state="pending",
             asked_at=asked_at,
+            note=None if asking.note is None else canonical(asking.note),
+            basis=asking.basis,
         )
     )
     return read_requests(connection)[-1]
@@ -129,7 +166,8 @@ def ask(
 
 def read_requests(connection: Connection) -> list[Request]:
     """Return every request, in order of asking."""
-    rows = connection.execute(select(requests).order_by(requests.c.number))
+    columns = request_columns(connection)
+    rows = connection.execute(select(*columns).order_by(requests.c.number))
     return [_request(row) for row in rows]
 
 
@@ -155,6 +193,26 @@ def advance(
     return _request(row)
 
 
+def serve(connection: Connection, serving: Serving, served_at: str) -> None:
+    """Let a request be served, and erase who asked.
+
+    Raises:
+        LedgerError: it is not pending, or nobody is behind its handle.
+    """
+    changes = {
+        "state": "serving",
+        "served_at": served_at,
+        "note": canonical(serving.note),
+        "sealed": serving.sealed,
+    }
+    handle = serving.request.handle
+    own = requests.c.handle == handle
+    connection.execute(update(requests).where(own).values(sealed=None))
+    advance(connection, serving.request.id, "pending", changes)
+    if serving.tombstone is not None:
+        erase(connection, handle, serving.tombstone)
+
+
 def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
     """Forget who is behind a handle, and leave a mark by which to know them again.
 
@@ -177,5 +235,14 @@ def read_tombstones(connection: Connection) -> frozenset[str]:
 
 
 def _request(row: Iterable[Any]) -> Request:
-    _, *cells, note = row
-    return Request(*cells, note=None if note is None else json.loads(note))
+    _, *cells, note, basis, sealed = row
+    kept = None if note is None else json.loads(note)
+    return Request(*cells, note=kept, basis=basis, sealed=sealed)
+
+
+def _check_one_of(what: str, found: str, known: Sequence[str]) -> None:
+    if found not in known:
+        raise LedgerError(
+            f"A client can {what} {', '.join(known)}, but it is {found!r}. Ask with one "
+            f"of those."
+        )

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 
 from covey.errors import LedgerError, LedgerMismatch
 from covey.ledger import entries, register, tables
-from covey.ledger.chain import GENESIS, Link, Record, canonical, verify
+from covey.ledger.chain import GENESIS, Link, Record, verify
 from covey.ledger.difference import first_difference
 from covey.ledger.place import Lock, Place, explained, place_of
-from covey.ledger.register import Request
+from covey.ledger.register import Asking, Request, Serving
 from covey.ledger.story import current, rewound_to
 from covey.types import ClientName, Handle
 
@@ -75,6 +74,7 @@ class Ledger:
         with cls._writing(_existing(where), clock) as ledger:
             with ledger._transaction() as connection:
                 tables.check_version(connection, ledger.where)
+                tables.migrate(connection)
                 tables.check_writable(connection)
                 verify(entries.read_links(connection))
             return ledger
@@ -244,51 +244,44 @@ class Ledger:
         Raises:
             LedgerError: there is no such answer, or it cannot be written.
         """
+        return self.ask_together([Asking(handle, wanted, after_round)])[0]
+
+    def ask_together(self, asked: Sequence[Asking]) -> list[Request]:
+        """Register that clients want to leave, all of them or nobody.
+
+        Raises:
+            LedgerError: there is no such answer or basis, or it cannot be written.
+        """
         asked_at = self._writer().clock()
         with self._transaction() as connection:
-            return register.ask(connection, handle, wanted, after_round, asked_at)
+            return [register.ask(connection, each, asked_at) for each in asked]
 
     def requests(self) -> list[Request]:
         """Return every request to leave, in order of asking."""
         with self._transaction() as connection:
             return register.read_requests(connection)
 
-    def serve(
-        self,
-        request_id: str,
-        records: Sequence[Record],
-        erase: Handle,
-        tombstone: str,
-        note: Mapping[str, Any],
-    ) -> str:
-        """Record an answer and erase who asked, all of it or nothing.
+    def serve(self, served: Sequence[Serving], records: Sequence[Record]) -> str:
+        """Record answers and erase who asked, all of it or nothing.
 
-        Scrub the ledger next: the name's last traces go with it.
+        Scrub the ledger next: the names' last traces go with it.
 
         Args:
-            request_id: a pending request.
+            served: pending requests, and what is kept of them.
             records: what happened, between two rounds.
-            erase: the handle to make nameless.
-            tombstone: the mark by which to know the client again.
-            note: what has to outlive a crash until the request is answered; JSON.
 
         Returns:
             The new head.
 
         Raises:
-            LedgerError: the request is not pending, nobody is behind the handle, or it
+            LedgerError: a request is not pending, nobody is behind its handle, or it
                 cannot be written.
         """
         _check_between(records)
         written_at = self._writer().clock()
-        changes = {
-            "state": "serving",
-            "served_at": written_at,
-            "note": canonical(note),
-        }
         with self._transaction() as connection:
-            register.advance(connection, request_id, "pending", changes)
-            register.erase(connection, erase, tombstone)
+            for each in served:
+                register.serve(connection, each, written_at)
             return entries.add(connection, records, written_at)
 
     def answered(self, request_id: str, answer: str) -> None:

@@ -5,9 +5,12 @@ know a client by its handle alone. `clock` stands apart because equal runs must 
 equal chains. `requests` and `tombstones` are about those who leave.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy import (
     DDL,
     Column,
+    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -17,6 +20,8 @@ from sqlalchemy import (
     event,
     insert,
     inspect,
+    literal,
+    null,
     select,
     update,
 )
@@ -31,12 +36,22 @@ __all__ = [
     "events",
     "is_laid_out",
     "lay_out",
+    "migrate",
+    "request_columns",
     "requests",
     "tombstones",
 ]
 
-VERSION = 2
-"""The layout below; a ledger of another version is refused."""
+VERSION = 3
+"""The layout below; a writer brings an older one up to it, a reader reads it as it is."""
+
+SINCE = {
+    3: (
+        "ALTER TABLE requests ADD COLUMN basis TEXT NOT NULL DEFAULT 'none'",
+        "ALTER TABLE requests ADD COLUMN sealed TEXT",
+    )
+}
+"""What each version added to the one before; those that are missing here are refused."""
 
 metadata = MetaData()
 
@@ -90,6 +105,8 @@ requests = Table(
     Column("answered_at", Text),
     Column("answer", Text),
     Column("note", Text),
+    Column("basis", Text, nullable=False, server_default="none"),
+    Column("sealed", Text),
 )
 
 tombstones = Table("tombstones", metadata, Column("mark", Text, primary_key=True))
@@ -114,11 +131,9 @@ def lay_out(connection: Connection, where: str) -> None:
 
 
 def check_version(connection: Connection, where: str) -> None:
-    """Refuse a database that this version of covey did not lay out."""
-    found = None
-    if is_laid_out(connection):
-        found = connection.scalar(select(schema.c.version))
-    if found != VERSION:
+    """Refuse a database whose layout this version of covey does not know."""
+    found = _version(connection) if is_laid_out(connection) else None
+    if found not in (VERSION, *(later - 1 for later in SINCE)):
         what = "no ledger" if found is None else f"a ledger of version {found}"
         raise LedgerError(
             f"{where} must hold a ledger of version {VERSION}, but it holds {what}. "
@@ -126,6 +141,31 @@ def check_version(connection: Connection, where: str) -> None:
         )
 
 
+def migrate(connection: Connection) -> None:
+    """Bring the tables of an older version up to this one."""
+    found = _version(connection)
+    for version in range(found + 1, VERSION + 1):
+        for statement in SINCE[version]:
+            connection.exec_driver_sql(statement)
+    if found < VERSION:
+        connection.execute(update(schema).values(version=VERSION))
+
+
+def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
+    """Return what to select of `requests`; what an old ledger lacks is filled in."""
+    if _version(connection) >= 3:
+        return tuple(requests.c)
+    lacking = {
+        "basis": literal("none").label("basis"),
+        "sealed": null().label("sealed"),
+    }
+    return tuple(lacking.get(column.name, column) for column in requests.c)
+
+
 def check_writable(connection: Connection) -> None:
     """Write what is there already: a read-only file fails now, not after a round."""
     connection.execute(update(schema).values(version=VERSION))
+
+
+def _version(connection: Connection) -> int:
+    return connection.scalar(select(schema.c.version)) or 0

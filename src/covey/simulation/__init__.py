@@ -1,7 +1,15 @@
 """Playing a run: the loop, its folder, and what it measures."""
 
+from covey.simulation.asking import Returning
 from covey.simulation.auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
-from covey.simulation.departure import Forgotten, Planned, explained, forget, plans
+from covey.simulation.departure import (
+    Forgotten,
+    Planned,
+    explained,
+    forget,
+    plans,
+    put_down,
+)
 from covey.simulation.desk import Desk, begun, opened, read_events, read_history
 from covey.simulation.finished import is_finished
 from covey.simulation.folder import RunFolder
@@ -20,6 +28,7 @@ __all__ = [
     "Observer",
     "Plan",
     "Planned",
+    "Returning",
     "Roster",
     "RunFolder",
     "Unreachable",
@@ -34,6 +43,7 @@ __all__ = [
     "planned",
     "plans",
     "play",
+    "put_down",
     "read_events",
     "read_history",
     "reassembled",

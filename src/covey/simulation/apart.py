@@ -14,8 +14,9 @@ from covey.events import (
     RunRolledBack,
     kind_and_body,
 )
-from covey.ledger import Record
+from covey.ledger import Asking, Record
 from covey.simulation.desk import Desk
+from covey.simulation.folder import Word
 from covey.simulation.leaving import usual_wish
 from covey.simulation.measurement import Accuracies
 from covey.strategies import Cohort, ServerState
@@ -92,8 +93,8 @@ def noted(desk: Desk, leaving: Iterable[ClientName]) -> None:
     """Put down who asks to be forgotten, once each: through its node, or in the folder."""
     handles = {client.name: client.handle for client in desk.run.population.clients}
     asked = {request.handle for request in desk.ledger.requests()}
-    words = ((name, usual_wish(desk.run.config)) for name in leaving)
-    for name, wanted in (*words, *desk.folder.words_left()):
+    words = (Word(name, usual_wish(desk.run.config)) for name in leaving)
+    for name, wanted, basis in (*words, *desk.folder.words_left()):
         if name in handles and handles[name] not in asked:
-            desk.ledger.ask(handles[name], wanted)
+            desk.ledger.ask_together([Asking(handles[name], wanted, basis=basis)])
             asked.add(handles[name])

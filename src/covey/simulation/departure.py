@@ -10,15 +10,26 @@ from covey.assembly import Assembled
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.history import History
+from covey.ledger import Request
+from covey.simulation.asking import Returning, asking, found
 from covey.simulation.desk import Desk, opened
 from covey.simulation.folder import RunFolder
-from covey.simulation.leaving import Answered, planned
+from covey.simulation.leaving import Answered, planned, planned_jointly
 from covey.simulation.loop import Observer, carry_on
 from covey.simulation.updates import stored_rounds
-from covey.types import ClientName, Handle
-from covey.unlearning.plan import Option, cheapest
+from covey.types import Basis, ClientName, Handle
+from covey.unlearning.jointly import Wish
+from covey.unlearning.plan import Option
 
-__all__ = ["Cost", "Forgotten", "Planned", "explained", "forget", "plans"]
+__all__ = [
+    "Cost",
+    "Forgotten",
+    "Planned",
+    "explained",
+    "forget",
+    "plans",
+    "put_down",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +47,18 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One client's possible answers, each with its cost, and the one that "auto" gives.
+    """One client's possible answers, each with its cost, and the one it would be given.
 
     Attributes:
-        chosen: None where none would be true.
+        options: of this client, once those asked for with it and before it have left.
+        chosen: with the rounds that are replayed for all; None where none would be true.
     """
 
     client: ClientName
     options: tuple[tuple[Option, Cost], ...]
     chosen: Option | None
     reason: str
+    basis: Basis = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,7 @@ class Forgotten:
     """A client's request, and what came of it.
 
     Attributes:
-        seconds: from the request to the signed answer.
+        seconds: from the request to the signed answers.
     """
 
     client: ClientName
@@ -62,45 +75,74 @@ class Forgotten:
 
 
 def plans(
-    run: Assembled, folder: RunFolder, clients: Sequence[ClientName], wanted: str
-) -> tuple[Planned, ...]:
-    """Return what each client could be answered if it were the next; nothing is done.
-
-    Raises:
-        RunError: a client is not known to the run.
-    """
-    with opened(run, folder) as desk:
-        handles = _handles(desk, clients)
-        return tuple(
-            _planned(desk, name, handle, wanted) for name, handle in handles.items()
-        )
-
-
-def forget(
     run: Assembled,
     folder: RunFolder,
-    client: ClientName,
+    clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
+    basis: Basis = "none",
+) -> tuple[Planned, ...]:
+    """Return what each client would be answered if all of them left now; nothing is done.
+
+    Raises:
+        RunError: a client is not known to the run, or they cannot all leave.
+    """
+    with opened(run, folder) as desk:
+        desk, known = found(desk, run, clients)
+        return _planned(desk, known, wanted, basis)
+
+
+def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
+    run: Assembled,
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str = "auto",
+    basis: Basis = "none",
     observe: Observer = lambda _: None,
-) -> tuple[History, Forgotten]:
-    """Let a client leave, and play again what has to be played again.
+) -> tuple[History, tuple[Forgotten, ...]]:
+    """Let clients leave, and play again, once for all, what has to be played again.
 
     An unfinished run is not carried on.
 
+    Returns:
+        The story, and what came of each request, but for those that requests from
+            before made impossible.
+
     Raises:
-        RunError: the client is not known, or the answer would not be true; nothing was
+        RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
     began = time.monotonic()
     with opened(run, folder) as desk:
-        (handle,) = _handles(desk, [client]).values()
-        cheapest(planned(desk, handle).options, wanted)
+        desk, known = found(desk, run, clients)
+        requests = _put_down(desk, known, wanted, basis)
         last = desk.ledger.last_round()
-        request = desk.ledger.ask(handle, wanted)
         until = 0 if last is None else min(last + 1, run.config.rounds)
         history, answered = carry_on(desk, until, observe)
-    mine = next(each for each in answered if each.request == request.id)
-    return history, Forgotten(client, mine, time.monotonic() - began)
+        given = {each.request: each for each in answered}
+    seconds = time.monotonic() - began
+    return history, tuple(
+        Forgotten(name, given[request.id], seconds)
+        for name, request in zip(known, requests, strict=True)
+        if request.id in given
+    )
+
+
+def put_down(
+    run: Assembled,
+    folder: RunFolder,
+    clients: Sequence[ClientName | Returning],
+    wanted: str = "auto",
+    basis: Basis = "none",
+) -> None:
+    """Leave it to whoever plays the run next to let these clients leave.
+
+    Raises:
+        RunError: a client is not known, or an answer would not be true; nothing was
+            done.
+    """
+    with opened(run, folder) as desk:
+        desk, known = found(desk, run, clients)
+        _put_down(desk, known, wanted, basis)
 
 
 def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str, Any]:
@@ -110,11 +152,11 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
         RunError: the client is not known to the run.
     """
     with opened(run, folder) as desk:
-        (handle,) = _handles(desk, [client]).values()
-        found = planned(desk, handle).participation
+        (handle,) = found(desk, run, [client])[1].values()
+        held = planned(desk, handle).participation
         own = next(c for c in desk.run.population.clients if c.handle == handle)
-        trained = found.trained.get(handle, {})
-        first = found.first_round(handle)
+        trained = held.trained.get(handle, {})
+        first = held.first_round(handle)
         states = checkpointed_rounds(folder.checkpoints)
         return {
             "client": client,
@@ -130,10 +172,10 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
                     "members": len(each.members),
                     "diameter": each.diameter,
                 }
-                for each in found.sets_of(handle)
+                for each in held.sets_of(handle)
             ],
-            "risk_figures_that_count_it": list(found.counted["risks"]),
-            "prices_that_count_it": list(found.counted["prices"]),
+            "risk_figures_that_count_it": list(held.counted["risks"]),
+            "prices_that_count_it": list(held.counted["prices"]),
             "states_that_depend_on_it": [
                 t for t in states if first is not None and t >= first
             ],
@@ -141,21 +183,49 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
                 t for t in stored_rounds(folder.updates) if t in trained
             ],
             "requests": [
-                {"wanted": r.wanted, "state": r.state, "asked": r.asked_at}
+                {
+                    "wanted": r.wanted,
+                    "basis": r.basis,
+                    "state": r.state,
+                    "asked": r.asked_at,
+                }
                 for r in desk.ledger.requests()
                 if r.handle == handle
             ],
         }
 
 
-def _planned(desk: Desk, name: ClientName, handle: Handle, wanted: str) -> Planned:
-    plan = planned(desk, handle)
-    try:
-        chosen, reason = cheapest(plan.options, wanted), ""
-    except RunError as error:
-        chosen, reason = None, str(error)
-    costs = tuple((option, _cost(desk, option)) for option in plan.options)
-    return Planned(name, costs, chosen, reason)
+def _put_down(
+    desk: Desk, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
+) -> list[Request]:
+    """Put requests in the queue, all of them or none."""
+    for each in _planned(desk, known, wanted, basis):
+        if each.chosen is None:
+            who = f"{each.client}: " if len(known) > 1 else ""
+            raise RunError(f"{who}{each.reason}")
+    return desk.ledger.ask_together(
+        [
+            asking(desk, name, Wish(handle, wanted, basis))
+            for name, handle in known.items()
+        ]
+    )
+
+
+def _planned(
+    desk: Desk, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
+) -> tuple[Planned, ...]:
+    wishes = [Wish(handle, wanted, basis) for handle in known.values()]
+    choices = planned_jointly(desk, wishes)
+    return tuple(
+        Planned(
+            client=name,
+            options=tuple((option, _cost(desk, option)) for option in choice.options),
+            chosen=choice.chosen,
+            reason=choice.reason,
+            basis=basis,
+        )
+        for name, choice in zip(known, choices, strict=True)
+    )
 
 
 def _cost(desk: Desk, option: Option) -> Cost:
@@ -174,17 +244,3 @@ def _cost(desk: Desk, option: Option) -> Cost:
         seconds=option.rounds_replayed * median(took) if took else None,
         bytes_deleted=sum(path.stat().st_size for path in gone),
     )
-
-
-def _handles(desk: Desk, clients: Sequence[ClientName]) -> Mapping[ClientName, Handle]:
-    handles = {name: handle for handle, name in desk.ledger.names().items()}
-    present = {client.handle for client in desk.run.population.clients}
-    found = {name: handles.get(name) for name in clients}
-    known = {name: h for name, h in found.items() if h is not None and h in present}
-    if len(known) < len(set(clients)):
-        raise RunError(
-            f"Clients are asked for by the names that {desk.folder.path} knows, but it "
-            f"knows no client {next(n for n in clients if n not in known)!r}: it never "
-            f"did, or not any more. Check the spelling."
-        )
-    return known

@@ -1,9 +1,9 @@
 """A run that is open to be carried on: its parts, its folder, its ledger, its secrets."""
 
 import hashlib
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,16 +33,23 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Desk:
-    """What it takes to write one run; the ledger's lock is held."""
+    """What it takes to write one run; the ledger's lock is held.
+
+    Attributes:
+        returned: clients that left and ask for a stronger answer, as far as their data
+            are still there; they take part in nothing.
+    """
 
     run: Assembled
     folder: RunFolder
     ledger: Ledger
     secrets: Secrets
+    returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
 
-    def client(self, handle: Handle) -> Client:
-        """Return a client that takes part."""
-        return next(c for c in self.run.population.clients if c.handle == handle)
+    def client(self, handle: Handle) -> Client | None:
+        """Return a client that takes part or has returned, if its data are there."""
+        here = (c for c in self.run.population.clients if c.handle == handle)
+        return next(here, self.returned.get(handle))
 
     def welcoming(self, names: Collection[ClientName]) -> "Desk":
         """Return the same run with these clients in it, unless they have left."""
@@ -50,9 +57,12 @@ class Desk:
         self.ledger.enrol({c.handle: c.name for c in run.population.clients})
         return replace(self, run=run)
 
-    def without(self, handle: Handle) -> "Desk":
-        """Return the same run without this client."""
-        stay = tuple(c for c in self.run.population.clients if c.handle != handle)
+    def without(self, handles: Collection[Handle]) -> "Desk":
+        """Return the same run without these clients."""
+        clients = self.run.population.clients
+        stay = tuple(c for c in clients if c.handle not in handles)
+        if len(stay) == len(clients):
+            return self
         return replace(self, run=self.run.among(stay))
 
 

@@ -6,12 +6,22 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from covey.config import Config
 from covey.durable import replace_whole
 from covey.errors import RunError
+from covey.types import Basis, ClientName
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "Word"]
+
+
+class Word(NamedTuple):
+    """Who asks to leave, and for which answer, on what basis."""
+
+    client: ClientName
+    wanted: str
+    basis: Basis = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +120,22 @@ class RunFolder:
         """Where the events are: a file of this folder, or a database elsewhere."""
         return self.config().ledger.url or self.ledger_path
 
-    def leave_word(self, client: str, wanted: str) -> None:
+    def leave_word(self, client: str, wanted: str, basis: Basis = "none") -> None:
         """Put down that a client asks to leave, for whoever is playing the run now."""
         self.asking.mkdir(exist_ok=True)
-        word = json.dumps([client, wanted]).encode("utf-8")
+        word = json.dumps([client, wanted, basis]).encode("utf-8")
         replace_whole(self._word(client), word, mode=0o600)
 
-    def words(self) -> Iterator[tuple[str, str]]:
+    def words(self) -> Iterator[Word]:
         """Yield who asks to leave, and for which answer."""
         for path in sorted(self.asking.glob("*.json")):
-            client, wanted = json.loads(path.read_text(encoding="utf-8"))
-            yield client, wanted
+            yield Word(*json.loads(path.read_text(encoding="utf-8")))
 
-    def words_left(self) -> Iterator[tuple[str, str]]:
+    def words_left(self) -> Iterator[Word]:
         """Yield who asks to leave, and for which answer; each word is then deleted."""
-        for client, wanted in self.words():
-            yield client, wanted
-            self._word(client).unlink()
+        for word in self.words():
+            yield word
+            self._word(word.client).unlink()
 
     def _word(self, client: str) -> Path:
         return self.asking / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"

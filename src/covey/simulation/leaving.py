@@ -1,14 +1,14 @@
-"""Clients that leave: planning is pure, and this is how an answer is carried out.
+"""Clients that leave: planning is pure, and this is how answers are carried out.
 
-An answer is one transaction of the ledger: what was answered, that the run goes on before
-some round, the client's name erased, its tombstone set. Whatever kills the process then,
-resuming the run deletes what the answer made obsolete, plays the rounds again, and signs.
+Answers that go together are one transaction of the ledger: what was answered to each,
+that the run goes on before some round, the clients' names erased, their tombstones set.
+Whatever kills the process then, resuming the run deletes what the answers made obsolete,
+plays the rounds again, once for all, and signs a proof for each.
 """
 
-import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from covey.assembly import hangs_on_everybody, keeps_clusters_apart
@@ -27,17 +27,18 @@ from covey.events import (
     RunRolledBack,
     kind_and_body,
 )
-from covey.ledger import Record, Request
+from covey.ledger import Record, Request, Serving
+from covey.simulation.asking import mark_of, wish_of
 from covey.simulation.desk import Desk, read_events
 from covey.simulation.folder import RunFolder
 from covey.simulation.proving import before, prove, recorded
 from covey.simulation.states import load_state
 from covey.simulation.updates import delete_updates, drop_client, stored_rounds
 from covey.strategies import ServerState
-from covey.types import Handle, Params
+from covey.types import Basis, Handle, Params
+from covey.unlearning.jointly import Choice, How, Wish, jointly, replayed_as
 from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import Option, Rules, cheapest, options
-from covey.unlearning.proof import subject_mark
+from covey.unlearning.plan import Option, Rules, options
 from covey.unlearning.touched import touched_by
 
 __all__ = [
@@ -47,12 +48,12 @@ __all__ = [
     "finish",
     "kept_models",
     "planned",
+    "planned_jointly",
     "serve",
     "tidy",
     "usual_wish",
 ]
 
-REPLAYED = {"roll_back": "recorded", "retrain": "anew", "calibrate": "calibrated"}
 RENDERED = ("report.html", "metrics.csv", "figures", "audit", "baseline")
 """What shows a run as it was, and can be made again: it goes with every answer."""
 
@@ -73,6 +74,8 @@ class Answered:
     Attributes:
         salt: hex; together with its name it tells the requester its own proof. It is
             kept nowhere else.
+        basis: what the request rests on.
+        sealed_record_kept: whether name and salt together still find the client.
     """
 
     request: str
@@ -82,6 +85,8 @@ class Answered:
     model_hash: str
     proof: Path
     salt: str
+    basis: Basis
+    sealed_record_kept: bool
 
     @property
     def told(self) -> str:
@@ -100,19 +105,31 @@ def planned(desk: Desk, handle: Handle, x: int | None = None) -> Plan:
     Raises:
         RunError: nobody can leave this run.
     """
+    plan, rules = _read(desk, x)
+    _check_who_stays(desk, [handle])
+    return replace(plan, options=options(plan.participation, handle, rules))
+
+
+def planned_jointly(desk: Desk, wishes: Sequence[Wish]) -> tuple[Choice, ...]:
+    """Return what these clients are answered if all of them leave at once.
+
+    Raises:
+        RunError: they cannot all leave this run.
+    """
+    plan, rules = _read(desk)
+    _check_who_stays(desk, [wish.handle for wish in wishes])
+    return jointly(plan.participation, wishes, rules)
+
+
+def _read(desk: Desk, x: int | None = None) -> tuple[Plan, Rules]:
+    """Return what was recorded, and what the run allows."""
     run, folder = desk.run, desk.folder
     if run.config.method.name == "local":
         raise RunError(
             "Clients leave a model that they share, but with method.name = 'local' each "
             "has its own. Delete that client's model instead."
         )
-    if len(run.population.clients) < 2:
-        raise RunError(
-            "A run needs somebody to go on with, but this client is the last one. Delete "
-            "the run's folder instead."
-        )
     story = [(t, e) for t, events in read_events(desk.ledger) for e in events]
-    participation = participation_of(story)
     last, merge = desk.ledger.last_round(), run.config.merge
     hidden = merge.name == "anonymity-sets"
     rules = Rules(
@@ -122,7 +139,16 @@ def planned(desk: Desk, handle: Handle, x: int | None = None) -> Plan:
         next_round=0 if last is None else min(last + 1, run.config.rounds),
         alike_from_the_start=not hangs_on_everybody(run.config),
     )
-    return Plan(story, participation, options(participation, handle, rules))
+    return Plan(story, participation_of(story), ()), rules
+
+
+def _check_who_stays(desk: Desk, leaving: Sequence[Handle]) -> None:
+    if {c.handle for c in desk.run.population.clients} <= set(leaving):
+        who = "this client is the last one" if len(leaving) == 1 else "all would leave"
+        raise RunError(
+            f"A run needs somebody to go on with, but {who}. Delete the run's folder "
+            f"instead."
+        )
 
 
 def drawn(desk: Desk, t: int) -> Request | None:
@@ -146,48 +172,123 @@ def usual_wish(config: Config) -> str:
     return "calibrate" if config.unlearning.store_updates else "retrain"
 
 
-def serve(desk: Desk, request: Request, state: ServerState) -> Desk:
-    """Answer a request, and return the run without the client.
+def serve(desk: Desk, asked: Sequence[Request], state: ServerState) -> Desk:
+    """Answer requests, as many of them as go together, and return the run without them.
 
-    What the answer made obsolete is still there: whoever carries the run on tidies
-    first, after a crash as well. If rounds have to be played again, the answer is
+    Who needs no replay is answered first, so that its proof is about the model as it
+    is; all who need one share it. The others stay pending, and come next.
+
+    What the answers made obsolete is still there: whoever carries the run on tidies
+    first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    handle = request.handle
-    plan = planned(desk, handle)
-    try:
-        option = cheapest(plan.options, request.wanted)
-    except RunError as error:
-        desk.ledger.refused(request.id, str(error))
-        return desk
-    leaver, rest = desk.client(handle), desk.without(handle)
-    first, until = option.first_replayed_round, state.round_index
-    facts: list[Event] = [ClientLeft(handle, option.answer, rest.run.data_hash)]
-    if first is not None:
-        facts.append(RunRolledBack(first, until, REPLAYED[option.answer]))
-    salt = secrets.token_bytes(16)
+    plan, rules = _read(desk)
+    together = _of_one_kind(desk, asked)
+    wishes = [wish_of(each) for each in together]
+    choices = jointly(plan.participation, wishes, rules)
+    group: list[tuple[Request, Option]] = []
+    for request, choice in zip(together, choices, strict=True):
+        if choice.chosen is None:
+            desk.ledger.refused(request.id, choice.reason)
+        else:
+            group.append((request, choice.chosen))
+    at_once = [each for each in group if each[1].first_replayed_round is None]
+    answers = at_once or group
+    return _serve(desk, _Turn.of(plan, answers), state) if answers else desk
+
+
+def _of_one_kind(desk: Desk, asked: Sequence[Request]) -> list[Request]:
+    """Return the requests that can be planned together with the first one.
+
+    Somebody has to stay: the last one is refused.
+    """
+    here = {client.handle for client in desk.run.population.clients}
+    calibrated = asked[0].wanted == "calibrate"
+    together = [r for r in asked if (r.wanted == "calibrate") == calibrated]
+    if here <= {each.handle for each in together}:
+        last = [each for each in together if each.handle in here][-1]
+        desk.ledger.refused(last.id, "A run needs somebody to go on with.")
+        together.remove(last)
+    return together
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Requests that are answered in one transaction.
+
+    Attributes:
+        plan: of the run, with all of them among those who left.
+        how: rounds are played again; None: none is.
+    """
+
+    plan: Plan
+    answers: Sequence[tuple[Request, Option]]
+    how: How | None
+
+    @classmethod
+    def of(cls, plan: Plan, answers: Sequence[tuple[Request, Option]]) -> "_Turn":
+        """Return the turn of these answers, whose replay is one."""
+        found = plan.participation
+        left = dict.fromkeys((*found.left, *(each.handle for each, _ in answers)))
+        chosen = [option for _, option in answers]
+        again = chosen[0].first_replayed_round is not None
+        plan = replace(plan, participation=replace(found, left=tuple(left)))
+        return cls(plan, answers, replayed_as(chosen) if again else None)
+
+
+def _serve(desk: Desk, turn: _Turn, state: ServerState) -> Desk:
+    """Record the answers in one transaction, with what has to outlive a crash."""
+    rest = desk.without({request.handle for request, _ in turn.answers})
+    facts: list[Event] = [
+        ClientLeft(request.handle, option.answer, rest.run.data_hash)
+        for request, option in turn.answers
+    ]
+    first = turn.answers[0][1].first_replayed_round
+    if first is not None and turn.how is not None:
+        facts.append(RunRolledBack(first, state.round_index, turn.how))
+    desk.ledger.serve(
+        [_serving(desk, turn, each, state) for each in turn.answers],
+        [Record(None, *kind_and_body(fact)) for fact in facts],
+    )
+    return rest
+
+
+def _serving(
+    desk: Desk, turn: _Turn, given: tuple[Request, Option], state: ServerState
+) -> Serving:
+    """Return what is kept of one request until it is answered, and what after that."""
+    request, option = given
+    handle, first = request.handle, option.first_replayed_round
+    mark, name = mark_of(desk, request), desk.ledger.names().get(handle)
+    kept = option.answer != "retrain"
+    found = turn.plan.participation
     note = {
         "first": first,
-        "until": until if first is not None else 0,
-        "salt": salt.hex(),
+        "until": state.round_index if first is not None else 0,
+        "salt": mark.salt,
         "cluster": _apart(desk, state, handle),
         "facts": {
             "asked": request.asked_at,
-            "subject": subject_mark(leaver.name, salt),
+            "basis": request.basis,
+            "subject": mark.subject,
+            "replayed": turn.how,
+            "sealed_record_kept": kept,
             "superseded_deleted": _superseded(desk.folder, option),
-            "touched": [asdict(each) for each in touched_by(plan.story, handle)],
-            **recorded(desk, plan.participation, option, handle),
-            **before(desk, leaver, state),
+            "touched": [asdict(each) for each in touched_by(turn.plan.story, handle)],
+            **recorded(desk, found, option, handle),
+            **before(desk, desk.client(handle), _placed(state, found, handle)),
         },
     }
-    desk.ledger.serve(
-        request.id,
-        [Record(None, *kind_and_body(fact)) for fact in facts],
-        erase=handle,
-        tombstone=desk.secrets.tombstone(leaver.name),
-        note=note,
-    )
-    return rest
+    tombstone = None if name is None else desk.secrets.tombstone(name)
+    return Serving(request, tombstone, note, mark.sealed if kept else None)
+
+
+def _placed(state: ServerState, found: Participation, handle: Handle) -> ServerState:
+    """Return the state with who has returned in the cluster that it trained last."""
+    trained = found.trained.get(handle)
+    if handle in state.assignment or not trained:
+        return state
+    return state.with_choices({handle: trained[max(trained)]})
 
 
 def tidy(desk: Desk) -> None:
@@ -250,13 +351,15 @@ def finish(
         model_hash=document["model_after"],
         proof=path,
         salt=note["salt"],
+        basis=request.basis,
+        sealed_record_kept=told["sealed_record_kept"],
     )
 
 
 def _apart(desk: Desk, state: ServerState, handle: Handle) -> int | None:
     """Return the one cluster that ever met this client; None where there may be more."""
     apart = keeps_clusters_apart(desk.run.config, desk.run.engine)
-    return state.assignment[handle] if apart else None
+    return state.assignment.get(handle) if apart else None
 
 
 def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:

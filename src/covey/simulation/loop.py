@@ -87,16 +87,17 @@ def carry_on(
         The story, and the requests that were answered.
     """
     answered: list[Answered] = []
-    leavers: dict[str, Client] = {}
+    leavers: dict[str, Client | None] = {}
     while True:
         stretch = _stretch(desk, until, observe)
         desk = stretch.desk
         if stretch.served is not None:
             leaver = leavers.get(stretch.served.id)
             answered.append(finish(desk, stretch.served, stretch.state, leaver))
-        elif stretch.asked is not None:
-            before_answer(desk, stretch.asked)
-            leavers[stretch.asked.id] = desk.client(stretch.asked.handle)
+        elif stretch.asked:
+            for each in stretch.asked:
+                before_answer(desk, each)
+                leavers[each.id] = desk.client(each.handle)
             desk = serve(desk, stretch.asked, stretch.state)
         else:
             return stretch.history, tuple(answered)
@@ -107,14 +108,14 @@ class Stretch:
     """What was played until somebody had to be answered, or to the end.
 
     Attributes:
-        asked: a request that comes next.
+        asked: the requests that come next, in order.
         served: a request whose rounds have all been played again.
     """
 
     desk: Desk
     state: ServerState
     history: History
-    asked: Request | None = None
+    asked: Sequence[Request] = ()
     served: Request | None = None
 
 
@@ -167,14 +168,15 @@ def _told_until(desk: Desk, round_index: int) -> History:
     return read_history(desk.ledger, None if finished else round_index)
 
 
-def _next(desk: Desk, t: int) -> tuple[Request | None, Request | None]:
-    """Return a request whose rounds are all played again, or else one to serve."""
+def _next(desk: Desk, t: int) -> tuple[Request | None, Sequence[Request]]:
+    """Return a request whose rounds are all played again, or else those to serve."""
     requests = desk.ledger.requests()
     for each in requests:
         if each.state == "serving" and each.note and each.note["until"] <= t:
-            return each, None
+            return each, ()
     pending = [each for each in requests if each.state == "pending"]
-    return None, pending[0] if pending else drawn(desk, t)
+    fresh = None if pending else drawn(desk, t)
+    return None, pending if fresh is None else [fresh]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,8 @@ __all__ = ["Document", "before", "prove", "recorded"]
 Document = Mapping[str, Any]
 """A signed proof, in plain JSON values."""
 
+GONE = "the answer was interrupted, and the data are gone since"
+
 
 def recorded(
     desk: Desk, found: Participation, option: Option, handle: Handle
@@ -72,11 +74,14 @@ def recorded(
     }
 
 
-def before(desk: Desk, leaver: Client, state: ServerState) -> dict[str, Any]:
+def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, Any]:
     """Return the model as it was, and how well it gives the leaver away."""
+    found = None if leaver is None else _attacked(desk, leaver, state)
+    few = "the requester holds too few examples to attack"
     return {
         "model_before": model_hash(state.clusters),
-        "measured_before": _attacked(desk, leaver, state),
+        "measured_before": found,
+        "unmeasured": few if leaver else "the requester's data were not at hand",
     }
 
 
@@ -92,7 +97,8 @@ def prove(
         leaver: its data, to measure again; None if they are gone.
     """
     told = dict((request.note or {})["facts"])
-    measured = _measured(desk, told.pop("measured_before"), leaver, state)
+    earlier = _known(told.pop("measured_before"), told.pop("unmeasured", GONE))
+    measured = _measured(desk, earlier, leaver, state)
     hashes = desk.ledger.hashes()
     facts = {
         **told,
@@ -160,14 +166,14 @@ def _attacked(
 
 def _measured(
     desk: Desk,
-    earlier: dict[str, float] | None,
+    earlier: dict[str, Any],
     leaver: Client | None,
     state: ServerState,
 ) -> dict[str, Any]:
-    if earlier is None:
-        return _known(None, "the requester holds too few examples to attack")
+    found = earlier["value"]
+    if found is None:
+        return earlier
     if leaver is None:
-        return _known(None, "the answer was interrupted, and the data are gone since")
-    j = int(earlier["cluster"])
-    placed = state.with_choices({leaver.handle: j})
-    return _known({"before": earlier, "after": _attacked(desk, leaver, placed)}, "")
+        return _known(None, GONE)
+    placed = state.with_choices({leaver.handle: int(found["cluster"])})
+    return _known({"before": found, "after": _attacked(desk, leaver, placed)}, "")

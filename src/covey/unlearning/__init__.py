@@ -1,5 +1,7 @@
 """Leaving a run: what may be answered, what it costs, and what can be proved."""
 
+from covey.unlearning.basis import answer_for, check_basis
+from covey.unlearning.jointly import Choice, How, Wish, jointly, replayed_as
 from covey.unlearning.odds import Budget, budget, rollback_probability, settings_below
 from covey.unlearning.participation import (
     Participation,
@@ -16,6 +18,7 @@ from covey.unlearning.plan import (
     sizes_left,
 )
 from covey.unlearning.proof import ChainView, verify
+from covey.unlearning.sealing import sealed, unsealed
 from covey.unlearning.signature import Check, signing_key, trusted_keys
 
 __all__ = [
@@ -23,19 +26,28 @@ __all__ = [
     "Budget",
     "ChainView",
     "Check",
+    "Choice",
+    "How",
     "Option",
     "Participation",
     "Rules",
+    "Wish",
+    "answer_for",
     "at_risk",
     "budget",
     "cheapest",
+    "check_basis",
+    "jointly",
     "latest_models",
     "options",
     "participation_of",
+    "replayed_as",
     "rollback_probability",
+    "sealed",
     "settings_below",
     "signing_key",
     "sizes_left",
     "trusted_keys",
+    "unsealed",
     "verify",
 ]

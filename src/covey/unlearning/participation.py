@@ -12,6 +12,7 @@ from covey.events import (
     ModelsPooled,
     PricesSet,
     RiskMeasured,
+    RunRolledBack,
     RunStarted,
 )
 from covey.types import Handle
@@ -50,7 +51,9 @@ class Participation:
         sets: every anonymity set of every round.
         trained: by client, the rounds it trained in, and the cluster it trained.
         counted: by kind, the rounds in which something published came of everybody.
-        left: who has asked to leave, in order.
+        left: who has left, in order, each once.
+        lingering: by client that left, a round that was played again with the choices
+            that others had made in its presence, the first one.
     """
 
     sets: tuple[HidingSet, ...] = ()
@@ -61,6 +64,7 @@ class Participation:
         default_factory=dict[str, tuple[int, ...]]
     )
     left: tuple[Handle, ...] = ()
+    lingering: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
 
     def sets_of(self, handle: Handle) -> tuple[HidingSet, ...]:
         """Return the sets that held this client, oldest first."""
@@ -70,17 +74,25 @@ class Participation:
         """Return the first round that this client trained in."""
         return min(self.trained.get(handle, {}), default=None)
 
+    def first_trace(self, handle: Handle) -> int | None:
+        """Return the first round that is other than it would be without this client."""
+        found = {*self.trained.get(handle, {}), self.lingering.get(handle)}
+        return min((t for t in found if t is not None), default=None)
+
 
 def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation:
     """Fold the current story, rounds that were rolled back left out."""
     sets: list[HidingSet] = []
     trained: dict[Handle, dict[int, int]] = {}
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
-    left: list[Handle] = []
+    left: dict[Handle, None] = {}
+    lingering: dict[Handle, int] = {}
     for round_index, event in story:
         match round_index, event:
             case None, ClientLeft(handle):
-                left.append(handle)
+                left[handle] = None
+            case None, RunRolledBack():
+                lingering = _lingering(lingering, left, event)
             case int(t), AnonymitySetsFormed():
                 sets += _sets(t, event)
             case int(t), ClientsAssigned(clusters, by) if by != FINAL:
@@ -95,6 +107,7 @@ def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation
         trained=trained,
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
+        lingering=lingering,
     )
 
 
@@ -115,6 +128,19 @@ def latest_models(story: Iterable[tuple[int | None, Event]]) -> str | None:
             case _:
                 pass
     return found
+
+
+def _lingering(
+    found: Mapping[Handle, int], left: Iterable[Handle], rewind: RunRolledBack
+) -> dict[Handle, int]:
+    """Return where those who left linger, after a replay without them.
+
+    Played anew, nothing of them is left; else what the others chose beside them is.
+    """
+    first = rewind.round_index
+    if rewind.how == "anew":
+        return {handle: t for handle, t in found.items() if t < first}
+    return {handle: min(first, found.get(handle, first)) for handle in left}
 
 
 def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[HidingSet, ...]:

@@ -82,7 +82,7 @@ def options(
 ) -> tuple[Option, ...]:
     """Return all four answers, cheapest first."""
     broken = _first_broken(participation, handle, rules)
-    first = participation.first_round(handle)
+    first = participation.first_trace(handle)
     return (
         _deny(broken, rules),
         _roll_back(broken, rules),

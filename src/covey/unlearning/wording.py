@@ -10,6 +10,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict
 
+from covey.types import Basis
+
 __all__ = [
     "FORBIDDEN",
     "Answer",
@@ -121,6 +123,11 @@ class Facts:
         superseded_deleted: how many artefacts of each kind the answer made obsolete and
             were deleted before signing.
         measured: an attack on the requester's data before and after, with intervals.
+        basis: what the request rests on.
+        replayed: how rounds were played again: with the others' choices as "recorded",
+            "anew", or "calibrated"; None: not said, or none was.
+        sealed_record_kept: whether the requester's name and salt together still find it,
+            for a stronger answer.
     """
 
     __pydantic_config__ = STRICT
@@ -152,6 +159,9 @@ class Facts:
     raw_updates_deleted: Told[bool]
     superseded_deleted: Mapping[str, int]
     measured: Told[Mapping[str, Any]]
+    basis: Basis = "none"
+    replayed: Literal["recorded", "anew", "calibrated"] | None = None
+    sealed_record_kept: bool = False
 
 
 def claim(facts: Facts) -> str:
@@ -169,6 +179,10 @@ def claim(facts: Facts) -> str:
             return (
                 f"The rounds from {start} on were replayed without the requester, "
                 f"{count} in all."
+            )
+        case "retrain" if start is None:
+            return (
+                "No round that counts holds the requester's data, so none was replayed."
             )
         case "retrain":
             return (
@@ -191,6 +205,7 @@ def limits(facts: Facts) -> tuple[str, ...]:
         *_earlier_rounds(facts),
         *_refuters(facts),
         *_copies(facts),
+        *_kept(facts),
         _measured(facts),
         _guarantee(facts),
         "Whether this answer meets a legal duty is for a lawyer to say.",
@@ -233,14 +248,21 @@ def _not_claimed(facts: Facts) -> Iterator[str]:
                 "This is not an erasure: what the model learnt, it still holds. It is "
                 "not equivalent to retraining without the requester."
             )
+        case "roll_back" if facts.replayed == "anew":
+            yield (
+                "This is not an erasure, and not equivalent to retraining without the "
+                "requester: the replay began with a model that may include it."
+            )
         case "roll_back":
             yield (
                 "This is not an erasure, and not equivalent to retraining without the "
                 "requester: in the replay the others kept the clusters that they chose "
                 "in its presence."
             )
-        case "retrain":
+        case "retrain" if facts.first_replayed_round is not None:
             yield from _retrained(facts)
+        case "retrain":
+            pass
         case "calibrate":
             yield (
                 "This is approximate. It is not an erasure, and not equivalent to "
@@ -335,6 +357,15 @@ def _copies(facts: Facts) -> Iterator[str]:
         "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
         "and copies elsewhere."
     )
+
+
+def _kept(facts: Facts) -> Iterator[str]:
+    if facts.sealed_record_kept:
+        yield (
+            "A sealed record is kept in the ledger, which only the requester's name and "
+            "salt together open: it finds the requester's rounds again, so that a "
+            "stronger answer can still be given. Such an answer destroys it."
+        )
 
 
 def _measured(facts: Facts) -> str:
