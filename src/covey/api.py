@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from covey.assembly import Assembled, Given, assemble
-from covey.checkpoints import newest_checkpoint
 from covey.config import Config
 from covey.data import Examples
 from covey.errors import DataError, LedgerError, RunError
@@ -24,11 +23,12 @@ from covey.simulation import (
     Observer,
     RunFolder,
     audit_run,
-    load_state,
     play,
     read_history,
 )
 from covey.simulation.canaries import audit_noise
+from covey.simulation.copies import Copy
+from covey.simulation.exports import export_model, latest_model
 from covey.simulation.game import play_game
 from covey.types import ClientName, Params
 from covey.unlearning import ChainView, Check, latest_models, trusted_keys
@@ -88,17 +88,27 @@ class Result:
         Raises:
             RunError: there is no such cluster, or no checkpoint yet.
         """
-        newest = newest_checkpoint(RunFolder(self.folder).checkpoints)
-        if newest is None:
-            raise RunError(
-                f"{self.folder} has no checkpoint yet. Resume the run first."
-            )
-        clusters = load_state(newest)[0].clusters
-        if not 0 <= cluster < len(clusters):
-            raise RunError(
-                f"{self.folder} has clusters 0 to {len(clusters) - 1}, found {cluster}."
-            )
-        return clusters[cluster]
+        return latest_model(RunFolder(self.folder), cluster)[1]
+
+    def export(
+        self, cluster: int, out: str | Path | None = None, recipient: str = ""
+    ) -> Copy:
+        """Write a cluster's model as safetensors, and put on record where and for whom.
+
+        `covey forget` lists the record when a client leaves. A model that a program
+        takes with `params` and writes itself is on no record.
+
+        Args:
+            cluster: its number.
+            out: the file; None: one in `exports/` of the run's folder.
+            recipient: for whom; it is named to who answers a request, and in proofs.
+
+        Raises:
+            RunError: there is no such model, or it cannot be written.
+            ConfigError: the recipient is no line of text.
+        """
+        path = None if out is None else Path(out)
+        return export_model(RunFolder(self.folder), cluster, path, recipient)
 
 
 def run(

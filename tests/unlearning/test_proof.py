@@ -21,10 +21,12 @@ from covey.unlearning.proof import (
     verify,
 )
 from covey.unlearning.signature import SigningKey, sign
+from covey.unlearning.telling import done
 from covey.unlearning.wording import (
     FORBIDDEN,
     Facts,
     HeldRound,
+    SettledCopy,
     Told,
     Touch,
     limits,
@@ -117,6 +119,15 @@ touches = st.builds(
     counts,
     st.none() | counts | figures,
 )
+copies = st.builds(
+    SettledCopy,
+    what=words,
+    sha256=st.none() | words,
+    path_sha256=words,
+    recipient=st.none() | st.text(max_size=9),
+    fate=st.sampled_from(["deleted", "unchanged", "outside", "missing"]),
+    notify=st.booleans(),
+)
 # plain arguments: beartype looks at random items, which no strategy may do
 any_facts = st.fixed_dictionaries(
     {
@@ -149,6 +160,7 @@ any_facts = st.fixed_dictionaries(
         "raw_updates_deleted": told(st.booleans()),
         "superseded_deleted": st.dictionaries(words, counts, max_size=3),
         "measured": told(st.dictionaries(words, figures | words, max_size=3)),
+        "copies": st.lists(copies, max_size=3).map(tuple),
     }
 )
 
@@ -251,7 +263,7 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise(name: str):
 
 def test_an_unknown_field_and_an_unknown_version_are_not_passed_over():
     document = proof(DENIED)
-    for more in ({"added": 1}, {"version": 2}, {"format": "other"}, {"limits": []}):
+    for more in ({"added": 1}, {"version": 3}, {"format": "other"}, {"limits": []}):
         assert failed(file_of(sign(KEY, {**document, **more}))) == ["format"]
 
 
@@ -345,9 +357,9 @@ def test_nobody_can_be_named_among_what_else_was_touched(name: str):
 @given(any_facts)
 def test_no_proof_says_what_cannot_be_known(told_facts: dict[str, Any]):
     facts = Facts(**told_facts)
-    said = text(proof(replace(facts, run="", request=""))).lower()
+    said = text(proof(replace(facts, run="", request="", copies=()))).lower()
     assert not [phrase for phrase in FORBIDDEN if phrase in said]
-    assert "forgotten" not in page(proof(facts)).lower()
+    assert "forgotten" not in page(proof(replace(facts, copies=()))).lower()
 
 
 @pytest.mark.parametrize("phrase", FORBIDDEN)
@@ -376,7 +388,7 @@ def test_unknown_is_null_with_a_reason_and_never_nan():
 
 
 def says(facts: Facts, *sentences: str) -> bool:
-    said = " ".join(limits(facts))
+    said = " ".join((*done(facts), *limits(facts)))
     return all(sentence in said for sentence in sentences)
 
 
@@ -390,16 +402,14 @@ def test_every_answer_says_what_it_must(facts: Facts):
 
 def test_a_denial_says_that_nothing_was_taken_out():
     assert says(DENIED, "not changed", "not an erasure", "not equivalent to retraining")
-    assert says(
-        DENIED, "recomputable from the seed", "right one with probability 100.0%"
-    )
+    assert says(DENIED, "recomputable from the seed", "right one with probability 100%")
     assert says(DENIED, "recorded which update stood for", "none were ever stored")
     assert not says(DENIED, "first replayed round")
     assert "at least 2 remaining clients" in proof(DENIED)["claim"]
 
 
 def test_a_roll_back_says_which_rounds_still_include_the_requester():
-    assert says(ROLLED_BACK, "The first replayed round is 4.", "from 0 to 3, before")
+    assert says(ROLLED_BACK, "from just before round 4.", "from 0 to 3, before")
     assert says(
         ROLLED_BACK,
         "3 checkpoints, 1 reports",
@@ -407,9 +417,9 @@ def test_a_roll_back_says_which_rounds_still_include_the_requester():
     )
     assert says(ROLLED_BACK, "operating system", "no candidate's update is held")
     whole = replace(ROLLED_BACK, first_round=4)
-    assert says(whole, "No round before it includes the requester")
+    assert says(whole, "No round before them includes the requester")
     assert not says(whole, "still includes")
-    assert not says(replace(ROLLED_BACK, first_round=None), "includes")
+    assert not says(replace(ROLLED_BACK, first_round=None), "includes the requester")
 
 
 def test_only_a_retraining_is_equivalent_to_one():
@@ -423,7 +433,7 @@ def test_a_retraining_promises_bits_only_where_they_can_be_repeated():
         RETRAINED, "nobody can repeat it bit for bit", "alone cannot confirm it"
     )
     assert says(replace(RETRAINED, secrets="seeded"), "bit for bit only on the same")
-    assert "from round 0 on, 10 in all" in proof(RETRAINED)["claim"]
+    assert "10 rounds, from just before the first round" in proof(RETRAINED)["claim"]
 
 
 def test_a_calibration_is_approximate():
@@ -472,3 +482,122 @@ def test_a_page_shows_markup_and_does_not_obey_it():
     told = replace(DENIED, measured=Told(None, "<script>alert(1)</script>"))
     assert "<script>" not in page(signed(told))
     assert "&lt;script&gt;" in page(signed(told))
+
+
+FIRST_VERSION = """
+answer answered asked claim covey_version deniability_threshold first_affected_round
+first_replayed_round first_round format guarantee ledger_events ledger_head limits
+max_distance measured min_anonymity model_after model_before model_changed
+raw_updates_deleted refutation representative_probability request rounds
+rounds_replayed run secrets subject superseded_deleted touched version
+"""
+
+
+def test_a_proof_of_the_first_version_is_still_accepted_and_nothing_between():
+    document = proof(ROLLED_BACK)
+    first = {name: document[name] for name in FIRST_VERSION.split()} | {"version": 1}
+    (form, *_) = verify(file_of(sign(KEY, first)), TRUSTED)
+    assert form.detail == "covey-proof version 1"
+    assert failed(file_of(sign(KEY, first))) == []
+    for mixed in ({**first, "version": 2}, {**document, "version": 1}):
+        assert failed(file_of(sign(KEY, mixed))) == ["format"]
+
+
+@every_answer
+def test_three_sentences_come_first_then_what_was_done_then_what_is_not_said(
+    facts: Facts,
+):
+    document = signed(facts)
+    shown = html.unescape(page(document))
+    assert len(document["summary"]) == 3
+    order = [
+        *document["summary"],
+        "<h2>What was done</h2>",
+        document["claim"],
+        *document["done"],
+        "<h2>What this does not say</h2>",
+        *document["limits"],
+        "<h2>Figures</h2>",
+    ]
+    places = [shown.index(each) for each in order]
+    assert places == sorted(places)
+
+
+@every_answer
+def test_what_is_not_said_holds_nothing_that_was_done(facts: Facts):
+    assert not [s for s in limits(facts) if " deleted before this was signed" in s]
+    assert not [s for s in limits(facts) if "SHA-256" in s or "played again" in s]
+    assert not [s for s in done(facts) if "claimed" in s or "erasure" in s]
+
+
+def test_figures_have_three_digits():
+    figure = {"mia_accuracy": 0.5714285714, "low": 0.12345}
+    facts = replace(
+        DENIED,
+        measured=Told({"before": figure, "after": None}),
+        touched=(Touch(2, "risk", 1, 0.6123456),),
+        representative_probability=Told(0.9876543),
+        rounds=(HeldRound(0, 1, 3, Told(0.7654321)),),
+    )
+    shown = page(signed(facts))
+    assert all(each in shown for each in ("0.571", "0.123", "0.612", "0.988", "0.765"))
+    assert not re.search(r"\d\.\d{4,}", shown)
+    assert "None" not in shown
+    assert "98.8%" in shown
+
+
+def test_a_replay_from_the_very_beginning_says_so():
+    for facts in (RETRAINED, CALIBRATED, replace(ROLLED_BACK, first_replayed_round=0)):
+        said = proof(facts)
+        assert "from just before the first round" in said["claim"] + said["summary"][1]
+        shown = page(signed(facts))
+        assert "from round 0 on" not in shown
+        assert "0: from just before the first round" in shown
+
+
+def test_what_was_never_there_is_not_called_unknown():
+    told: Told[bool] = Told(None, "this run stored no raw updates, so there were none")
+    unhidden: Told[float] = Told(None, "updates were not hidden: every one was used")
+    facts = replace(
+        RETRAINED,
+        min_anonymity=None,
+        deniability_threshold=None,
+        rounds=(),
+        raw_updates_deleted=told,
+        representative_probability=unhidden,
+    )
+    shown = page(signed(facts))
+    assert "not known" not in shown
+    assert "No raw updates were deleted: this run stored no raw updates" in shown
+    assert "may have been the one" not in shown
+
+
+def test_copies_are_counted_and_their_recipients_named_once_and_only_as_facts():
+    def copy(fate: Any, recipient: str | None = None, *, notify: bool = False) -> Any:
+        return SettledCopy(
+            what="model",
+            sha256="d" * 64,
+            path_sha256="e" * 64,
+            recipient=recipient,
+            fate=fate,
+            notify=notify,
+        )
+
+    facts = replace(
+        RETRAINED,
+        copies=(
+            copy("deleted"),
+            copy("outside", "The Forgotten Hospital", notify=True),
+            copy("missing"),
+            copy("unchanged"),
+        ),
+    )
+    document = signed(facts)
+    assert (
+        "2 not deleted by covey, and 1 recipient to be notified"
+        in (document["summary"][2])
+    )
+    assert any("4 copies of models and pages on record, 1 in" in s for s in done(facts))
+    assert says(facts, "2 copies on record lie elsewhere", "1 copy of a superseded")
+    assert page(document).count("The Forgotten Hospital") == 1
+    assert failed(file_of(document)) == []

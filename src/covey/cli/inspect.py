@@ -1,10 +1,8 @@
 """`covey report`, `covey export` and `covey data`."""
 
-import hashlib
 from pathlib import Path
 from typing import Annotated
 
-import safetensors.torch
 import typer
 
 from covey.api import load
@@ -13,6 +11,7 @@ from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.pages import page_of, page_over
 from covey.data import check_data, data_folder
 from covey.errors import ConfigError, DataError
+from covey.simulation import RunFolder
 
 __all__ = ["data", "export", "report"]
 
@@ -42,24 +41,32 @@ def export(
     ] = None,
     cluster: Annotated[int | None, typer.Option(help="This cluster's model.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write.")
+        Path | None,
+        typer.Option("--out", help="The file to write; default in RUN/exports."),
     ] = None,
+    recipient: Annotated[
+        str,
+        typer.Option(
+            help="For whom. Kept on record: covey forget says who is to be notified, and "
+            "proofs name it."
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Write one cluster model's state dict as safetensors."""
+    """Write one cluster model's state dict as safetensors, and put it on record."""
     if (client is None) == (cluster is None):
         raise ConfigError(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
     result = load(run)
     j = result.cluster_of(client) if client is not None else cluster or 0
-    payload = safetensors.torch.save(dict(result.params(j)))
-    path = out or run / f"cluster-{j}.safetensors"
-    path.write_bytes(payload)
+    copy = result.export(j, out, recipient)
+    path = copy.place(RunFolder(run))
     answer = {
         "file": str(path),
         "cluster": j,
-        "sha256": hashlib.sha256(payload).hexdigest(),
+        "sha256": copy.sha256,
+        "recipient": copy.recipient or None,
     }
     stated(answer, f"cluster {j} -> {path}", as_json=as_json)
 

@@ -26,6 +26,7 @@ from covey.simulation import (
     plans,
     reassembled,
 )
+from covey.simulation.settling import copies_told
 from covey.unlearning import ANSWERS, Check
 
 __all__ = ["explain", "leave", "verify"]
@@ -129,6 +130,7 @@ def _answer_json(done: Forgotten) -> dict[str, Any]:
         "model_hash": given.model_hash,
         "proof": str(given.proof),
         "salt": given.salt,
+        "copies": [each.told() for each in given.copies],
     }
 
 
@@ -229,12 +231,14 @@ def _plan_text(found: Planned) -> str:
 
 def _answer_text(told: dict[str, Any]) -> str:
     changed = "changed" if told["model_changed"] else "unchanged"
-    return (
+    lines = (
         f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "
-        f"again in {told['seconds']:.1f} s, the model is {changed}\n"
-        f"proof: {told['proof']}\n"
-        f"salt for the requester, shown once: {told['salt']}"
+        f"again in {told['seconds']:.1f} s, the model is {changed}",
+        f"proof: {told['proof']}",
+        f"salt for the requester, shown once: {told['salt']}",
+        *copies_told(told["copies"]),
     )
+    return "\n".join(lines)
 
 
 def _brief(value: object) -> str:

@@ -1,7 +1,10 @@
 """Bringing a run's story, its settings and its pictures together on a page."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +15,10 @@ from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
 from covey.simulation import RunFolder
+from covey.simulation.copies import hash_of, keep_copy, record_copy
+from covey.types import Handle
 
-__all__ = ["page_of", "page_over", "reported"]
+__all__ = ["on_record", "page_of", "page_over", "reported"]
 
 SAMPLES = 8
 
@@ -23,12 +28,39 @@ def page_of(
 ) -> Path:
     """Write one run's page; without its data it has no sample images."""
     samples = _samples(population or _population(path))
-    return write_report([reported(path, samples)], out or path / "report.html")
+    shown, own = [reported(path, samples)], path / "report.html"
+    if out is None or out.resolve() == own.resolve():
+        return write_report(shown, own)
+    beside = ("metrics.csv", "figures/*.png")
+    with on_record([path], "report", out, beside):
+        return write_report(shown, out)
 
 
 def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:
     """Write a page that compares several runs."""
-    return write_report([reported(path) for path in paths], out or Path("report.html"))
+    page = out or Path("report.html")
+    shown = [reported(path) for path in paths]
+    with on_record(paths, "comparison", page):
+        return write_report(shown, page)
+
+
+@contextmanager
+def on_record(
+    runs: Sequence[Path],
+    what: Literal["report", "comparison", "explanation"],
+    page: Path,
+    beside: tuple[str, ...] = (),
+    subject: Handle = "",
+) -> Generator[None]:
+    """Put on record, with every run that it shows, a page that the block writes."""
+    more = {"beside": beside, "subject": subject}
+    kept = [
+        (folder, record_copy(folder, what, page, "", more))
+        for folder in map(RunFolder, runs)
+    ]
+    yield
+    for folder, copy in kept:
+        keep_copy(folder, replace(copy, sha256=hash_of(page) or ""))
 
 
 def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:

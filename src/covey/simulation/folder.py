@@ -30,6 +30,7 @@ class RunFolder:
 
     config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
     asking/ while the run is played; federation.json where the clients are apart
+    exports/ of models; copies/: what was exported or shown where, and for whom
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
     superseded/ while rounds are played again
     """
@@ -104,6 +105,16 @@ class RunFolder:
     def proofs(self) -> Path:
         """What was answered to those who left."""
         return self.path / "proofs"
+
+    @property
+    def exports(self) -> Path:
+        """Models that were written for others, unless a path was given."""
+        return self.path / "exports"
+
+    @property
+    def copies(self) -> Path:
+        """The record of what was exported or shown where, and for whom."""
+        return self.path / "copies"
 
     @property
     def asking(self) -> Path:

@@ -32,6 +32,12 @@ from covey.simulation.asking import mark_of, wish_of
 from covey.simulation.desk import Desk, read_events
 from covey.simulation.folder import RunFolder
 from covey.simulation.proving import before, prove, recorded
+from covey.simulation.settling import (
+    Settled,
+    copies_told,
+    erase_from_copies,
+    settled,
+)
 from covey.simulation.states import load_state
 from covey.simulation.updates import delete_updates, drop_client, stored_rounds
 from covey.strategies import ServerState
@@ -76,6 +82,7 @@ class Answered:
             kept nowhere else.
         basis: what the request rests on.
         sealed_record_kept: whether name and salt together still find the client.
+        copies: what had been exported or shown, and what became of it.
     """
 
     request: str
@@ -87,14 +94,17 @@ class Answered:
     salt: str
     basis: Basis
     sealed_record_kept: bool
+    copies: tuple[Settled, ...] = ()
 
     @property
     def told(self) -> str:
         """What whoever plays the run is told of it, once."""
-        return (
+        lines = (
             f"request {self.request} was finished: {self.option.answer}, proof "
-            f"{self.proof}, salt for the requester, shown once: {self.salt}"
+            f"{self.proof}, salt for the requester, shown once: {self.salt}",
+            *copies_told([each.told() for each in self.copies]),
         )
+        return "\n".join(lines)
 
 
 def planned(desk: Desk, handle: Handle, x: int | None = None) -> Plan:
@@ -246,6 +256,10 @@ def _serve(desk: Desk, turn: _Turn, state: ServerState) -> Desk:
     first = turn.answers[0][1].first_replayed_round
     if first is not None and turn.how is not None:
         facts.append(RunRolledBack(first, state.round_index, turn.how))
+    names = desk.ledger.names()
+    for request, _ in turn.answers:
+        if request.handle in names:
+            erase_from_copies(desk.folder, names[request.handle], names.values())
     desk.ledger.serve(
         [_serving(desk, turn, each, state) for each in turn.answers],
         [Record(None, *kind_and_body(fact)) for fact in facts],
@@ -336,7 +350,8 @@ def finish(
     told = note["facts"]
     drop_client(desk.folder.updates, request.handle)
     _delete(desk.folder.superseded)
-    path, document = prove(desk, request, state, leaver)
+    copies = settled(desk.folder, request, state.clusters)
+    path, document = prove(desk, request, state, leaver, copies)
     desk.ledger.answered(request.id, told["answer"])
     return Answered(
         request=request.id,
@@ -353,6 +368,7 @@ def finish(
         salt=note["salt"],
         basis=request.basis,
         sealed_record_kept=told["sealed_record_kept"],
+        copies=copies,
     )
 
 

@@ -17,6 +17,7 @@ from covey.params import model_hash
 from covey.privacy import standing_of
 from covey.redteam import self_judge
 from covey.simulation.desk import Desk, read_history
+from covey.simulation.settling import Settled
 from covey.simulation.updates import stored_rounds
 from covey.strategies import ServerState
 from covey.types import Handle
@@ -69,7 +70,7 @@ def recorded(
         "secrets": desk.secrets.source,
         "raw_updates_deleted": _known(
             True if stored_rounds(desk.folder.updates) else None,
-            "this run stored no raw updates",
+            "this run stored no raw updates, so there were none to delete",
         ),
     }
 
@@ -86,7 +87,11 @@ def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, A
 
 
 def prove(
-    desk: Desk, request: Request, state: ServerState, leaver: Client | None
+    desk: Desk,
+    request: Request,
+    state: ServerState,
+    leaver: Client | None,
+    copies: Sequence[Settled] = (),
 ) -> tuple[Path, Document]:
     """Sign what was answered, and put it on the disk, as JSON and as a page.
 
@@ -95,7 +100,9 @@ def prove(
         request: the one that is being served; its note holds what was said before.
         state: after the answer was carried out.
         leaver: its data, to measure again; None if they are gone.
+        copies: what had been exported or shown, and what became of it.
     """
+    known = desk.ledger.names().values()
     told = dict((request.note or {})["facts"])
     earlier = _known(told.pop("measured_before"), told.pop("unmeasured", GONE))
     measured = _measured(desk, earlier, leaver, state)
@@ -111,6 +118,7 @@ def prove(
         "model_after": model_hash(state.clusters),
         "guarantee": _guaranteed(desk),
         "measured": measured,
+        "copies": [each.proved(known) for each in copies],
     }
     key_path = desk.run.config.secrets.key_path
     key = signing_key(Path(key_path) if key_path else None)

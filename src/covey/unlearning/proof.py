@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from covey.errors import LedgerError
 from covey.unlearning.signature import Check, PublicKey, canonical, check_signature
+from covey.unlearning.telling import done, summary
 from covey.unlearning.wording import FORBIDDEN, STRICT, Facts, claim, limits
 
 __all__ = [
@@ -31,8 +32,12 @@ __all__ = [
 ]
 
 FORMAT: Literal["covey-proof"] = "covey-proof"
-VERSION: Literal[1] = 1
-IDENTIFIERS = {"request", "run"}  # given from outside: they claim nothing
+VERSION: Literal[2] = 2
+SINCE_2 = ("copies", "done", "summary")
+"""What proofs of version 1 did not hold."""
+
+IDENTIFIERS = {"request", "run", "copies"}
+"""Given from outside, and claiming nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +47,20 @@ class Proof(Facts):
     Attributes:
         model_changed: whether the two model hashes differ.
         claim: the one thing that the proof claims.
-        limits: what it does not, in plain words.
+        summary: the answer in three plain sentences; since version 2.
+        done: what was done; since version 2, before in `limits`.
+        limits: what it does not say or do, in plain words.
         signature: of everything else, see `covey.unlearning.signature`.
     """
 
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[1]
+    version: Literal[1, 2]
     model_changed: bool
     claim: str
+    summary: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
     limits: tuple[str, ...]
     signature: Mapping[str, str]
 
@@ -85,6 +94,8 @@ def proof(facts: Facts) -> dict[str, Any]:
         "version": VERSION,
         "model_changed": facts.model_before != facts.model_after,
         "claim": claim(facts),
+        "summary": summary(facts),
+        "done": done(facts),
         "limits": limits(facts),
     }
     _refuse_forbidden({k: v for k, v in told.items() if k not in IDENTIFIERS})
@@ -136,6 +147,7 @@ def verify(
         document = json.loads(written.decode("ascii"))
         told = _reader()(written)
         one_form = text(document).encode() == written
+        _require_fields_of(told.version, document)
     except (ValueError, RecursionError) as error:
         return [Check.failed("format", f"not a covey proof: {_reason(error)}")]
     checks = [
@@ -160,7 +172,13 @@ def page(document: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["digits"] = _digits
     return environment.get_template("proof.html").render(proof=document)
+
+
+def _digits(value: object) -> object:
+    """Return a figure in three digits, and anything else as it is."""
+    return f"{value:.3g}" if isinstance(value, float) else value
 
 
 @cache
@@ -189,11 +207,23 @@ def _reason(error: Exception) -> str:
     return f"{'.'.join(map(ascii, first['loc'])) or 'document'}: {first['msg']}"
 
 
+def _require_fields_of(version: int, document: Mapping[str, Any]) -> None:
+    """Raise ValueError where a field is left out, or belongs to a later version."""
+    for field in SINCE_2:
+        if (field in document) != (version > 1):
+            raise ValueError(
+                f"{field}: belongs to proofs since version 2, and to those"
+            )
+
+
 def _check_form(told: Proof, *, one_form: bool) -> Check:
     if not one_form:
         return Check.failed("format", "the file is not in the one form of a proof")
-    if not told.limits:
-        return Check.failed("format", "the limits of the answer are not said")
+    said = (
+        (told.limits,) if told.version == 1 else (told.limits, told.done, told.summary)
+    )
+    if not all(said):
+        return Check.failed("format", "what was done, or its limits, are not said")
     return Check.passed("format", f"{told.format} version {told.version}")
 
 

@@ -16,16 +16,23 @@ __all__ = [
     "FORBIDDEN",
     "Answer",
     "Facts",
+    "Fate",
     "HeldRound",
+    "SettledCopy",
     "Told",
     "Touch",
+    "beginning",
     "claim",
+    "counted",
     "limits",
 ]
 
 T = TypeVar("T")
 
 Answer = Literal["deny", "roll_back", "retrain", "calibrate"]
+
+Fate = Literal["deleted", "unchanged", "outside", "missing"]
+"""What became of a copy; "unchanged": of a model that the answer did not change."""
 
 STRICT = ConfigDict(strict=True, extra="forbid")
 """How a document is read back: no value is bent into shape, none is passed over."""
@@ -91,6 +98,29 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettledCopy:
+    """A copy that had been written out of the run, and what became of it.
+
+    Attributes:
+        what: a model, or a page that shows the run as it was.
+        sha256: of the copy; None: it was never whole.
+        path_sha256: of where it was written, as the run's record has it.
+        recipient: for whom, if that was told; never a client of the run.
+        fate: "outside" and "missing" are not deleted.
+        notify: whether the recipient is to be told that the model is superseded.
+    """
+
+    __pydantic_config__ = STRICT
+
+    what: str
+    sha256: str | None
+    path_sha256: str
+    recipient: str | None
+    fate: Fate
+    notify: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known of an answer. No name, no handle: only the requester's mark.
 
@@ -128,6 +158,7 @@ class Facts:
             "anew", or "calibrated"; None: not said, or none was.
         sealed_record_kept: whether the requester's name and salt together still find it,
             for a stronger answer.
+        copies: of models and pages that had been exported or shown; since version 2.
     """
 
     __pydantic_config__ = STRICT
@@ -162,6 +193,7 @@ class Facts:
     basis: Basis = "none"
     replayed: Literal["recorded", "anew", "calibrated"] | None = None
     sealed_record_kept: bool = False
+    copies: tuple[SettledCopy, ...] = ()
 
 
 def claim(facts: Facts) -> str:
@@ -177,8 +209,8 @@ def claim(facts: Facts) -> str:
             )
         case "roll_back":
             return (
-                f"The rounds from {start} on were replayed without the requester, "
-                f"{count} in all."
+                f"Replayed without the requester: {counted(count, 'round')}, "
+                f"{beginning(start)}."
             )
         case "retrain" if start is None:
             return (
@@ -187,40 +219,39 @@ def claim(facts: Facts) -> str:
         case "retrain":
             return (
                 "Everything from before the requester's first round was replayed "
-                f"without it, from round {start} on, {count} in all."
+                f"without it: {counted(count, 'round')}, {beginning(start)}."
             )
         case "calibrate":
             return (
                 "The requester's contribution was estimated from stored updates and "
-                f"taken out of the rounds from {start} on, {count} in all."
+                f"taken out of {counted(count, 'round')}, {beginning(start)}."
             )
+
+
+def beginning(start: int | None) -> str:
+    """Return where a replay began, in words."""
+    if start is None:
+        return "from nowhere"
+    return f"from just before {f'round {start}' if start else 'the first round'}"
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def limits(facts: Facts) -> tuple[str, ...]:
     """Return, in plain words, what the answer did not do and who could refute it."""
     return (
-        _model(facts),
         _representative(facts),
         *_not_claimed(facts),
         *_earlier_rounds(facts),
         *_refuters(facts),
-        *_copies(facts),
+        *_not_deleted(facts),
         *_kept(facts),
         _measured(facts),
         _guarantee(facts),
         "Whether this answer meets a legal duty is for a lawyer to say.",
-    )
-
-
-def _model(facts: Facts) -> str:
-    if facts.model_before == facts.model_after:
-        return (
-            f"The model's parameters were not changed: before and after the answer "
-            f"their SHA-256 is {facts.model_after}."
-        )
-    return (
-        f"The model's parameters were changed: their SHA-256 was {facts.model_before} "
-        f"before the answer and is {facts.model_after} after it."
     )
 
 
@@ -230,6 +261,8 @@ def _representative(facts: Facts) -> str:
         if facts.answer == "deny"
         else "Before the answer, the requester's"
     )
+    if facts.min_anonymity is None:
+        return f"{whose} updates were used: no anonymity sets hid which one was."
     may = f"{whose} update may have been the one that was used."
     chance = facts.representative_probability
     if chance.value is None:
@@ -292,19 +325,12 @@ def _retrained(facts: Facts) -> Iterator[str]:
 
 def _earlier_rounds(facts: Facts) -> Iterator[str]:
     first, start = facts.first_round, facts.first_replayed_round
-    if start is None:
-        return
-    yield f"The first replayed round is {start}."
-    if first is None:
-        return
-    if first < start:
+    if first is not None and start is not None and first < start:
         yield (
             f"Every round from {first} to {start - 1}, before the first replayed one, "
             f"still includes the requester, and so do the models that the replay began "
             f"with."
         )
-    else:
-        yield f"No round before it includes the requester, whose first is {first}."
 
 
 def _refuters(facts: Facts) -> Iterator[str]:
@@ -327,6 +353,8 @@ def _refuters(facts: Facts) -> Iterator[str]:
             "The secrets came from the operating system and were replaced after every "
             "round: whoever kept a copy of one can recompute its round."
         )
+    if facts.min_anonymity is None:
+        return
     if facts.refutation.value is None:
         yield (
             "How often who holds the candidates' updates would tell the right one is "
@@ -339,23 +367,26 @@ def _refuters(facts: Facts) -> Iterator[str]:
         )
 
 
-def _copies(facts: Facts) -> Iterator[str]:
-    match facts.raw_updates_deleted:
-        case Told(True):
-            yield "The requester's raw updates that the run had stored were deleted."
-        case Told(False):
-            yield (
-                "Raw updates are still stored, and they identify which update stood for "
-                "its set."
-            )
-        case Told(_, reason):
-            yield f"Whether raw updates were deleted is not stated: {reason}."
-    deleted = sorted(facts.superseded_deleted.items())
-    kinds = ", ".join(f"{count} {kind}" for kind, count in deleted)
-    yield f"Superseded artefacts deleted before this was signed: {kinds or 'none'}."
+def _not_deleted(facts: Facts) -> Iterator[str]:
+    if facts.raw_updates_deleted.value is False:
+        yield (
+            "Raw updates are still stored, and they identify which update stood for "
+            "its set."
+        )
+    left = [each for each in facts.copies if each.fate in ("outside", "missing")]
+    if left:
+        yield (
+            f"covey deletes nothing outside the run's folder: {_copies(len(left))} on "
+            f"record lie elsewhere, to be deleted by whoever gave this answer."
+        )
+    if owed := [each for each in facts.copies if each.notify]:
+        yield (
+            f"{_copies(len(owed))} of a superseded model went to recipients on record. "
+            f"They are still to be notified (GDPR Art. 19); this was not checked."
+        )
     yield (
         "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
-        "and copies elsewhere."
+        "and copies elsewhere, of models and pages, that covey has no record of."
     )
 
 
@@ -368,6 +399,10 @@ def _kept(facts: Facts) -> Iterator[str]:
         )
 
 
+def _copies(count: int) -> str:
+    return f"{count} {'copy' if count == 1 else 'copies'}"
+
+
 def _measured(facts: Facts) -> str:
     if facts.measured.value is None:
         return (
@@ -375,8 +410,8 @@ def _measured(facts: Facts) -> str:
             f"answer: {facts.measured.reason}."
         )
     return (
-        "An attack on the requester's data was measured before and after the answer: "
-        "see the figures and their intervals. Another attack may do better."
+        "One attack on the requester's data was measured before and after the answer. "
+        "Another attack may do better."
     )
 
 
@@ -390,7 +425,7 @@ def _guarantee(facts: Facts) -> str:
 
 
 def _percent(probability: float) -> str:
-    """Return one decimal; what is not certain is never rounded to certainty."""
+    """Return three digits; what is not certain is never rounded to certainty."""
     if 0.9995 <= probability < 1:
         return "more than 99.9%"
-    return f"{probability:.1%}"
+    return f"{100 * probability:.3g}%"

@@ -1,0 +1,139 @@
+"""What a proof says was done: three plain sentences, and then each thing by itself."""
+
+from collections.abc import Iterator
+
+from covey.unlearning.wording import Facts, Told, beginning, counted
+
+__all__ = ["done", "summary"]
+
+
+def summary(facts: Facts) -> tuple[str, str, str]:
+    """Return the whole answer for a reader who reads no further."""
+    asked = "A client asked to leave this run, and takes part in no later round of it."
+    start, count = facts.first_replayed_round, facts.rounds_replayed
+    again = f"{_were(count)} played again without it, {beginning(start)}"
+    match facts.answer:
+        case "deny":
+            return (
+                asked,
+                "The model was not changed: what it learnt from the client, it still "
+                "holds.",
+                _hidden(facts),
+            )
+        case "roll_back":
+            return asked, f"{again}.", _before(facts)
+        case "retrain":
+            return asked, f"{again}; the model is what came of that.", _left(facts)
+        case "calibrate":
+            return (
+                asked,
+                f"Its contribution was estimated and taken out of "
+                f"{counted(count, 'round')}, {beginning(start)}.",
+                "The model is an approximation, and how far it is from one without the "
+                "client is not bounded.",
+            )
+
+
+def done(facts: Facts) -> tuple[str, ...]:
+    """Return what the answer did, one sentence for each thing."""
+    return (
+        _model(facts),
+        *_replayed(facts),
+        *_deleted(facts),
+        *_settled(facts),
+        *_attacked(facts),
+    )
+
+
+def _hidden(facts: Facts) -> str:
+    if not facts.rounds:
+        return "No recorded round held the client in an anonymity set."
+    return (
+        "In every recorded round whose anonymity set held it, at least "
+        f"{facts.deniability_threshold} other clients remain to whom what was released "
+        f"can be attributed."
+    )
+
+
+def _before(facts: Facts) -> str:
+    first, start = facts.first_round, facts.first_replayed_round
+    if first is None or start is None or first >= start:
+        return "No round before them includes it."
+    rounds = (
+        f"round {first}" if first == start - 1 else f"rounds {first} to {start - 1}"
+    )
+    return f"The model was not rid of what it learnt from the client in {rounds}."
+
+
+def _left(facts: Facts) -> str:
+    left = [each for each in facts.copies if each.fate in ("outside", "missing")]
+    owed = sum(each.notify for each in facts.copies)
+    if not left and not owed:
+        return "No copy of an earlier model or page is on record elsewhere."
+    return (
+        f"On record elsewhere, of earlier models and pages: {len(left)} not deleted by "
+        f"covey, and {counted(owed, 'recipient')} to be notified."
+    )
+
+
+def _were(count: int) -> str:
+    return f"{counted(count, 'round')} {'was' if count == 1 else 'were'}"
+
+
+def _model(facts: Facts) -> str:
+    if facts.model_before == facts.model_after:
+        return (
+            f"The model's parameters were not changed: before and after the answer "
+            f"their SHA-256 is {facts.model_after}."
+        )
+    return (
+        f"The model's parameters were changed: their SHA-256 was {facts.model_before} "
+        f"before the answer and is {facts.model_after} after it."
+    )
+
+
+def _replayed(facts: Facts) -> Iterator[str]:
+    first, start = facts.first_round, facts.first_replayed_round
+    if start is None:
+        yield "No round was played again."
+        return
+    yield f"{_were(facts.rounds_replayed)} played again, {beginning(start)}."
+    if first is not None and first >= start > 0:
+        yield f"No round before them includes the requester, whose first is {first}."
+
+
+def _deleted(facts: Facts) -> Iterator[str]:
+    match facts.raw_updates_deleted:
+        case Told(True):
+            yield "The requester's raw updates that the run had stored were deleted."
+        case Told(None, reason):
+            yield f"No raw updates were deleted: {reason}."
+        case _:
+            yield "Raw updates were not deleted."
+    kinds = ", ".join(
+        f"{count} {kind}" for kind, count in sorted(facts.superseded_deleted.items())
+    )
+    yield f"Superseded artefacts deleted before this was signed: {kinds or 'none'}."
+
+
+def _settled(facts: Facts) -> Iterator[str]:
+    fates = [each.fate for each in facts.copies]
+    if not fates:
+        yield "No copy of a model or a page was on record."
+        return
+    yield (
+        f"Of {len(fates)} copies of models and pages on record, "
+        f"{fates.count('deleted')} in the run's folder were deleted."
+    )
+    if stay := fates.count("unchanged"):
+        yield (
+            f"Left as they are, since the answer did not change their models: {stay}."
+        )
+
+
+def _attacked(facts: Facts) -> Iterator[str]:
+    if facts.measured.value is not None:
+        yield (
+            "An attack on the requester's data was measured before and after the "
+            "answer: see the figures and their intervals."
+        )

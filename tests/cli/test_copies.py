@@ -1,0 +1,96 @@
+"""What was exported or shown, by the command line, and when a client leaves."""
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+
+from covey import Config, run
+from covey.cli.pages import on_record
+from covey.simulation import RunFolder
+from covey.simulation.copies import copies_of, hash_of
+
+LEAVER = "client-00003"
+HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
+TINY: dict[str, Any] = {
+    "rounds": 1,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
+    "engine": {"name": "reference"},
+    "merge": HIDDEN,
+}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copies") / "run"
+    run(config=Config.of(TINY), out=folder)
+    return folder
+
+
+@pytest.fixture
+def copied(played, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    return shutil.copytree(played, tmp_path / "run")
+
+
+def test_a_retraining_leaves_no_old_model_here_and_says_who_holds_one(
+    copied, covey, tmp_path
+):
+    covey("export", copied, "--cluster", "0")
+    to_a_clinic = ("--out", tmp_path / "sent", "--recipient", "A Clinic")
+    covey("export", copied, "--client", LEAVER, *to_a_clinic)
+    code, out, err = covey("forget", copied, LEAVER, "--answer", "retrain")
+    assert code == 0, err
+    assert "\ndeleted: model of cluster 0 in exports/cluster-0.safetensors" in out
+    assert f"\nto be deleted by you: model of cluster 0 in {tmp_path}/sent" in out
+    assert "\n  to notify (GDPR Art. 19): A Clinic" in out
+    assert not list(copied.glob("exports/*"))
+    assert (tmp_path / "sent").is_file()
+    (proof,) = copied.glob("proofs/*.json")
+    facts = json.loads(proof.read_text())["copies"]
+    assert [(each["fate"], each["recipient"], each["notify"]) for each in facts] == [
+        ("deleted", None, False),
+        ("outside", "A Clinic", True),
+    ]
+    page = proof.with_suffix(".html").read_text()
+    assert "A Clinic" in page
+    assert str(tmp_path) not in page
+    assert covey("verify", proof, "--ledger", copied)[0] == 0
+    for path in copied.rglob("*"):
+        assert path.is_dir() or LEAVER.encode() not in path.read_bytes(), path
+
+
+def test_a_page_is_on_record_before_it_is_written_and_whole_after(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    page = tmp_path / "page.html"
+    with on_record(folders, "comparison", page):
+        (kept,) = copies_of(RunFolder(folders[1]))
+        assert (kept.path, kept.sha256) == (str(page), "")
+        page.write_text("x")
+    for folder in folders:
+        (kept,) = copies_of(RunFolder(folder))
+        assert kept.sha256 == hash_of(page)
+
+
+@pytest.mark.slow
+def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(
+    copied, answer, tmp_path
+):
+    other = shutil.copytree(copied, tmp_path / "other")
+    answer("report", copied, "--out", copied / "report.html")
+    assert not (copied / "copies").exists()
+    answer("report", copied, "--out", "page.html")
+    answer("report", copied, other, "--out", "both.html")
+    kept = {f.name: copies_of(RunFolder(f)) for f in (copied, other)}
+    assert [(c.what, c.path) for c in kept["run"]] == [
+        ("report", str(tmp_path / "page.html")),
+        ("comparison", str(tmp_path / "both.html")),
+    ]
+    assert [c.path for c in kept["other"]] == [str(tmp_path / "both.html")]
+    assert all(len(c.sha256) == 64 for c in (*kept["run"], *kept["other"]))
