@@ -17,8 +17,11 @@ from covey.simulation import Observer
 
 __all__ = ["console", "shown"]
 
-console = Console(stderr=True)
-"""People read standard error; standard output belongs to `--json`."""
+console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+"""People read standard error; standard output belongs to `--json`.
+
+Text is printed as text: brackets and colons in a message are part of it.
+"""
 
 
 @contextmanager

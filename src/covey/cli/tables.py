@@ -17,9 +17,9 @@ def tabled(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows of words under their column names."""
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*map(Text, row))  # as Text, no cell is taken for markup
+        table.add_row(*map(Text, row))
     text = StringIO()
-    Console(file=text, width=WIDTH).print(table)
+    Console(file=text, width=WIDTH, markup=False, emoji=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
