@@ -86,12 +86,27 @@ def data(
     answer = {
         "folder": str(where),
         "files": [
-            {"source": f.source, "file": f.name, "state": f.state, "url": f.url}
+            {
+                "source": f.source,
+                "file": f.name,
+                "state": f.state,
+                "url": f.url,
+                "md5": f.md5 or None,
+            }
             for f in found
         ],
     }
-    lines = [f"{f.state:10} {f.source:14} {f.name}" for f in found]
-    missing = sorted({f"{f.source}: {f.url}" for f in found if f.state == "missing"})
+    lines = [
+        f"{f.state:10} {f.source:14} {f.name:42} {f.md5 and f'MD5 {f.md5}'}".rstrip()
+        for f in found
+    ]
+    missing = sorted(
+        {
+            f"{f.source}: {f.url.removesuffix(f.name)}"
+            for f in found
+            if f.state == "missing"
+        }
+    )
     text = "\n".join(
         [
             f"in {where}",

@@ -29,7 +29,8 @@ class Publication:
     Attributes:
         folder: its usual folder inside the data folder.
         files: the names of its files; `*.json` in a name stands for one file or more.
-        url: where to get them.
+        url: where to get them; where it ends with a slash, the name of a file that is
+            put behind it is that file's own address.
         also: other folders inside the data folder where its own tools leave the files.
     """
 
@@ -43,12 +44,14 @@ _MNIST_FILES = tuple(PUBLISHED["mnist"])
 PUBLICATIONS: Mapping[str, Publication] = MappingProxyType(
     {
         "mnist": Publication(
-            "mnist", _MNIST_FILES, "https://yann.lecun.com/exdb/mnist/"
+            "mnist",
+            _MNIST_FILES,
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",  # its publisher's is gone
         ),
         "fashion-mnist": Publication(
             "fashion-mnist",
             _MNIST_FILES,
-            "https://github.com/zalandoresearch/fashion-mnist",
+            "https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion",
         ),
         "emnist": Publication(
             "emnist",
@@ -91,12 +94,14 @@ class DataFile:
     Attributes:
         state: "unchecked" is there, but has no published checksum.
         url: where to get the file.
+        md5: the file's published checksum, whoever it comes from; empty: none is known.
     """
 
     source: str
     name: str
     state: Literal["ok", "missing", "corrupt", "unchecked"]
     url: str
+    md5: str = ""
 
 
 def data_folder(configured: str) -> Path:
@@ -157,10 +162,19 @@ def _places(source: str, folder: Path) -> list[Path]:
 
 def _missing(source: str, name: str, folder: Path) -> DataError:
     places = " nor in ".join(str(place) for place in _places(source, folder))
+    md5 = PUBLISHED.get(source, {}).get(name)
+    known = f" (MD5 {md5})" if md5 else ""
     return DataError(
-        f"{source} needs the file {name}, which is neither in {places}. Get it from "
-        f"{PUBLICATIONS[source].url}, and name the folder in data.dir or COVEY_DATA."
+        f"{source} needs the file {name}{known}, which is neither in {places}. Get it "
+        f"from {_address(source, name)}{', or wherever it has that MD5' if md5 else ''}, "
+        f"and name the folder in data.dir or COVEY_DATA."
     )
+
+
+def _address(source: str, name: str) -> str:
+    """Return the file's own address, or that of a page which leads to it."""
+    url = PUBLICATIONS[source].url
+    return f"{url}{name}" if url.endswith("/") else url
 
 
 def _content(source: str, path: Path) -> bytes:
@@ -177,7 +191,13 @@ def _content(source: str, path: Path) -> bytes:
 def check_data(folder: Path) -> list[DataFile]:
     """Look for every file of every known data set, and check its sum."""
     return [
-        DataFile(source, name, _state(source, name, folder), publication.url)
+        DataFile(
+            source,
+            name,
+            _state(source, name, folder),
+            _address(source, name),
+            PUBLISHED.get(source, {}).get(name, ""),
+        )
         for source, publication in PUBLICATIONS.items()
         for name in publication.files
     ]
