@@ -1,0 +1,155 @@
+"""The settings of the data, and of the clients that hold them."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from covey.config.section import (
+    Count,
+    Dotted,
+    NotNegative,
+    Positive,
+    Range,
+    Section,
+    Shares,
+    Texts,
+)
+
+__all__ = ["DataConfig", "GroupConfig", "PopulationConfig"]
+
+
+class DataConfig(Section):
+    """Which examples there are."""
+
+    name: (
+        Literal[
+            "digits",
+            "mnist",
+            "fashion-mnist",
+            "cifar10",
+            "emnist",
+            "femnist",
+            "celeba",
+            "npz",
+            "python",
+            "linear-mixture",
+        ]
+        | Dotted
+    ) = Field(
+        default="digits",
+        description="`digits`, `mnist`, `fashion-mnist`, `cifar10`, `emnist`, `femnist` "
+        "(LEAF's json, in `femnist/train` and `femnist/test`; else the images of "
+        "`emnist`, whose writers nobody knows), `celeba` (`list_attr_celeba.txt`, "
+        "`list_eval_partition.txt` and `img_align_celeba/*.jpg` in `celeba`: 40 labels of "
+        "0 or 1, the first 50,000 training and 20,000 test images, their middle square "
+        "made 32 x 32), `npz` (one file per client), `linear-mixture` (drawn: a linear "
+        "regression per group, for `regression`), or `package.module:function` returning "
+        "clients. `python`: a program passed them",
+    )
+    dir: str = Field(
+        default="",
+        description="folder with the files; else `$COVEY_DATA`, else the user cache",
+    )
+    dimension: Positive = Field(
+        default=10, description="`linear-mixture`: d, of the inputs x ~ N(0, I)"
+    )
+    noise: NotNegative = Field(
+        default=0.5,
+        description="`linear-mixture`: standard deviation of y around `<x, theta*>`",
+    )
+    separation: Annotated[float, Field(gt=0)] = Field(
+        default=2.0,
+        description="`linear-mixture`: norm of every group's theta*, which are orthogonal "
+        "for up to d groups",
+    )
+    condition: Annotated[float, Field(ge=1)] = Field(
+        default=1.0,
+        description="`linear-mixture`: largest over smallest variance of x along an axis; "
+        "above 1, x is N(0, diag) with variances from 1 down",
+    )
+
+
+class GroupConfig(Section):
+    """One group of clients that share a data distribution."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="share of the clients; those of all groups add up to 1"
+    )
+    shift: Range = Field(description="[low, high], the range of the group's shift")
+    examples_per_client: Positive = Field(description="the holdout included")
+
+
+class PopulationConfig(Section):
+    """Who holds which examples, and what each client accepts."""
+
+    clients: Positive = Field(
+        default=40, description="how many clients share the data set"
+    )
+    examples_per_client: Positive = Field(
+        default=30, description="the holdout included"
+    )
+    shift: Literal["rotation", "brightness", "none"] = Field(
+        default="rotation",
+        description="how groups differ: `rotation` (degrees), `brightness` (factor, "
+        "clipped; negative inverts), `none`",
+    )
+    shift_per: Literal["image", "client"] = Field(
+        default="image", description="one draw per `image` or per `client`"
+    )
+    minority_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.15, description="share of the clients in the minority"
+    )
+    minority: Range = Field(
+        default=(0.0, 25.0),
+        description="range of the shift in the minority, [low, high]",
+    )
+    majority: Range = Field(
+        default=(25.0, 50.0),
+        description="range of the shift in the majority, [low, high]",
+    )
+    groups: Annotated[tuple[GroupConfig, ...], Field(strict=False)] = Field(
+        default=(),
+        description="instead of minority and majority: a list of `{share, shift, "
+        "examples_per_client}`",
+    )
+    partition: Literal["iid", "dirichlet", "by-writer"] = Field(
+        default="iid",
+        description="how images are dealt inside a group: `iid`; `dirichlet`: each client "
+        "has a class mix of its own (of several labels, the one nearest to half and half "
+        "counts as the class), and what a class no longer has comes from the others; "
+        "`by-writer`: each client has one writer's images, where the files name writers "
+        "(`femnist` as LEAF's json). What is kept aside is a random part of all images "
+        "with each; with the last two, what is left for test images or the pool is "
+        "halved, so that there is something to choose from",
+    )
+    dirichlet_alpha: Annotated[float, Field(gt=0)] = Field(
+        default=0.5,
+        description="for `dirichlet`: small: few classes per client; large: all clients "
+        "alike",
+    )
+    images: Literal["disjoint", "per-group"] = Field(
+        default="disjoint",
+        description="no image belongs to two clients. `per-group`: all images that are "
+        "not kept aside are dealt to every group anew, as in Ghosh et al. 2020, so that "
+        "clients of different groups may hold one image in two transforms; no two clients "
+        "of a group do. What is kept aside (the true audit's non-members, test images, "
+        "pool) is nobody's in both. With a `shift` other than `none`",
+    )
+    holdout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.2, description="share of a client's examples that it never trains on"
+    )
+    audit_examples: Count = Field(
+        default=400,
+        description="non-members kept for the true audit, shifted like each group",
+    )
+    thresholds: Shares = Field(
+        default=(0.5, 0.8), description="range of the risk thresholds, drawn per client"
+    )
+    preferences: str = Field(
+        default="",
+        description="a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`",
+    )
+    exclude: Texts = Field(
+        default=(),
+        description="names of clients that never take part; nobody else changes",
+    )

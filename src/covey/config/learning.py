@@ -1,0 +1,144 @@
+"""The settings of the model, of local training, and of who comes to share a model."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from covey.config.section import Count, Dotted, Positive, Section, Share
+
+__all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
+
+
+class ModelConfig(Section):
+    """What is trained."""
+
+    name: (
+        Literal[
+            "mnist-cnn",
+            "femnist-cnn",
+            "vgg",
+            "convnet",
+            "lenet5",
+            "resnet-mini",
+            "mlp",
+            "linear",
+            "linear-map",
+        ]
+        | Literal["python"]
+        | Dotted
+    ) = Field(
+        default="mnist-cnn",
+        description="also `femnist-cnn`, `vgg`, `convnet`, `lenet5`, `resnet-mini`, "
+        "`mlp`, `linear` (softmax regression), `linear-map` (one matrix without bias), or "
+        "`package.module:factory`. `python`: a program passed it",
+    )
+    task: Literal["multiclass", "multilabel", "regression"] = Field(
+        default="multiclass",
+        description="`multilabel`: several labels of 0 or 1 per example, the loss is "
+        "their mean binary cross-entropy, accuracy the share of labels that are right; "
+        "the attacks of `covey audit` are withheld. `regression`: labels are numbers, the "
+        "loss is half the squared error, and there is no accuracy; also no `shadow`, "
+        '`pooling = "risk"` or `selection_noise`. Neither with `engine.name = "flower"`. '
+        "Your own model returns a logit per label, or one output",
+    )
+
+
+class TrainConfig(Section):
+    """What a client does in a round."""
+
+    local_epochs: Positive = Field(
+        default=1, description="passes over a client's examples per round"
+    )
+    local_steps: Count = Field(
+        default=0, description="if positive, gradient steps instead of epochs"
+    )
+    batch_size: Positive = Field(default=25, description="examples per gradient step")
+    optimizer: Literal["sgd"] = Field(
+        default="sgd", description="stochastic gradient descent"
+    )
+    learning_rate: Annotated[float, Field(gt=0)] = Field(
+        default=0.05, description="step of the clients' gradient descent"
+    )
+    schedule: Literal["constant"] = Field(
+        default="constant", description="the learning rate over the rounds"
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="weight of the past in a client's gradient steps"
+    )
+    participation: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="chance of each client in each round"
+    )
+
+
+class MethodConfig(Section):
+    """How clients come to share models."""
+
+    name: Literal["fedavg", "ifca", "ifca-mir", "isolated", "local"] = Field(
+        default="ifca-mir",
+        description="also `ifca`, `fedavg`, `isolated` (FedAvg in `num_clusters` "
+        "clusters; each client is in one by chance, for good, and nothing is pooled), "
+        "`local`",
+    )
+    num_clusters: Positive = Field(
+        default=2,
+        description="how many models clients choose among, or are divided over",
+    )
+    initialisation: Literal["random", "warm", "groups"] = Field(
+        default="warm",
+        description="`random` (the papers), `warm`, `groups` (an oracle, marked so)",
+    )
+    selection: (
+        Literal["loss", "weighted", "threshold", "priced", "rebalanced", "menu"]
+        | Dotted
+    ) = Field(
+        default="weighted",
+        description="`loss`, `weighted` (the paper), `threshold`, `priced` and "
+        "`rebalanced` (both keep `target_share`), `menu` (each cluster model in releases "
+        "that share 0, 1/3 and 2/3 of their layers, each with its own measured risk; by "
+        'threshold; refused with `client_noise` and `noise = "sound"`), or '
+        "`package.module:function`",
+    )
+    select_on: Literal["train", "holdout"] = Field(
+        default="train",
+        description="compare the models on `train` or `holdout` examples",
+    )
+    select_examples: Count = Field(default=0, description="on so many of them; 0: all")
+    risk_scale: Literal["accuracy", "advantage"] = Field(
+        default="accuracy",
+        description="what is added to the loss: MIA `accuracy`, or `advantage` = 2 risk "
+        "- 1",
+    )
+    risk_weight: Literal["from-threshold"] | Share = Field(
+        default="from-threshold",
+        description="beta = clip((0.8 - tau) / 0.3, 0, 1), or one number for everybody",
+    )
+    pooling: Literal["risk"] | Share = Field(
+        default=0.0,
+        description="share of the model that clusters have in common after every round: "
+        "0 is IFCA, 1 is FedAvg; `risk`: per cluster, a third (the head) and more while "
+        "its clients refuse its measured risk; nothing for a cluster that holds over 9 in "
+        '10 examples. Above 0 it is refused with `client_noise` and `noise = "sound"`: '
+        "they do not hide how many examples a client holds, which weighs it",
+    )
+    pooling_order: Literal["head-first", "uniform"] = Field(
+        default="head-first",
+        description="which part that is: the last layers first, or `uniform`: so much of "
+        "every layer",
+    )
+    hysteresis: Count = Field(
+        default=0,
+        description="rounds that a client stays after a move; with at least "
+        "`redteam.every` it sees a figure of its new cluster before it moves again",
+    )
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="weight of the past, in [0, 1), in the losses that a client compares; "
+        'useful with `select_on = "holdout"` and few held-out examples',
+    )
+    target_share: Share = Field(
+        default=0.0,
+        description="share of the clients that every cluster keeps, at most 1 / "
+        "`num_clusters`: by a subsidy (`priced`), or at random (`rebalanced`, after "
+        'choices by `threshold`; with `redteam.source = "none"` these are by `loss`, and '
+        "it is the paper's RR-Cluster, see `docs/privacy.md`)",
+    )

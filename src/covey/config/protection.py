@@ -1,0 +1,185 @@
+"""The settings of measured risk, of hiding clients in a merge, and of leaving."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from covey.config.section import Count, Dotted, NotNegative, Positive, Section, Share
+
+__all__ = [
+    "AuditConfig",
+    "MergeConfig",
+    "PrivacyConfig",
+    "RedteamConfig",
+    "SecretsConfig",
+    "UnlearningConfig",
+]
+
+
+class RedteamConfig(Section):
+    """Where the risk that clients see comes from."""
+
+    source: Literal["federated", "shadow", "client", "oracle", "none"] = Field(
+        default="federated",
+        description="`federated` (counts from the clients), `shadow` (federations of the "
+        "server), `client` (each client by itself, nothing sent), `oracle`, `none`",
+    )
+    every: Positive = Field(
+        default=5,
+        description="rounds between two measurements; a figure lives twice as long",
+    )
+    shadows: Positive = Field(default=3, description="shadow federations per cluster")
+    pool: Count = Field(
+        default=0,
+        description="images that the server holds for shadows; 0: what is left. Too few "
+        "to match a cluster: its figure is extrapolated from smaller shadows, and nobody "
+        "acts on it",
+    )
+    profile: Literal["reported", "inferred"] = Field(
+        default="reported",
+        description="whose data the shadows copy: clients report their group (as counts), "
+        "or it is `inferred` per cluster, as the transform of the pool on which the "
+        "model's loss is lowest",
+    )
+
+
+class MergeConfig(Section):
+    """How updates become the next cluster models."""
+
+    name: Literal["mean", "anonymity-sets"] | Dotted = Field(
+        default="mean",
+        description="`anonymity-sets`: each update is hidden among at least k, and one "
+        "speaks for them; or `package.module:function`",
+    )
+    weights: Literal["equal", "examples"] = Field(
+        default="equal",
+        description="clients count `equal` (the paper) or by their `examples`",
+    )
+    min_anonymity: Positive = Field(
+        default=6,
+        description="the paper's k: anonymity sets have k to 2k - 1 members; a cluster "
+        "with fewer clients waits, and after `redteam.every` rounds they take their next "
+        "best",
+    )
+    deniability_threshold: Positive = Field(
+        default=3,
+        description="the paper's x, at most k: a client is denied while every set that "
+        "held it keeps so many members",
+    )
+    partition: Literal["mdav", "kmeans", "public-random"] = Field(
+        default="mdav",
+        description="or balanced `kmeans`, both of the clients' models; `public-random` "
+        "looks at no data",
+    )
+    distance: Literal["l2", "cosine"] = Field(
+        default="l2",
+        description="or `cosine`: the angle between models, as in the paper's "
+        "experiments; it bounds no L2 distance",
+    )
+    max_distance: NotNegative = Field(
+        default=0.0,
+        description="the paper's Delta: a member farther away (L2) does not count towards "
+        "x; 0: all count",
+    )
+    noise: Literal["none", "released", "paper", "sound"] = Field(
+        default="none",
+        description="what is added to a representative: `released` (as the paper's "
+        "published code, the set's largest mean row distance) or `paper` (standard "
+        "deviation `sigma` times `radius`), which make no model differentially private by "
+        "themselves; or `sound`: updates projected to norm `radius`, and as much noise as "
+        '`epsilon` asks for. It needs `partition = "public-random"`, `distance = "l2"`, '
+        '`weights = "equal"` and `max_distance = 0`',
+    )
+    sigma: NotNegative = Field(default=1.0, description='for `noise = "paper"`')
+    radius: Annotated[float, Field(gt=0)] = Field(
+        default=1.0, description='for `noise = "paper"` and `noise = "sound"`'
+    )
+    epsilon: NotNegative = Field(
+        default=0.0,
+        description='what `noise = "sound"` keeps to over all rounds, for one client '
+        "replaced by another; above 0 there",
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=1e-5, description="delta of that promise"
+    )
+
+
+class PrivacyConfig(Section):
+    """Differential privacy of clients, records and choices; off by default."""
+
+    client_clip: NotNegative = Field(
+        default=0.0,
+        description="largest L2 norm of a client's update; longer ones are shortened. "
+        "Needed, and only allowed, with `client_noise`",
+    )
+    client_noise: NotNegative = Field(
+        default=0.0,
+        description="z: Gaussian noise on each cluster's sum of updates, in units of the "
+        'clip. For `merge.name = "mean"` with equal weights. With `train.participation` '
+        "below 1 it is secret who came, which takes a method with one cluster",
+    )
+    adaptive_clip: bool = Field(
+        default=False,
+        description="let each cluster's clip follow the median norm, itself measured with "
+        "noise (from the same z); `client_clip` is where it starts",
+    )
+    record_clip: NotNegative = Field(
+        default=0.0,
+        description="C: largest L2 norm of one example's gradient; above 0, clients train "
+        "by DP-SGD (`docs/privacy.md`). By itself no guarantee",
+    )
+    record_noise: NotNegative = Field(
+        default=0.0,
+        description="z: noise on each step's sum of clipped gradients, in units of "
+        "`record_clip`, which it needs",
+    )
+    selection_noise: NotNegative = Field(
+        default=0.0,
+        description="b: clients choose by report-noisy-min, and one choice is 2 / b "
+        "differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`; "
+        "without a warm start and without `smoothing`",
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=1e-5, description="delta of what is promised"
+    )
+
+
+class SecretsConfig(Section):
+    """Where comes from what nobody may recompute, and with what proofs are signed."""
+
+    source: Literal["seeded", "os"] = Field(
+        default="seeded",
+        description="everything can be recomputed from the seed, hidden draws too. `os`: "
+        "from 32 random bytes outside the run folder, replaced after every round; runs "
+        "are not repeatable then",
+    )
+    key_path: str = Field(
+        default="",
+        description="the key that signs proofs (PEM); else the user's own, made on first "
+        "use",
+    )
+
+
+class AuditConfig(Section):
+    """What the true audit compares members with."""
+
+    non_members: Literal["matched", "pooled", "untransformed"] = Field(
+        default="matched",
+        description="`pooled` and `untransformed` are demonstrations: the audit then "
+        "refuses its figure",
+    )
+
+
+class UnlearningConfig(Section):
+    """Clients that leave while a run goes on, and what is kept to let them."""
+
+    request_probability: Share = Field(
+        default=0.0,
+        description="chance after each round that a random client asks to leave (0.2 in "
+        "the paper)",
+    )
+    store_updates: Count = Field(
+        default=0,
+        description="keep every client's raw update each so many rounds, for FedEraser "
+        "(`fedavg` only); nothing can be denied while they are there",
+    )
