@@ -144,11 +144,12 @@ def refusal(settings: dict[str, Any]) -> str:
     return str(refused.value)
 
 
-def assert_one_clear_sentence(message: str, *parts: str) -> None:
+def assert_clear_sentences(message: str, *parts: str) -> None:
     for part in parts:
         assert part in message
-    assert "\n" not in message
-    assert message.endswith(".")
+    first, *others = message.splitlines()
+    assert not others or first.endswith("mistakes in the settings:")
+    assert all(each.endswith(".") for each in others or [first])
     for traceback_word in ("pydantic", "validation error", "ValidationError"):
         assert traceback_word not in message
 
@@ -294,7 +295,7 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
 def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
     settings: dict[str, Any], parts: tuple[str, ...]
 ):
-    assert_one_clear_sentence(refusal(settings), *parts)
+    assert_clear_sentences(refusal(settings), *parts)
 
 
 @pytest.mark.parametrize("key", LATER_KEYS)
@@ -302,7 +303,7 @@ def test_a_key_of_later_is_refused_with_that_as_the_reason(key: str):
     section, _, name = key.partition(".")
     settings = {section: {name: 1} if name else {"anything": 1}}
     message = refusal(settings)
-    assert_one_clear_sentence(message, key, LATER_KEYS[key], "not have yet", "Remove")
+    assert_clear_sentences(message, key, LATER_KEYS[key], "not have yet", "Remove")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +312,7 @@ def test_a_key_of_later_is_refused_with_that_as_the_reason(key: str):
 def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: str):
     section, _, name = key.partition(".")
     message = refusal({section: {name: value}})
-    assert_one_clear_sentence(message, key, repr(value), "planned", "choose another")
+    assert_clear_sentences(message, key, repr(value), "planned", "choose another")
 
 
 @pytest.mark.parametrize(
@@ -425,7 +426,7 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
 def test_settings_that_disagree_are_refused(
     settings: dict[str, Any], parts: tuple[str, ...]
 ):
-    assert_one_clear_sentence(refusal(settings), *parts)
+    assert_clear_sentences(refusal(settings), *parts)
 
 
 @pytest.mark.parametrize(
@@ -484,7 +485,7 @@ def test_what_needs_everybodys_data_is_refused_where_clients_are_apart(
     settings: dict[str, Any], parts: tuple[str, ...]
 ):
     apart = {**settings, "engine": {"name": "flower"}}
-    assert_one_clear_sentence(refusal(apart), "engine.name = 'flower'", *parts)
+    assert_clear_sentences(refusal(apart), "engine.name = 'flower'", *parts)
     Config.of(settings)
 
 
@@ -511,7 +512,7 @@ def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
 def test_a_bad_pair_is_refused(pair: str, parts: tuple[str, ...]):
     with pytest.raises(ConfigError) as refused:
         load_config(None, [pair])
-    assert_one_clear_sentence(str(refused.value), *parts)
+    assert_clear_sentences(str(refused.value), *parts)
 
 
 def test_a_value_has_no_keys():
@@ -522,7 +523,7 @@ def test_a_value_has_no_keys():
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(ConfigError) as refused:
         load_config(tmp_path / "absent.toml")
-    assert_one_clear_sentence(str(refused.value), "absent.toml", "Give the path")
+    assert_clear_sentences(str(refused.value), "absent.toml", "Give the path")
 
 
 @pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe", b"a = 1\na = 2"])
@@ -542,10 +543,10 @@ def test_a_folder_is_no_file(tmp_path: Path):
 def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
     method = {"selection": selection, "num_clusters": 4, "target_share": 0.3}
     message = refusal({"method": method})
-    assert_one_clear_sentence(message, "method.target_share", "0.25", "0.3")
+    assert_clear_sentences(message, "method.target_share", "0.25", "0.3")
     assert Config.of({"method": method | {"target_share": 0.25}})
     message = refusal({"method": {"selection": selection}})
-    assert_one_clear_sentence(message, selection, "found 0", "0.25")
+    assert_clear_sentences(message, selection, "found 0", "0.25")
 
 
 @pytest.mark.parametrize(
@@ -553,7 +554,7 @@ def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
 )
 def test_impossible_habits_are_refused(key: str, value: float):
     message = refusal({"method": {key: value}})
-    assert_one_clear_sentence(message, f"method.{key}", str(value))
+    assert_clear_sentences(message, f"method.{key}", str(value))
 
 
 SOUND = {
@@ -581,7 +582,7 @@ def test_sound_noise_with_what_voids_it_is_refused(
 ):
     assert Config.of({"merge": SOUND})
     message = refusal({"merge": {**SOUND, **changed}})
-    assert_one_clear_sentence(message, *parts)
+    assert_clear_sentences(message, *parts)
 
 
 CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
@@ -627,7 +628,7 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
 def test_sums_that_cannot_hide_a_client_are_refused(
     sections: dict[str, Any], parts: tuple[str, ...]
 ):
-    assert_one_clear_sentence(refusal(sections), *parts)
+    assert_clear_sentences(refusal(sections), *parts)
 
 
 @pytest.mark.parametrize(
@@ -663,4 +664,4 @@ def test_choices_that_noise_does_not_cover_are_refused(
     for name in ("ifca", "ifca-mir"):
         assert Config.of({**noisy, "method": {**fine, "name": name}})
     message = refusal({**noisy, "method": {**fine, **method}})
-    assert_one_clear_sentence(message, "privacy.selection_noise", *parts)
+    assert_clear_sentences(message, "privacy.selection_noise", *parts)

@@ -10,7 +10,7 @@ from covey.config.section import (
     NotNegative,
     Positive,
     Range,
-    Section,
+    SettingsSection,
     Shares,
     Texts,
 )
@@ -18,7 +18,7 @@ from covey.config.section import (
 __all__ = ["DataConfig", "GroupConfig", "PopulationConfig"]
 
 
-class DataConfig(Section):
+class DataConfig(SettingsSection):
     """Which examples there are."""
 
     name: (
@@ -69,7 +69,7 @@ class DataConfig(Section):
     )
 
 
-class GroupConfig(Section):
+class GroupConfig(SettingsSection):
     """One group of clients that share a data distribution."""
 
     share: Annotated[float, Field(gt=0, le=1)] = Field(
@@ -79,7 +79,7 @@ class GroupConfig(Section):
     examples_per_client: Positive = Field(description="the holdout included")
 
 
-class PopulationConfig(Section):
+class PopulationConfig(SettingsSection):
     """Who holds which examples, and what each client accepts."""
 
     clients: Positive = Field(

@@ -1,11 +1,9 @@
 """Settings whose capability is not built yet: refused, with that as the reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from covey.errors import ConfigError
-
-__all__ = ["LATER_KEYS", "LATER_VALUES", "refuse_later"]
+__all__ = ["LATER_KEYS", "LATER_VALUES", "later_problems"]
 
 LATER_KEYS = {
     "merge.max_update_norm": "norm-bounded merges",
@@ -17,24 +15,24 @@ LATER_VALUES = {
 }
 
 
-def refuse_later(settings: Mapping[str, Any]) -> None:
-    """Refuse the settings that wait for their capability.
-
-    Raises:
-        ConfigError: naming the setting and what it waits for.
-    """
+def later_problems(settings: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Yield key, value and refusal of the settings that wait for their capability."""
     flat = dict(settings)
     for section, keys in settings.items():
         if isinstance(keys, Mapping):
             flat |= {f"{section}.{key}": value for key, value in keys.items()}
     for key, value in flat.items():
         if key in LATER_KEYS:
-            raise ConfigError(
+            yield (
+                key,
+                value,
                 f"{key} belongs to {LATER_KEYS[key]}, which this version of covey does "
-                f"not have yet. Remove it."
+                f"not have yet. Remove it.",
             )
-        if value in LATER_VALUES.get(key, ()):
-            raise ConfigError(
+        elif value in LATER_VALUES.get(key, ()):
+            yield (
+                key,
+                value,
                 f"{key} = {value!r} is planned, and this version of covey does not have "
-                f"it yet. Leave it at its default or choose another."
+                f"it yet. Leave it at its default or choose another.",
             )

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from covey.config.section import Count, Dotted, Positive, Section, Share
+from covey.config.section import Count, Dotted, Positive, SettingsSection, Share
 
 __all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
 
 
-class ModelConfig(Section):
+class ModelConfig(SettingsSection):
     """What is trained."""
 
     name: (
@@ -43,7 +43,7 @@ class ModelConfig(Section):
     )
 
 
-class TrainConfig(Section):
+class TrainConfig(SettingsSection):
     """What a client does in a round."""
 
     local_epochs: Positive = Field(
@@ -70,7 +70,7 @@ class TrainConfig(Section):
     )
 
 
-class MethodConfig(Section):
+class MethodConfig(SettingsSection):
     """How clients come to share models."""
 
     name: Literal["fedavg", "ifca", "ifca-mir", "isolated", "local"] = Field(

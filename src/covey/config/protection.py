@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from covey.config.section import Count, Dotted, NotNegative, Positive, Section, Share
+from covey.config.section import (
+    Count,
+    Dotted,
+    NotNegative,
+    Positive,
+    SettingsSection,
+    Share,
+)
 
 __all__ = [
     "AuditConfig",
@@ -16,7 +23,7 @@ __all__ = [
 ]
 
 
-class RedteamConfig(Section):
+class RedteamConfig(SettingsSection):
     """Where the risk that clients see comes from."""
 
     source: Literal["federated", "shadow", "client", "oracle", "none"] = Field(
@@ -43,7 +50,7 @@ class RedteamConfig(Section):
     )
 
 
-class MergeConfig(Section):
+class MergeConfig(SettingsSection):
     """How updates become the next cluster models."""
 
     name: Literal["mean", "anonymity-sets"] | Dotted = Field(
@@ -104,7 +111,7 @@ class MergeConfig(Section):
     )
 
 
-class PrivacyConfig(Section):
+class PrivacyConfig(SettingsSection):
     """Differential privacy of clients, records and choices; off by default."""
 
     client_clip: NotNegative = Field(
@@ -144,7 +151,7 @@ class PrivacyConfig(Section):
     )
 
 
-class SecretsConfig(Section):
+class SecretsConfig(SettingsSection):
     """Where comes from what nobody may recompute, and with what proofs are signed."""
 
     source: Literal["seeded", "os"] = Field(
@@ -160,7 +167,7 @@ class SecretsConfig(Section):
     )
 
 
-class AuditConfig(Section):
+class AuditConfig(SettingsSection):
     """What the true audit compares members with."""
 
     non_members: Literal["matched", "pooled", "untransformed"] = Field(
@@ -170,7 +177,7 @@ class AuditConfig(Section):
     )
 
 
-class UnlearningConfig(Section):
+class UnlearningConfig(SettingsSection):
     """Clients that leave while a run goes on, and what is kept to let them."""
 
     request_probability: Share = Field(

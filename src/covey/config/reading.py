@@ -5,22 +5,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from covey.config.problems import Problem, together
 from covey.config.settings import Config
 from covey.errors import ConfigError
 
-__all__ = ["load_config", "put"]
+__all__ = ["load_config", "put", "read_settings"]
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read settings from a TOML file (None: the defaults) and `section.key=value` pairs.
 
     Raises:
-        ConfigError: naming the key, the value and the remedy.
+        ConfigError: naming the key, the value and the remedy of every mistake.
+    """
+    settings, problems = read_settings(path, overrides)
+    if problems := [*problems, *Config.problems(settings)]:
+        raise ConfigError(together(problems))
+    return Config.of(settings)
+
+
+def read_settings(
+    path: str | Path | None, overrides: Sequence[str] = ()
+) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+    """Read settings as `load_config` does, unchecked; and what is wrong with the pairs.
+
+    Raises:
+        ConfigError: there is no such file, or it is no TOML.
     """
     settings = {} if path is None else _read(Path(path))
+    problems: list[Problem] = []
     for pair in overrides:
-        put(settings, pair)
-    return Config.of(settings)
+        try:
+            put(settings, pair)
+        except ConfigError as error:
+            problems.append(Problem(str(error)))
+    return settings, tuple(problems)
 
 
 def put(settings: dict[str, Any], pair: str) -> None:

@@ -1,8 +1,4 @@
-"""What every section of the settings is, and the types that its settings share.
-
-Types are strict: a text where a number belongs is a mistake, and so is `true`. A whole
-number may stand where a number with a point does.
-"""
+"""What every section of the settings is, and the types that its settings share."""
 
 from collections.abc import Mapping
 from numbers import Integral
@@ -17,6 +13,7 @@ __all__ = [
     "Positive",
     "Range",
     "Section",
+    "SettingsSection",
     "Share",
     "Shares",
     "Texts",
@@ -35,9 +32,17 @@ Texts = Annotated[tuple[str, ...], Field(strict=False)]
 class Section(BaseModel):
     """Frozen, and knows no other names."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, strict=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class SettingsSection(Section):
+    """A section of a run's settings; its types are strict.
+
+    A text where a number belongs is a mistake, and so is `true`. A whole number may stand
+    where a number with a point does.
+    """
+
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod

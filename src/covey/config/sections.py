@@ -18,7 +18,7 @@ from covey.config.protection import (
     SecretsConfig,
     UnlearningConfig,
 )
-from covey.config.section import Count, Positive, Section
+from covey.config.section import Count, Positive, Section, SettingsSection
 
 __all__ = [
     "AuditConfig",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class EngineConfig(Section):
+class EngineConfig(SettingsSection):
     """What runs the clients' training."""
 
     name: Literal["auto", "reference", "parallel", "vmap", "flower"] = Field(
@@ -58,7 +58,7 @@ class EngineConfig(Section):
     )
 
 
-class LedgerConfig(Section):
+class LedgerConfig(SettingsSection):
     """Where the record of the run is kept."""
 
     url: str = Field(
@@ -68,7 +68,7 @@ class LedgerConfig(Section):
     )
 
 
-class CheckpointsConfig(Section):
+class CheckpointsConfig(SettingsSection):
     """Which states are kept on disk."""
 
     every: Positive = Field(default=1, description="rounds between two checkpoints")
@@ -77,7 +77,7 @@ class CheckpointsConfig(Section):
     )
 
 
-class Sections(Section):
+class Sections(SettingsSection):
     """All settings of a run; the defaults are the embedded example on digits."""
 
     seed: Count = Field(default=0, description="the root of every random stream")

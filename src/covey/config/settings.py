@@ -1,15 +1,15 @@
 """All settings of a run together, and what must hold between them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import model_validator
 
 from covey.config.apart import apart_problems
-from covey.config.later import refuse_later
 from covey.config.private import privacy_problems
-from covey.config.sections import GroupConfig, MethodConfig, PopulationConfig, Sections
+from covey.config.problems import Problem, problems_of, together
+from covey.config.sections import MethodConfig, PopulationConfig, Sections
 from covey.config.task import task_problems
 from covey.errors import ConfigError
 
@@ -21,25 +21,28 @@ class Config(Sections):
 
     @model_validator(mode="after")
     def _agree(self) -> "Config":
-        for problem in _disagreements(self):
-            raise ConfigError(problem)
+        if problems := [Problem(each) for each in _disagreements(self)]:
+            raise ConfigError(together(problems))
         return self
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Config":
-        """Return validated settings; ConfigError with key, value and remedy."""
-        refuse_later(settings)
-        try:
-            return cls.model_validate(settings)
-        except ValidationError as error:
-            raise ConfigError(_sentence(error)) from None
+        """Return validated settings; ConfigError with key, value and remedy of all."""
+        if problems := cls.problems(settings):
+            raise ConfigError(together(problems))
+        return cls.model_validate(settings)
+
+    @classmethod
+    def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """Return everything for which `of` refuses these settings."""
+        return problems_of(settings, _disagreements)
 
     def toml(self) -> str:
         """Return all settings as TOML that gives this very config again."""
         return tomli_w.dumps(self.model_dump(mode="json"))
 
 
-def _disagreements(config: Config) -> list[str]:
+def _disagreements(config: Sections) -> list[str]:
     """Return what is wrong between settings that are fine one by one."""
     population, method = config.population, config.method
     source = config.redteam.source
@@ -123,7 +126,7 @@ def _share_problems(method: MethodConfig) -> list[str]:
     return []
 
 
-def _hiding_problems(config: Config) -> list[str]:
+def _hiding_problems(config: Sections) -> list[str]:
     """Return why clients cannot be hidden, or leave, as these settings ask."""
     merge, unlearning = config.merge, config.unlearning
     problems: list[str] = []
@@ -152,34 +155,3 @@ def _hiding_problems(config: Config) -> list[str]:
             f"Set method.name = 'fedavg', or store_updates = 0."
         )
     return problems
-
-
-def _sentence(error: ValidationError) -> str:
-    """Return the first problem as one sentence with key, value and remedy."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if not _names_a_type(str(part)))
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(sorted(_known(first["loc"][:-1])))
-        return f"Unknown setting {key!r}. Known there: {known}. Correct the name."
-    expected = "; ".join(
-        dict.fromkeys(each["msg"] for each in error.errors() if _same(each, first))
-    )
-    return f"{key} = {first['input']!r} is not possible: {expected}. Change the value."
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one["loc"][:2] == other["loc"][:2]
-
-
-def _names_a_type(part: str) -> bool:
-    """Say whether pydantic put a union member's name into the path."""
-    return part.startswith(("literal[", "constrained-", "function-")) or part == "float"
-
-
-def _known(path: Sequence[str | int]) -> list[str]:
-    section: type[BaseModel] = Config
-    for part in path:
-        if isinstance(part, str) and part in section.model_fields:
-            inner = section.model_fields[part].annotation
-            section = inner if isinstance(inner, type) else GroupConfig
-    return list(section.model_fields)

@@ -1,0 +1,204 @@
+"""All that is wrong with settings at once: each with its key, its value and a remedy."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from covey.config.later import later_problems
+from covey.config.schema import Spec, choices, in_words, settings, spec_of
+from covey.config.sections import Sections
+
+__all__ = ["Problem", "problems_of", "together"]
+
+Path = tuple[str | int, ...]
+Error = Mapping[str, Any]
+LONGEST = 80
+"""Characters of a value that a message repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with settings.
+
+    Attributes:
+        message: a sentence, or a few, for a person: what, why, and the remedy.
+        key: the setting; None where settings that are fine one by one disagree.
+        value: what was found there.
+        expected: what it may be, in words.
+        suggestion: the name or the value that was probably meant.
+    """
+
+    message: str
+    key: str | None = None
+    value: object = None
+    expected: str | None = None
+    suggestion: str | None = None
+
+    def answer(self) -> dict[str, Any]:
+        """Return the problem for a program, with a value that JSON can say."""
+        return {
+            "key": self.key,
+            "value": _sayable(self.value),
+            "expected": self.expected,
+            "did_you_mean": self.suggestion,
+            "message": self.message,
+        }
+
+
+def together(problems: Sequence[Problem]) -> str:
+    """Return one message of them all."""
+    if len(problems) == 1:
+        return problems[0].message
+    lines = "\n".join(f"- {each.message}" for each in problems)
+    return f"{len(problems)} mistakes in the settings:\n{lines}"
+
+
+def problems_of(
+    given: Mapping[str, Any], disagreements: Callable[[Sections], Sequence[str]]
+) -> tuple[Problem, ...]:
+    """Return all that is wrong with nested settings; none: they can be played.
+
+    What must hold between settings is asked of those that are fine one by one: a
+    disagreement with one that is not is no news.
+    """
+    later = {
+        key: Problem(message, key, value)
+        for key, value, message in later_problems(given)
+    }
+    found = list(later.values())
+    paths: list[Path] = [tuple(key.split(".")) for key in later]
+    try:
+        sections = Sections.model_validate(_without(given, paths))
+    except ValidationError as error:
+        for path, errors in _by_path(error).items():
+            found.append(_problem(path, errors))
+            paths.append(path)
+        try:
+            sections = Sections.model_validate(_without(given, paths))
+        except ValidationError:
+            return tuple(found)
+    return (*found, *map(Problem, _not_of(paths, disagreements(sections))))
+
+
+def _not_of(paths: Sequence[Path], messages: Sequence[str]) -> Iterator[str]:
+    """Yield the messages that name none of these settings, in full or by the key alone."""
+    names = [
+        rf"(?:\b{re.escape(str(above[0]))}\.|(?<![\w.])){re.escape(str(name))}\b"
+        if above
+        else rf"\b{re.escape(str(name))}\b"
+        for *above, name in (path[:2] for path in paths if path)
+    ]
+    for message in messages:
+        if not any(re.search(name, message) for name in names):
+            yield message
+
+
+def _without(given: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
+    """Leave out settings that are wrong, whole: a group of clients with all others."""
+    wrong = {path[:2] for path in paths}
+    return {
+        name: {
+            key: each
+            for key, each in cast("Mapping[str, Any]", value).items()
+            if (name, key) not in wrong
+        }
+        if isinstance(value, Mapping)
+        else value
+        for name, value in given.items()
+        if (name,) not in wrong
+    }
+
+
+def _by_path(error: ValidationError) -> dict[Path, list[Error]]:
+    """Return errors by the setting; a choice between types makes several of each."""
+    found: dict[Path, list[Error]] = {}
+    for each in error.errors():
+        found.setdefault(_path(each), []).append(cast("Error", each))
+    return found
+
+
+def _path(error: Mapping[str, Any]) -> Path:
+    """Return where an error is, without the names of types that may stand at its end."""
+    *above, last = error["loc"]
+    short = error["type"] == "missing" and isinstance(last, int)
+    path: Path = ()
+    # a list that lacks something is wrong as a whole
+    for part in above if short else error["loc"]:
+        spec = spec_of(path)
+        if spec is None or spec.get("type") not in ("object", "array"):
+            break
+        path = (*path, part)
+    return path
+
+
+def _problem(path: Path, errors: Sequence[Error]) -> Problem:
+    key, value, kind = ".".join(map(str, path)), errors[0]["input"], errors[0]["type"]
+    if kind == "extra_forbidden":
+        return _unknown(path, value)
+    spec = spec_of(path) or {}
+    expected = in_words(spec)
+    if kind == "missing" and len(path) > 2:  # of a group of clients
+        message = f"{key} is missing: it must be {expected}. Add it."
+        return Problem(message, key, None, expected)
+    if any(each["type"] == "finite_number" for each in errors):
+        expected = expected.replace("a number", "a finite number")
+    meant, hint = _value_meant(value, spec)
+    message = f"{key} = {_shown(value)} is not possible: it must be {expected}. {hint}"
+    return Problem(f"{message}Change the value.", key, value, expected, meant)
+
+
+def _value_meant(value: object, spec: Spec) -> tuple[str | None, str]:
+    """Return what was probably meant by a text, and the question whether it was."""
+    if not isinstance(value, str):
+        return None, ""
+    for word in get_close_matches(value, choices(spec), n=1):
+        return word, f"Did you mean {word!r}? "
+    for kind, read in (("integer", int), ("number", float)):
+        if kind in {each.get("type") for each in (spec, *spec.get("anyOf", ()))}:
+            with suppress(ValueError):
+                number = str(read(value))
+                return number, f"Did you mean {number}, without quotes? "
+    return None, ""
+
+
+def _unknown(path: Path, value: object) -> Problem:
+    """Return what is wrong with a name that no setting has."""
+    key = ".".join(map(str, path))
+    known = sorted((spec_of(path[:-1]) or {}).get("properties", ()))
+    meant = _name_meant(path, known)
+    found = "" if isinstance(value, Mapping) else f", found {_shown(value)}"
+    there = f"Did you mean {meant}?" if meant else f"Known there: {', '.join(known)}."
+    message = f"Unknown setting {key!r}{found}. {there} Correct the name."
+    return Problem(message, key, value, "the name of a setting", meant)
+
+
+def _name_meant(path: Path, known: Sequence[str]) -> str | None:
+    """Return the whole name nearest to an unknown one: there, else in any section."""
+    *above, name = map(str, path)
+    inside = len(path) > 2  # a group of clients, whose names are its own
+    elsewhere = {} if inside else {s.name: s.key for s in reversed(settings())}
+    if name in elsewhere:
+        return elsewhere[name]
+    if near := get_close_matches(name, known, n=1):
+        return ".".join([*above, *near])
+    near = get_close_matches(name, elsewhere, n=1, cutoff=0.8)
+    return elsewhere[near[0]] if near else None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def _sayable(value: object) -> object:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value

@@ -1,0 +1,169 @@
+"""All mistakes of a file at once, each with key, value, range and what was meant."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.config import Config, load_config
+from covey.errors import ConfigError
+
+
+def found(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each.answer() for each in Config.problems(settings)]
+
+
+def only(settings: dict[str, Any]) -> dict[str, Any]:
+    (each,) = found(settings)
+    return each
+
+
+def test_every_mistake_of_a_file_is_told_at_once():
+    wrong = {
+        "rounds": "10",
+        "train": {"learning_rate": True, "lerning_rate": 0.1},
+        "method": {"name": "ifca_mir"},
+        "merge": {"name": "krum"},
+        "populaton": {"clients": 3},
+        "population": {"minority": [25, 0]},
+    }
+    told = found(wrong)
+    assert {each["key"] for each in told} == {
+        "rounds",
+        "train.learning_rate",
+        "train.lerning_rate",
+        "method.name",
+        "merge.name",
+        "populaton",
+        None,
+    }
+    with pytest.raises(ConfigError) as refused:
+        Config.of(wrong)
+    heading, *lines = str(refused.value).splitlines()
+    assert heading == "7 mistakes in the settings:"
+    assert lines == [f"- {each['message']}" for each in told]
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "meant"),
+    [
+        ({"train": {"lerning_rate": 1}}, "train.lerning_rate", "train.learning_rate"),
+        ({"trian": {"learning_rate": 1}}, "trian", "train"),
+        ({"learning_rate": 1}, "learning_rate", "train.learning_rate"),
+        (
+            {"population": {"selection": "loss"}},
+            "population.selection",
+            "method.selection",
+        ),
+        ({"method": {"name": "ifca_mir"}}, "method.name", "ifca-mir"),
+        ({"data": {"name": "fasion-mnist"}}, "data.name", "fashion-mnist"),
+        ({"method": {"pooling": "riks"}}, "method.pooling", "risk"),
+        ({"rounds": "10"}, "rounds", "10"),
+        ({"train": {"learning_rate": "1e-2"}}, "train.learning_rate", "0.01"),
+        ({"rounds": "ten"}, "rounds", None),
+        ({"colour": 1}, "colour", None),
+    ],
+)
+def test_what_was_probably_meant_is_asked_for(settings, key, meant):
+    told = only(settings)
+    assert (told["key"], told["did_you_mean"]) == (key, meant)
+    assert ("Did you mean" in told["message"]) == (meant is not None)
+    assert meant is None or meant in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        (None, "rounds", "10"),
+        (None, "rounds", 10.0),
+        (None, "seed", True),
+        ("train", "learning_rate", True),
+        ("train", "learning_rate", "0.1"),
+        ("privacy", "adaptive_clip", 1),
+        ("privacy", "adaptive_clip", "yes"),
+        ("population", "thresholds", [0.5, "0.8"]),
+        ("population", "thresholds", [False, True]),
+        ("method", "pooling", True),
+        ("method", "name", 3),
+    ],
+)
+def test_a_value_of_another_type_is_refused(section, name, value):
+    settings = {section: {name: value}} if section else {name: value}
+    for each in found(settings):
+        assert each["key"].startswith(f"{section}.{name}" if section else name)
+        assert each["expected"]
+    assert found(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"train": {"learning_rate": 1}},
+        {"population": {"minority": [0, 25], "exclude": []}},
+        {"population": {"minority": (0, 25.5)}},
+        {"train": {"learning_rate": np.float64(0.5), "local_epochs": np.int64(2)}},
+    ],
+)
+def test_a_whole_number_may_stand_for_another_and_numpys_are_numbers(settings):
+    assert found(settings) == []
+    Config.of(settings)
+
+
+def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("rounds = '10'\n[method]\nname = 'fedavgg'\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, ["seed", "train.momentum=2", "rounds.x=1"])
+    told = str(refused.value)
+    assert told.startswith("5 mistakes")
+    for part in ("found 'seed'", "train.momentum = 2", "fedavgg", "rounds = '10'"):
+        assert part in told
+    assert "rounds is a value and has no keys" in told
+
+
+def test_numbers_that_are_set_stay_numbers(tmp_path):
+    config = load_config(None, ["rounds=10", "train.learning_rate=1"])
+    assert (config.rounds, config.train.learning_rate) == (10, 1.0)
+
+
+def test_a_disagreement_with_a_setting_that_is_wrong_anyway_is_no_news():
+    wrong = {"method": {"initialisation": "groups", "num_clusters": "4"}}
+    assert only(wrong)["key"] == "method.num_clusters"
+    other = {**wrong, "population": {"holdout": 0}}
+    assert [each["key"] for each in found(other)] == ["method.num_clusters", None]
+
+
+def test_a_list_that_lacks_something_is_wrong_as_a_whole_and_a_group_lacks_a_key():
+    assert only({"population": {"minority": [1]}})["value"] == [1]
+    told = only({"population": {"groups": [{"share": 1, "shift": [0, 1]}]}})
+    assert told["key"] == "population.groups.0.examples_per_client"
+    assert "Add it" in told["message"]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+NAMES = st.sampled_from(sorted(Config.model_fields)) | st.text(max_size=5)
+KEYS = st.sampled_from(
+    ["name", "groups", "minority", "pooling", "rounds", "noise", "clients"]
+)
+
+
+@given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))
+def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
+    problems = Config.problems(settings)
+    if not problems:
+        Config.of(settings)
+        return
+    with pytest.raises(ConfigError) as refused:
+        Config.of(settings)
+    for each in problems:
+        assert each.message in str(refused.value)
+        assert each.answer()["message"].endswith(".")
