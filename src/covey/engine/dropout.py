@@ -2,21 +2,25 @@
 
 torch draws masks from one global generator, so a mask would depend on what other clients
 drew before. Here the masks come from a generator that belongs to one training job.
+
+Layers of dropout are replaced as functions. Attention and recurrent layers draw inside one
+operation: there, below autograd, the random operation itself is handed the generator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from covey.engine.protocol import TrainingJob
 from covey.errors import ModelError
-from covey.models import dropout_layers
+from covey.models import dropout_layers, fused_dropout_layers
 
 __all__ = ["check_dropout", "refuse_dropout", "seeded_dropout"]
 
@@ -36,21 +40,31 @@ def check_dropout(module: nn.Module) -> None:
 
 def refuse_dropout(module: nn.Module, who: str, remedy: str) -> None:
     """Refuse every dropout layer, where masks would be drawn inside `vmap`."""
-    if dropped := dropout_layers(module):
+    if dropped := [*dropout_layers(module), *fused_dropout_layers(module)]:
         raise ModelError(
             f"{who} needs a model without dropout, because masks drawn inside vmap "
-            f"cannot be reproduced, but the model has {dropped[0]}. {remedy}"
+            f"cannot be reproduced, but the model has {_told(dropped[0])}. {remedy}"
         )
+
+
+def _told(layer: nn.Module) -> str:
+    """Return a layer on one line: attention has layers of its own."""
+    if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
+        return f"{type(layer).__name__} with dropout {layer.dropout:g}"
+    return str(layer)
 
 
 def seeded_dropout(
     module: nn.Module, job: TrainingJob
 ) -> AbstractContextManager[object]:
     """Return a block, to enter around each forward pass, that draws the job's masks."""
-    if not dropout_layers(module):
+    fused = fused_dropout_layers(module)
+    if not fused and not dropout_layers(module):
         return nullcontext()
     seed = int(job.streams.at("dropout").generator().integers(2**63))
-    return _SeededDropout(torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    layers = _SeededDropout(generator)
+    return _Both(layers, _SeededDraws(generator)) if fused else layers
 
 
 class _SeededDropout(TorchFunctionMode):
@@ -90,3 +104,53 @@ class _SeededDropout(TorchFunctionMode):
         mask = inputs.new_empty((*coins, *ones))
         mask.bernoulli_(1 - p, generator=self._generator)
         return inputs * mask / ((1 - p) or 1)
+
+
+class _SeededDraws(TorchDispatchMode):
+    """Hands `generator` to every random operation that was given none."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operation of torch, which has no public type
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        names = [argument.name for argument in func._schema.arguments]
+        if "generator" not in names:
+            raise ModelError(
+                f"A model must draw by dropout layers only, so that a client's draws can "
+                f"be reproduced, but it calls torch's {func}. Replace what draws by "
+                f"nn.Dropout."
+            )
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if given.get("generator") is None:
+            given["generator"] = self._generator
+        return func(**given)
+
+
+class _Both(AbstractContextManager[None]):
+    """Two modes that are entered together, as often as one likes."""
+
+    def __init__(self, outer: TorchFunctionMode, inner: TorchDispatchMode) -> None:
+        self._outer, self._inner = outer, inner
+
+    def __enter__(self) -> None:
+        self._outer.__enter__()
+        self._inner.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inner.__exit__(kind, error, trace)
+        self._outer.__exit__(kind, error, trace)

@@ -8,12 +8,14 @@ from covey.models.build import (
     initial_params,
     refuse_batch_norm,
 )
+from covey.models.drawing import fused_dropout_layers
 
 __all__ = [
     "NETWORKS",
     "build_model",
     "check_model",
     "dropout_layers",
+    "fused_dropout_layers",
     "initial_params",
     "refuse_batch_norm",
 ]

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from covey.errors import ModelError
+from covey.models.drawing import fused_dropout_layers
 from covey.models.networks import (
     ConvNet,
     FemnistCnn,
@@ -150,7 +151,7 @@ def check_model(
             other than by dropout layers.
     """
     trial = copy.deepcopy(module).train()
-    for layer in dropout_layers(trial):
+    for layer in (*dropout_layers(trial), *fused_dropout_layers(trial)):
         layer.eval()
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
@@ -158,8 +159,9 @@ def check_model(
         draws = not torch.equal(before, torch.get_rng_state())
     if draws:
         raise ModelError(
-            "A model must draw random numbers in dropout layers (nn.Dropout) only, "
-            f"but {type(module).__name__} moves torch's global generator in training. "
+            "A model must draw random numbers in dropout layers only (nn.Dropout, or the "
+            "dropout of nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN), but "
+            f"{type(module).__name__} moves torch's global generator in training. "
             "Replace what draws by nn.Dropout."
         )
     expected = (2, num_classes)

@@ -1,0 +1,163 @@
+"""Attention and recurrent layers drop inside one operation: the masks are the client's."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from covey.data.examples import Examples
+from covey.engine import (
+    ParallelEngine,
+    Recipe,
+    ReferenceEngine,
+    ScoringJob,
+    TrainingJob,
+    VmapEngine,
+    check_private,
+)
+from covey.engine.dropout import seeded_dropout
+from covey.errors import ModelError
+from covey.models import check_model, initial_params
+from covey.rng import Streams
+
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1)
+SIZES = (10, 4, 10, 7)
+
+
+class OverRows(nn.Module):
+    """Reads the rows of 1x4x4 images as a sequence, and answers from its mean."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        read = self.layer(images.squeeze(1))
+        states = read[0] if isinstance(read, tuple) else read
+        return self.head(states.mean(dim=1))
+
+
+class SelfAttention(nn.MultiheadAttention):
+    def forward(self, query: Tensor) -> tuple[Tensor, Tensor | None]:  # pyright: ignore
+        return super().forward(query, query, query, need_weights=False)
+
+
+LAYERS: dict[str, Callable[[float], nn.Module]] = {
+    "encoder": lambda p: nn.TransformerEncoderLayer(4, 2, 4, p, batch_first=True),
+    "attention": lambda p: SelfAttention(4, 2, dropout=p, batch_first=True),
+    "lstm": lambda p: nn.LSTM(4, 4, num_layers=2, dropout=p, batch_first=True),
+    "gru": lambda p: nn.GRU(4, 4, num_layers=2, dropout=p, batch_first=True),
+}
+
+
+def reader(name: str, p: float = 0.1) -> nn.Module:
+    with Streams(0).at("tiny").lent_to_torch():
+        return OverRows(LAYERS[name](p))
+
+
+@pytest.fixture(params=list(LAYERS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def trained(job: TrainingJob, module: nn.Module) -> torch.Tensor:
+    (params,) = ReferenceEngine(module).train([job])
+    return torch.cat([value.flatten() for value in params.values()])
+
+
+def test_the_same_bits_over_workers_order_and_chunks_and_the_global_state_untouched(
+    kind: str, make_jobs: Callable[..., list[TrainingJob]]
+):
+    module = reader(kind)
+    jobs = make_jobs(module, SIZES, RECIPE)
+    state = torch.get_rng_state()
+    reference = list(ReferenceEngine(module).train(jobs))
+    one = list(ParallelEngine(module, workers=1).train(jobs))
+    three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
+    few = list(ParallelEngine(module, workers=2).train(jobs[1:3]))
+    assert torch.equal(torch.get_rng_state(), state)
+    for oracle, alone, together in zip(reference, one, three, strict=True):
+        torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
+        assert all(torch.equal(alone[name], together[name]) for name in alone)
+    for alone, chunked in zip(one[1:3], few, strict=True):
+        assert all(torch.equal(alone[name], chunked[name]) for name in alone)
+
+
+def test_two_clients_with_the_same_examples_draw_otherwise(
+    kind: str, some_images: Callable[..., Examples]
+):
+    module = reader(kind, 0.5)
+    start, examples = initial_params(module), some_images(8)
+    recipe = Recipe(batch_size=8)  # one batch: the order of examples hardly matters
+    streams = Streams(0)
+
+    def job(client: str, module: nn.Module) -> torch.Tensor:
+        return trained(TrainingJob(start, examples, streams.at(client), recipe), module)
+
+    ada, bob = job("ada", module), job("bob", module)
+    assert torch.equal(ada, job("ada", module))
+    plain = reader(kind, 0.0)
+    nothing_drawn = (job("ada", plain) - job("bob", plain)).abs().max()
+    assert nothing_drawn < 1e-6 < (ada - bob).abs().max()
+
+
+def test_every_weight_of_attention_is_kept_with_its_chance():
+    # 40,000 coins with p = 1/4: the share has standard deviation 0.0022, so five of
+    # them leave a false alarm in a million.
+    attention = SelfAttention(4, 1, dropout=0.25, batch_first=True).train()
+    nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
+    job = TrainingJob({}, nothing, Streams(0), RECIPE)
+    rows = torch.ones(1, 200, 4)
+    with seeded_dropout(attention, job):
+        _, weights = nn.MultiheadAttention.forward(attention, rows, rows, rows)
+    assert weights is not None
+    assert (weights > 0).float().mean().item() == pytest.approx(0.75, abs=0.011)
+
+
+def test_nothing_is_dropped_in_scoring(kind: str, some_images: Callable[..., Examples]):
+    dropping, plain = reader(kind, 0.9), reader(kind, 0.0)
+    job = ScoringJob(initial_params(dropping), some_images(10))
+    (scored,), (expected,) = (
+        ReferenceEngine(dropping).score([job]),
+        ReferenceEngine(plain).score([job]),
+    )
+    assert torch.equal(scored.losses, expected.losses)
+
+
+def test_a_model_is_no_stranger_because_its_attention_drops(kind: str):
+    check_model(reader(kind), (1, 4, 4), 3)
+
+
+def test_what_cannot_draw_so_refuses_by_name(kind: str):
+    layer = {"encoder": "Dropout", "attention": "SelfAttention"}.get(kind, kind.upper())
+    with pytest.raises(ModelError, match=rf"{layer}.*parallel engine"):
+        VmapEngine(reader(kind))
+    with pytest.raises(ModelError, match=rf"record_clip.*{layer}"):
+        check_private(reader(kind))
+
+
+def test_other_draws_are_refused_by_the_name_of_the_operation():
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = SelfAttention(4, 1, dropout=0.1)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return self.attention(rows)[0] + torch.randn_like(rows)
+
+    nothing = Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
+    job, noisy = TrainingJob({}, nothing, Streams(0), RECIPE), Noisy()
+    with pytest.raises(ModelError, match="randn_like"), seeded_dropout(noisy, job):
+        noisy(torch.ones(1, 2, 4))
+
+
+def test_one_recurrent_layer_has_nothing_to_drop(
+    make_jobs: Callable[..., list[TrainingJob]],
+):
+    with pytest.warns(UserWarning, match="num_layers"):
+        module = OverRows(nn.GRU(4, 4, dropout=0.5, batch_first=True))
+    check_private(module)
+    (job,) = make_jobs(module, (4,), RECIPE)
+    assert list(ReferenceEngine(module).train([job]))
