@@ -1,13 +1,13 @@
 """Federated learning in which every client chooses how exposed it is, and can leave.
 
 >>> import covey
->>> result = covey.run(out="runs/first")
->>> result.summary["accuracy"]
+>>> run = covey.run(out="runs/first")
+>>> run.summary["accuracy"]
 """
 
 from covey.aggregation import ClientUpdate, Merged, mean_per_cluster
 from covey.api import (
-    Result,
+    Run,
     audit,
     audit_epsilon,
     game,
@@ -51,7 +51,7 @@ __all__ = [
     "LedgerMismatch",
     "Merged",
     "ModelError",
-    "Result",
+    "Run",
     "RunError",
     "Signals",
     "audit",
@@ -67,3 +67,17 @@ __all__ = [
     "select_weighted",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what was renamed, for a release."""
+    if name != "Result":
+        raise AttributeError(f"module 'covey' has no attribute {name!r}")
+    import warnings
+
+    warnings.warn(
+        "covey.Result is now called covey.Run; the old name goes with the next release.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return Run

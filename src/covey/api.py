@@ -1,41 +1,23 @@
 """covey from Python: the same runs, with a model and data that live in the program."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from covey.assembly import Assembled, Given, assemble
+from covey.assembly import Given, assemble
 from covey.config import Config
 from covey.data import Examples
-from covey.errors import DataError, LedgerError, RunError
-from covey.events import event_from
-from covey.history import History
-from covey.ledger import Ledger, current
-from covey.report import summary, write_audit
-from covey.simulation import (
-    DEFAULT_ATTACKS,
-    AuditRequest,
-    Observer,
-    RunFolder,
-    audit_run,
-    play,
-    read_history,
-)
-from covey.simulation.canaries import audit_noise
-from covey.simulation.copies import Copy
-from covey.simulation.exports import export_model, latest_model
-from covey.simulation.game import play_game
-from covey.types import ClientName, Params
-from covey.unlearning import ChainView, Check, latest_models, trusted_keys
-from covey.unlearning import verify as check_proof
+from covey.errors import DataError
+from covey.runs import PYTHON, Run, played, reference_of, verified
+from covey.simulation import DEFAULT_ATTACKS, Observer, RunFolder
+from covey.types import ClientName
+from covey.unlearning import Check
 
 __all__ = [
-    "Result",
+    "Run",
     "audit",
     "audit_epsilon",
     "examples_of",
@@ -50,82 +32,25 @@ Pair = tuple[Tensor, Tensor]
 Clients = Mapping[ClientName, Pair] | Sequence[Pair]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Result:
-    """A run that is on disk, as its events tell it."""
-
-    folder: Path
-    history: History
-    ledger_head: str
-    names: Mapping[ClientName, str]
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The object that `covey run --json` prints."""
-        return {
-            "run": str(self.folder),
-            **summary(self.history),
-            "ledger_head": self.ledger_head,
-        }
-
-    def cluster_of(self, client: ClientName) -> int:
-        """Return the cluster that this client chose last.
-
-        Raises:
-            RunError: there is no such client, or it never chose.
-        """
-        j = self.history.assignment.get(self.names.get(client, ""))
-        if j is None:
-            raise RunError(
-                f"No choice of a client {client!r} is recorded in {self.folder}. "
-                f"Clients are named like {min(self.names, default='client-00000')!r}."
-            )
-        return j
-
-    def params(self, cluster: int) -> Params:
-        """Return a cluster's model, as `Module.load_state_dict` takes it.
-
-        Raises:
-            RunError: there is no such cluster, or no checkpoint yet.
-        """
-        return latest_model(RunFolder(self.folder), cluster)[1]
-
-    def export(
-        self, cluster: int, out: str | Path | None = None, recipient: str = ""
-    ) -> Copy:
-        """Write a cluster's model as safetensors, and put on record where and for whom.
-
-        `covey forget` lists the record when a client leaves. A model that a program
-        takes with `params` and writes itself is on no record.
-
-        Args:
-            cluster: its number.
-            out: the file; None: one in `exports/` of the run's folder.
-            recipient: for whom; it is named to who answers a request, and in proofs.
-
-        Raises:
-            RunError: there is no such model, or it cannot be written.
-            ConfigError: the recipient is no line of text.
-        """
-        path = None if out is None else Path(out)
-        return export_model(RunFolder(self.folder), cluster, path, recipient)
-
-
 def run(
     model: Callable[[], nn.Module] | None = None,
-    clients: Clients | None = None,
+    clients: Clients | Callable[[], Clients] | None = None,
     config: Config | None = None,
     out: str | Path = "runs/python",
     observe: Observer = lambda _: None,
-) -> Result:
+) -> Run:
     """Start a run in a new folder and play it to its end.
+
+    A model or clients that can be imported are recorded as `package.module:name`, so that
+    the command line finds them later; anything else lives in this program only.
 
     Args:
         model: builds a fresh module; its class scores come out of `forward`, as logits
             or log-probabilities; for several labels a logit each; for a number one
             output. None: the network that the settings name.
         clients: (inputs, labels) per client, uint8 images or float features, with labels
-            of the settings' `model.task`. None: the data set that the settings name.
+            of the settings' `model.task`; or a function that returns them. None: the data
+            set that the settings name.
         config: the settings.
         out: the new run's folder.
         observe: called after every round.
@@ -133,29 +58,46 @@ def run(
     Raises:
         CoveyError: something does not fit; nothing was written.
     """
-    given = _given(model, clients)
-    config = _named(config or Config(), given)
+    config, data = config or Config(), reference_of(clients)
+    if data is not None:  # read as any later process will read them
+        config, clients = _with(config, data=data), None
+    given = _given(model, clients() if callable(clients) else clients)
+    config = _named(config, given, reference_of(model))
     assembled = assemble(config, given)
-    return _played(assembled, RunFolder.create(Path(out), config), observe)
+    folder = RunFolder.create(Path(out), config)
+    made = Run(folder.path, given)
+    made.answered = played(assembled, folder, observe)
+    return made
 
 
 def resume(
     folder: str | Path,
     model: Callable[[], nn.Module] | None = None,
-    clients: Clients | None = None,
+    clients: Clients | Callable[[], Clients] | None = None,
     observe: Observer = lambda _: None,
-) -> Result:
+) -> Run:
     """Carry a run on to its end, with the model and clients it was started with."""
-    existing = RunFolder.existing(Path(folder))
-    assembled = assemble(existing.config(), _given(model, clients))
-    return _played(assembled, existing, observe)
+    return load(folder, model, clients).resume(observe)
 
 
-def load(folder: str | Path) -> Result:
-    """Read a run, finished or not, without its data."""
-    existing = RunFolder.existing(Path(folder))
-    with Ledger.read(existing.ledger) as ledger:
-        return _result(existing, read_history(ledger), ledger)
+def load(
+    folder: str | Path,
+    model: Callable[[], nn.Module] | None = None,
+    clients: Clients | Callable[[], Clients] | None = None,
+) -> Run:
+    """Return a run, finished or not.
+
+    Args:
+        folder: the run's.
+        model: what the run was started with, if that was passed by a program. It is
+            needed to play rounds or to measure models, and for nothing else.
+        clients: the same.
+
+    Raises:
+        RunError: there is no run.
+    """
+    given = _given(model, clients() if callable(clients) else clients)
+    return Run(Path(folder), given)
 
 
 def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need
@@ -184,11 +126,7 @@ def audit(  # noqa: PLR0913 - the last three have defaults that a run does not n
     Raises:
         CoveyError: something does not fit.
     """
-    existing = RunFolder.existing(Path(folder))
-    assembled = assemble(existing.config(), _given(model, clients))
-    request = AuditRequest(tuple(attacks), references, observe)
-    found = audit_run(assembled, existing, request)
-    return write_audit(found, existing.path)
+    return load(folder, model, clients).audit(attacks, references, observe)
 
 
 def audit_epsilon(
@@ -211,9 +149,7 @@ def audit_epsilon(
     Raises:
         CoveyError: the run adds no noise that is accounted for.
     """
-    existing = RunFolder.existing(Path(folder))
-    assembled = assemble(existing.config(), _given(model, clients))
-    return asdict(audit_noise(assembled, draws))
+    return load(folder, model, clients).audit_epsilon(draws)
 
 
 def game(
@@ -241,9 +177,7 @@ def game(
     Raises:
         CoveyError: something does not fit.
     """
-    existing = RunFolder.existing(Path(folder))
-    assembled = assemble(existing.config(), _given(model, clients))
-    return asdict(play_game(assembled, existing, control=control, observe=observe))
+    return load(folder, model, clients).game(control=control, observe=observe)
 
 
 def verify(
@@ -261,43 +195,8 @@ def verify(
         mine: the requester's name and the salt that it was given with the answer, to
             see that the proof is its own.
     """
-    try:
-        written = Path(proof).read_bytes()
-        name_and_salt = (mine[0], bytes.fromhex(mine[1])) if mine else None
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"A proof must be a file that can be read, and a salt hexadecimal, but: "
-            f"{error}. Check what was given."
-        ) from error
-    trusted = trusted_keys(Path(key)) if key is not None else None
-    chain = _chain(Path(run), written) if run is not None else None
-    return check_proof(written, trusted, chain, name_and_salt)
-
-
-def _chain(folder: Path, proof: bytes) -> ChainView:
-    """Return the ledger that a proof speaks of, as it stood at the proof's position."""
-    try:
-        position = int(json.loads(proof)["ledger_events"])
-    except (ValueError, TypeError, KeyError):
-        position = 0  # no proof: its own checks say so
-    with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
-        try:
-            hashes, records = ledger.hashes(), current(ledger.replay()[:position])
-        except LedgerError:
-            return ChainView((), verified=False)
-    story = [(r.round_index, event_from(r.kind, r.body)) for r in records]
-    return ChainView(hashes, verified=True, head_model_hash=latest_models(story))
-
-
-def _played(run: Assembled, folder: RunFolder, observe: Observer) -> Result:
-    history = play(run, folder, observe)
-    with Ledger.read(folder.ledger) as ledger:
-        return _result(folder, history, ledger)
-
-
-def _result(folder: RunFolder, history: History, ledger: Ledger) -> Result:
-    names = {name: handle for handle, name in ledger.names().items()}
-    return Result(folder.path, history, ledger.head(), names)
+    ledger, trusted = Path(run) if run else None, Path(key) if key else None
+    return verified(Path(proof), ledger, trusted, mine)
 
 
 def _given(model: Callable[[], nn.Module] | None, clients: Clients | None) -> Given:
@@ -330,11 +229,15 @@ def examples_of(name: ClientName, pair: Pair) -> Examples:
     return Examples(inputs, labels)
 
 
-def _named(config: Config, given: Given) -> Config:
-    """Write into the settings what a program passes by hand."""
-    settings = config.model_dump()
+def _named(config: Config, given: Given, model: str | None) -> Config:
+    """Write into the settings what a program passes by hand, by name where it has one."""
     if given.clients is not None:
-        settings["data"]["name"] = "python"
-    if given.model is not None:
-        settings["model"]["name"] = "python"
+        config = _with(config, data=PYTHON)
+    return config if given.model is None else _with(config, model=model or PYTHON)
+
+
+def _with(config: Config, **names: str) -> Config:
+    settings = config.model_dump()
+    for section, name in names.items():
+        settings[section]["name"] = name
     return Config.of(settings)

@@ -415,12 +415,13 @@ class ClientLeft(Event):
 
     Attributes:
         answer: "deny", "roll_back", "retrain" or "calibrate".
-        data_hash: SHA-256 over the remaining clients' examples.
+        data_hash: SHA-256 over the remaining clients' examples; None: they were not at
+            hand when this was answered.
     """
 
     handle: Handle
     answer: str
-    data_hash: str
+    data_hash: str | None
 
 
 @dataclass(frozen=True, slots=True)

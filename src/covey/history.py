@@ -161,7 +161,8 @@ def _between(history: History, events: Sequence[Event]) -> History:
         if isinstance(event, ClientLeft):
             stay = {h: j for h, j in history.assignment.items() if h != event.handle}
             began = history.started
-            began = replace(began, data_hash=event.data_hash) if began else None
+            if began is not None and event.data_hash is not None:
+                began = replace(began, data_hash=event.data_hash)
             earlier = (e for e in history.left if e.handle != event.handle)
             history = replace(
                 history, started=began, assignment=stay, left=(*earlier, event)

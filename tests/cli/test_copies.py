@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from covey import Config, run
-from covey.cli.pages import on_record
+from covey.runs import on_record
 from covey.simulation import RunFolder
 from covey.simulation.copies import copies_of, hash_of
 

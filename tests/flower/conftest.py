@@ -13,7 +13,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 import covey
-from covey.api import Result
+from covey.api import Run
 from covey.config import Config
 from covey.data.examples import Examples
 from covey.events import Event
@@ -45,13 +45,13 @@ def settings_with(**sections: Mapping[str, object] | int) -> dict[str, object]:
     return {**SETTINGS, **changed}
 
 
-def told(result: Result) -> list[Event]:
+def told(result: Run) -> list[Event]:
     """All that the ledger of a run holds."""
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
         return [event for _, events in read_events(ledger) for event in events]
 
 
-def all_of(kind: type[E], result: Result) -> list[E]:
+def all_of(kind: type[E], result: Run) -> list[E]:
     return [event for event in told(result) if isinstance(event, kind)]
 
 
@@ -89,11 +89,11 @@ class Built:
         grid.files = self.files  # so that nodes can come and go
         return grid
 
-    def play(self, out: str = "run", nodes: int = 2) -> Result:
+    def play(self, out: str = "run", nodes: int = 2) -> Run:
         federated = Federated(self.path / "covey.toml")
         return federated.start(self.grid(), self.path / out, nodes)
 
-    def simulated(self, out: str = "simulated") -> Result:
+    def simulated(self, out: str = "simulated") -> Run:
         """The same settings, played by a simulation."""
         return covey.run(config=Config.of(self.settings), out=self.path / out)
 

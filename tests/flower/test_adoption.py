@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from covey.api import Result
+from covey.api import Run
 from covey.flower import Federated, covey_mod
 from covey.flower.compat import outside_a_run
 from flower.conftest import Built, as_sent, settings_with
@@ -94,7 +94,7 @@ def adopted(build, own_data):
     return of
 
 
-def start(federation: Built, out: str = "mine") -> Result:
+def start(federation: Built, out: str = "mine") -> Run:
     federated = Federated(str(federation.path / "covey.toml"), Net)
     return federated.start(
         federation.grid(app), out=str(federation.path / out), nodes=4

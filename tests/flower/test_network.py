@@ -11,7 +11,7 @@ import tomli_w
 import torch
 
 import covey
-from covey.api import Result, load
+from covey.api import Run, load
 from covey.config import load_config
 from covey.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger import Ledger
@@ -90,7 +90,7 @@ class Cut:
 
     folder: Path
     heads: list[str | None]
-    result: Result
+    result: Run
 
 
 def heads(run: Path, rounds: int) -> list[str | None]:
@@ -100,7 +100,7 @@ def heads(run: Path, rounds: int) -> list[str | None]:
         return [ledger.head_of(t) for t in range(rounds)]
 
 
-def same(there: Result, here: Result) -> None:
+def same(there: Run, here: Run) -> None:
     """Fail unless the models of two runs are the same."""
     for j in range(len(here.summary["clusters"])):
         for name, value in here.params(j).items():

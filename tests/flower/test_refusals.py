@@ -15,7 +15,7 @@ import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from covey.api import Result
+from covey.api import Run
 from covey.config import Config
 from covey.events import AnswerRefused, AnswersMissing, Event
 from covey.flower import Federated
@@ -259,18 +259,18 @@ def lost(sent: Sent) -> list[Message]:
     return []
 
 
-def facts(result: Result) -> list[tuple[int | None, Event]]:
+def facts(result: Run) -> list[tuple[int | None, Event]]:
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
         return [(t, event) for t, events in read_events(ledger) for event in events]
 
 
-def effects(result: Result) -> list[tuple[int | None, Event]]:
+def effects(result: Run) -> list[tuple[int | None, Event]]:
     """All that is recorded, but who was refused or missed."""
     silent = (AnswerRefused, AnswersMissing)
     return [(t, event) for t, event in facts(result) if not isinstance(event, silent)]
 
 
-def refusals(result: Result) -> list[tuple[str | None, str]]:
+def refusals(result: Run) -> list[tuple[str | None, str]]:
     """Who was refused and why, in order; who gave no answer, with an empty reason."""
     names = {handle: name for name, handle in result.names.items()}
     told: list[tuple[str | None, str]] = []
@@ -282,7 +282,7 @@ def refusals(result: Result) -> list[tuple[str | None, str]]:
     return told
 
 
-def models(result: Result) -> list[Params]:
+def models(result: Run) -> list[Params]:
     return [result.params(j) for j in range(len(result.summary["clusters"]))]
 
 
@@ -294,10 +294,10 @@ class Played:
     models: list[Params]
 
     @classmethod
-    def of(cls, result: Result) -> "Played":
+    def of(cls, result: Run) -> "Played":
         return cls(effects(result), models(result))
 
-    def is_what_is_left_of(self, result: Result) -> None:
+    def is_what_is_left_of(self, result: Run) -> None:
         assert effects(result) == self.events
         for model, expected in zip(models(result), self.models, strict=True):
             assert model.keys() == expected.keys()

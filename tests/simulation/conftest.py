@@ -3,14 +3,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covey import Config, Result, run
+from covey import Config, Run, load, run
 
 TINY = {
     "rounds": 4,
@@ -32,11 +31,11 @@ def tiny(**sections: Any) -> Config:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Result]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Run]:
     """Play a run once, whoever asks for it; nobody may write into its folder."""
-    made: dict[str, Result] = {}
+    made: dict[str, Run] = {}
 
-    def played(config: Config) -> Result:
+    def played(config: Config) -> Run:
         key = config.toml()
         if key not in made:
             out = tmp_path_factory.mktemp("whole") / "run"
@@ -47,24 +46,22 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Result
 
 
 @pytest.fixture(scope="session")
-def copied(whole: Callable[[Config], Result]) -> Callable[[Config, Path], Result]:
+def copied(whole: Callable[[Config], Run]) -> Callable[[Config, Path], Run]:
     """Put a copy of a whole run into a folder."""
 
-    def put(config: Config, out: Path) -> Result:
+    def put(config: Config, out: Path) -> Run:
         played = whole(config)
-        return replace(played, folder=shutil.copytree(played.folder, out))
+        return load(shutil.copytree(played.folder, out))
 
     return put
 
 
 @pytest.fixture
-def play(
-    tmp_path: Path, copied: Callable[[Config, Path], Result]
-) -> Callable[..., Result]:
+def play(tmp_path: Path, copied: Callable[[Config, Path], Run]) -> Callable[..., Run]:
     """Play a tiny run, in a folder of one's own."""
     numbers = count()
 
-    def played(**sections: object) -> Result:
+    def played(**sections: object) -> Run:
         return copied(tiny(**sections), tmp_path / f"run-{next(numbers)}")
 
     return played

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Config, Result, audit, load, run
-from covey.cli.pages import page_of
+from covey import Config, Run, audit, load, run
 from covey.data import (
     Examples,
     GroupSpec,
@@ -24,6 +23,7 @@ from covey.engine import MULTILABEL, ReferenceEngine
 from covey.errors import DataError
 from covey.metrics import fairness
 from covey.rng import Streams
+from covey.runs import page_of
 from covey.simulation.measurement import accuracies, judged
 
 MIXTURE = {
@@ -51,13 +51,13 @@ def labelled() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 @pytest.fixture(scope="module")
-def numbers(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("numbers") / "run"
     return run(config=Config.of(MIXTURE), out=out)
 
 
 @pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
     settings: Mapping[str, Any] = {
         "rounds": 8,
         "model": {"name": "linear", "task": "multilabel"},
@@ -68,7 +68,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return run(clients=labelled(), config=Config.of(settings), out=out)
 
 
-def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Result):
+def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Run):
     told = numbers.summary
     assert told["accuracy"] == {"overall": None, "by_group": {}}
     assert all(cluster["true_risk"] is not None for cluster in told["clusters"])
@@ -77,20 +77,20 @@ def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Result):
 
 
 def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(
-    numbers: Result, tmp_path: Path
+    numbers: Run, tmp_path: Path
 ):
     page = page_of(numbers.folder, out=tmp_path / "page.html").read_text()
     assert "never simply right or wrong" in page
 
 
-def test_a_run_on_numbers_is_the_same_again(numbers: Result, tmp_path: Path):
+def test_a_run_on_numbers_is_the_same_again(numbers: Run, tmp_path: Path):
     again = run(config=Config.of(MIXTURE), out=tmp_path / "run")
     assert again.ledger_head == numbers.ledger_head
     assert load(numbers.folder).ledger_head == numbers.ledger_head
 
 
 def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right(
-    several: Result,
+    several: Run,
 ):
     assert several.summary["accuracy"]["overall"] > 0.8
 
@@ -99,7 +99,7 @@ def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right
 def test_an_audit_withholds_what_needs_classes(
     which: str, request: pytest.FixtureRequest
 ):
-    result: Result = request.getfixturevalue(which)
+    result: Run = request.getfixturevalue(which)
     clients = labelled() if which == "several" else None
     found = audit(result.folder, ["loss", "source"], references=2, clients=clients)
     used = [cluster for cluster in found["clusters"] if cluster["clients"]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey import Result, load_config, run
+from covey import Run, load_config, run
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -17,7 +17,7 @@ SEEDS = range(3)
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, real_data):
-    def of(example: str, method: str, *more: str) -> list[Result]:
+    def of(example: str, method: str, *more: str) -> list[Run]:
         results = []
         for seed in SEEDS:
             pairs = [f"method.name={method}", f"seed={seed}", f"data.dir={real_data}"]
@@ -28,15 +28,15 @@ def played(tmp_path_factory, real_data):
             )
         return results
 
-    made: dict[tuple[str, ...], list[Result]] = {}
+    made: dict[tuple[str, ...], list[Run]] = {}
     return lambda *key: made.setdefault(key, made.get(key) or of(*key))
 
 
-def violations(results: list[Result]) -> int:
+def violations(results: list[Run]) -> int:
     return sum(result.summary["violations"]["count"] for result in results)
 
 
-def accuracy(results: list[Result], group: str | None = None) -> float:
+def accuracy(results: list[Run], group: str | None = None) -> float:
     found = [result.summary["accuracy"] for result in results]
     return float(
         np.mean(
@@ -45,7 +45,7 @@ def accuracy(results: list[Result], group: str | None = None) -> float:
     )
 
 
-def risk_of(result: Result, group: str) -> float:
+def risk_of(result: Run, group: str) -> float:
     """Return the true risk of the cluster where most clients of this group are."""
     clusters = result.summary["clusters"]
     return max(clusters, key=lambda each: each["groups"].get(group, 0))["true_risk"]

@@ -11,6 +11,7 @@ from covey.assembly.methods import (
     keeps_clusters_apart,
     red_team,
 )
+from covey.assembly.populations import data_hash
 from covey.assembly.run import Assembled, Given, Own, assemble, member_of
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Told",
     "assemble",
     "composed",
+    "data_hash",
     "hangs_on_everybody",
     "keeps_clusters_apart",
     "member_of",

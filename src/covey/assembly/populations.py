@@ -1,11 +1,14 @@
 """From settings to a population: simulated out of a data set, or users' own data."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
+
+import torch
+from torch import Tensor
 
 from covey.assembly.imported import imported
 from covey.config import Config
@@ -35,6 +38,9 @@ from covey.rng import Streams
 from covey.types import ClientName
 
 __all__ = ["data_hash", "mixture_spec", "population_and_notes"]
+
+Pair = tuple[Tensor, Tensor]
+Clients = Mapping[ClientName, Examples | Pair] | Sequence[Examples | Pair]
 
 
 def population_and_notes(
@@ -93,9 +99,27 @@ def _own_clients(
     if name == "npz":
         return read_clients(data_folder(config.data.dir))
     if ":" in name:
-        clients = imported("data.name", name)()
-        return cast("Mapping[ClientName, Examples]", clients)
+        return _imported_clients(name)
     return None
+
+
+def _imported_clients(name: str) -> Mapping[ClientName, Examples]:
+    """Call a user's function for its clients: examples, or pairs of tensors, of each."""
+    clients = cast("Clients", imported("data.name", name)())
+    if not isinstance(clients, Mapping):
+        clients = {f"client-{index:05}": pair for index, pair in enumerate(clients)}
+    return {each: _examples(pair) for each, pair in clients.items()}
+
+
+def _examples(pair: Examples | Pair) -> Examples:
+    if isinstance(pair, Examples):
+        return pair
+    inputs, labels = pair
+    if inputs.dtype != torch.uint8:
+        inputs = inputs.float()
+    return Examples(
+        inputs, labels.float() if labels.is_floating_point() else labels.long()
+    )
 
 
 def _refuse_simulation_only(config: Config) -> None:

@@ -66,6 +66,7 @@ class Assembled:
     Attributes:
         init: draws a fresh model.
         notes: what a reader of the results must know: oracles in use, missing files.
+        data_hash: over every client's examples; None: they are not at hand.
         federation: where the clients are really apart, the way to them.
     """
 
@@ -80,7 +81,7 @@ class Assembled:
     reference: Reference
     retrial: Retrial
     notes: tuple[str, ...]
-    data_hash: str
+    data_hash: str | None
     federation: Federation | None = None
 
     def joined_by(self, names: Collection[ClientName]) -> "Assembled":

@@ -8,9 +8,9 @@ import typer
 from covey.api import load
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import diverged_in, fail_if_diverged
-from covey.cli.pages import page_of, page_over
 from covey.data import check_data, data_folder
 from covey.errors import ConfigError, DataError
+from covey.runs import page_of, page_over
 from covey.simulation import RunFolder
 
 __all__ = ["data", "export", "report"]
@@ -58,17 +58,15 @@ def export(
         raise ConfigError(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
-    result = load(run)
-    j = result.cluster_of(client) if client is not None else cluster or 0
-    copy = result.export(j, out, recipient)
+    copy = load(run).export(cluster, client, out, recipient)
     path = copy.place(RunFolder(run))
     answer = {
         "file": str(path),
-        "cluster": j,
+        "cluster": copy.cluster,
         "sha256": copy.sha256,
         "recipient": copy.recipient or None,
     }
-    stated(answer, f"cluster {j} -> {path}", as_json=as_json)
+    stated(answer, f"cluster {copy.cluster} -> {path}", as_json=as_json)
 
 
 @app.command()

@@ -1,6 +1,5 @@
 """`covey forget`, `covey explain` and `covey verify`."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,24 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from covey import api
-from covey.api import load
-from covey.assembly import Assembled
+from covey.api import Run, load
 from covey.cli.app import JsonOption, app, stated
-from covey.cli.pages import page_of
 from covey.cli.progress import shown
 from covey.cli.tables import short, tabled
 from covey.errors import ConfigError, LedgerLocked, RunError
-from covey.history import History
 from covey.report import budget_of
-from covey.simulation import (
-    Forgotten,
-    Planned,
-    RunFolder,
-    explained,
-    forget,
-    plans,
-    reassembled,
-)
+from covey.simulation import Forgotten, Planned, Roster, RunFolder
 from covey.simulation.settling import copies_told
 from covey.unlearning import ANSWERS, Check
 
@@ -53,20 +41,20 @@ def leave(
             f"--answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one."
         )
     folder = RunFolder.existing(run)
-    assembled = reassembled(folder)
+    asked = load(run)
     if plan:
-        found = plans(assembled, folder, clients, answer)
+        found = asked.plan(clients, answer)
         told = {"run": str(run), "plans": [_plan_json(each) for each in found]}
         stated(told, "\n\n".join(map(_plan_text, found)), as_json=as_json)
         return
     try:  # all are known, before anybody leaves
-        found = plans(assembled, folder, clients, answer)
+        found = asked.plan(clients, answer)
     except LedgerLocked:
         found = None
-    if found is None or (assembled.federation and any(map(_replays, found))):
+    if found is None or (Roster.of(folder) and any(map(_replays, found))):
         _leave_word(folder, clients, answer, as_json=as_json)
         return
-    _let_go(assembled, folder, dict.fromkeys(clients), answer, as_json=as_json)
+    _let_go(asked, clients, answer, as_json=as_json)
 
 
 def _replays(found: Planned) -> bool:
@@ -90,31 +78,14 @@ def _leave_word(
     stated({"run": str(folder.path), "answers": told}, text, as_json=as_json)
 
 
-def _let_go(
-    assembled: Assembled,
-    folder: RunFolder,
-    clients: Iterable[str],
-    answer: str,
-    *,
-    as_json: bool,
-) -> None:
-    """Answer one after the other; what was answered is told even if the next cannot be."""
-    answers: list[dict[str, Any]] = []
-    history = History()
-    try:
-        for client in clients:
-            with shown(folder.path.name) as observe:
-                history, done = forget(assembled, folder, client, answer, observe)
-            answers.append(_answer_json(done))
-    finally:
-        if answers:
-            page_of(folder.path, None)
-            told = {
-                "run": str(folder.path),
-                "answers": answers,
-                **budget_of(history),
-            }
-            stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)
+def _let_go(run: Run, clients: list[str], answer: str, *, as_json: bool) -> None:
+    """Answer all at once, and tell each answer: first the salts, which exist once."""
+    with shown(run.folder.name) as observe:
+        done = run.forget(clients, answer, observe=observe)
+    answers = [_answer_json(each) for each in done]
+    told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}
+    stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)
+    run.report()
 
 
 def _answer_json(done: Forgotten) -> dict[str, Any]:
@@ -141,8 +112,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is held on a client, before anything is erased."""
-    folder = RunFolder.existing(run)
-    told = explained(reassembled(folder), folder, client)
+    told = load(run).explain(client)
     lines = [f"{key.replace('_', ' ')}: {_brief(value)}" for key, value in told.items()]
     stated(told, "\n".join(lines), as_json=as_json)
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.api import Result, load
+from covey.api import Run, load
 from covey.assembly import Assembled, assemble
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import fail_if_diverged
 from covey.cli.federated import submitted
-from covey.cli.pages import page_of
 from covey.cli.progress import console, shown
 from covey.config import Config, load_config
+from covey.runs import page_of
 from covey.simulation import Answered, Roster, RunFolder, carry_on, opened
 
 __all__ = ["SetOption", "configured", "played", "resume", "run"]
@@ -74,14 +74,16 @@ def resume(
         submitted(Path(roster.home) if roster.home else None, run)
         _concluded(load(run), None, time.monotonic() - began, as_json=as_json)
         return
-    assembled = assemble(folder.config())
-    for each in played(assembled, folder):
+    result = load(run)
+    with shown(run.name) as observe:
+        result.resume(observe)
+    for each in result.answered:
         console.print(each.told, highlight=False, soft_wrap=True)
     baseline = run / "baseline"
     if (baseline / "config.toml").is_file():
         inner = RunFolder.existing(baseline)
         played(assemble(inner.config()), inner)
-    _concluded(load(run), assembled, time.monotonic() - began, as_json=as_json)
+    _concluded(result, None, time.monotonic() - began, as_json=as_json)
 
 
 def configured(path: Path | None, overrides: list[str]) -> Config:
@@ -116,7 +118,7 @@ def _free_name(settings: Config) -> Path:
 
 
 def _concluded(
-    result: Result, assembled: Assembled | None, seconds: float, *, as_json: bool
+    result: Run, assembled: Assembled | None, seconds: float, *, as_json: bool
 ) -> None:
     page = page_of(result.folder, assembled.population if assembled else None)
     answer: dict[str, Any] = {

@@ -9,13 +9,13 @@ import typer
 
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import diverged_in, fail_if_diverged
-from covey.cli.pages import page_over, reported
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
 from covey.cli.tables import short, tabled
 from covey.config import Config, flat, heeded
 from covey.errors import ConfigError
 from covey.report import comparison, means, spread
+from covey.runs import page_over, reported
 from covey.simulation import RunFolder, begun, is_finished
 
 __all__ = ["sweep"]

@@ -22,7 +22,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor, nn
 
-from covey.api import Result, examples_of, load
+from covey.api import Run, examples_of, load
 from covey.assembly import Given, assemble
 from covey.config import Config, load_config
 from covey.errors import ConfigError
@@ -152,7 +152,7 @@ class Federated:
     invited: frozenset[ClientName] = frozenset()
     timeout: float = 600.0
 
-    def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Result:
+    def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Run:
         """Play the run in the folder `out` to its end; carry it on if it was begun.
 
         Waits until `nodes` nodes are there, less those that have left or ask to. Rounds

@@ -15,6 +15,7 @@ from covey.simulation.finished import is_finished
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered, Plan, planned
 from covey.simulation.loop import Observer, carry_on, play
+from covey.simulation.recorded import RecordedRun, recorded_run, unplayed_reason
 from covey.simulation.roster import Roster, Unreachable, reassembled
 from covey.simulation.states import load_state
 
@@ -28,6 +29,7 @@ __all__ = [
     "Observer",
     "Plan",
     "Planned",
+    "RecordedRun",
     "Returning",
     "Roster",
     "RunFolder",
@@ -47,4 +49,6 @@ __all__ = [
     "read_events",
     "read_history",
     "reassembled",
+    "recorded_run",
+    "unplayed_reason",
 ]

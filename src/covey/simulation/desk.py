@@ -5,9 +5,10 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
-from covey.assembly import Assembled, assemble
+from covey.assembly import Assembled, assemble, data_hash
 from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import RunError
@@ -23,6 +24,7 @@ __all__ = [
     "as_known",
     "begun",
     "by_entry",
+    "check_data",
     "check_same",
     "opened",
     "read_events",
@@ -95,6 +97,7 @@ def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
         mine = as_known(run, ledger, secrets)
         history = history_of(read_events(ledger))
         check_same(mine, history, folder)
+        check_data(run, mine, history, ledger)
         ledger.enrol({c.handle: c.name for c in mine.population.clients})
         _note_threshold(mine, ledger, history.started)
         yield Desk(mine, folder, ledger, secrets)
@@ -138,16 +141,59 @@ def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
     began = history.started
     if began is None:
         return
-    for what, before, now in (
-        ("settings in config.toml", began.config_hash, what_matters(run)),
-        ("clients' data", began.data_hash, run.data_hash),
-    ):
+    before, now = began.config_hash, what_matters(run)
+    if before != now:
+        raise RunError(_another("settings in config.toml", folder.path, before, now))
+
+
+def check_data(
+    everybody: Assembled, mine: Assembled, history: History, ledger: Ledger
+) -> None:
+    """Refuse other data than those that the run last knew.
+
+    Whoever left while no data were at hand left no hash of the others' data. Those are
+    then compared together with the leavers' own, where somebody still brings these, and
+    by the clients' names where nobody does.
+
+    Args:
+        everybody: the run with the clients that its settings or a program bring.
+        mine: the same, with the clients that have not left, under their handles.
+        history: the run's.
+        ledger: the same.
+
+    Raises:
+        RunError: they are others.
+    """
+    began = history.started
+    if began is None or mine.data_hash in (None, began.data_hash):
+        return
+    unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
+    left = {each.handle for each in unknown}
+    back = [c for c in everybody.population.clients if c.handle in left]
+    present = {client.name: client for client in mine.population.clients}
+    if len(back) == len(left):
+        clients = tuple(
+            present.get(client.name, client)
+            for client in everybody.population.clients
+            if client.name in present or client.handle in left
+        )
+        merged = replace(everybody.population, clients=clients)
+        before, now = began.data_hash, data_hash(merged)
         if before != now:
-            raise RunError(
-                f"The {what} must be those that began the run in {folder.path}, with "
-                f"hash {before[:12]}, found {now[:12]}. Put them back, or start a new "
-                f"run."
-            )
+            raise RunError(_another("clients' data", ledger.where, before, now))
+    elif odd := sorted(present.keys() ^ set(ledger.names().values())):
+        raise RunError(
+            f"The clients must be those that {ledger.where} knows by name, and "
+            f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
+            f"not left."
+        )
+
+
+def _another(what: str, where: object, before: str, now: str) -> str:
+    return (
+        f"The {what} must be those that began the run in {where}, with hash "
+        f"{before[:12]}, found {now[:12]}. Put them back, or start a new run."
+    )
 
 
 def what_matters(run: Assembled) -> str:

@@ -9,7 +9,13 @@ from covey.errors import RunError
 from covey.events import CohortSampled
 from covey.history import History, history_of
 from covey.ledger import Ledger
-from covey.simulation.desk import as_known, check_same, read_events, read_history
+from covey.simulation.desk import (
+    as_known,
+    check_data,
+    check_same,
+    read_events,
+    read_history,
+)
 from covey.simulation.folder import RunFolder
 from covey.simulation.secrets import secrets_of
 from covey.simulation.states import load_state
@@ -59,9 +65,10 @@ def finished(run: Assembled, folder: RunFolder, what: str) -> Finished:
         secrets = secrets_of(
             run.streams, run.config.secrets.source, folder.secret_marker
         )
+        history, everybody = history_of(entries), run
         run = as_known(run, ledger, secrets)
-    history = history_of(entries)
-    check_same(run, history, folder)
+        check_same(run, history, folder)
+        check_data(everybody, run, history, ledger)
     took_part = frozenset(
         handle
         for _, events in entries

@@ -165,8 +165,8 @@ def drawn(desk: Desk, t: int) -> Request | None:
     """Return the request that a simulation draws before round t, unless it is answered."""
     config = desk.run.config
     chance, clients = config.unlearning.request_probability, desk.run.population.clients
-    if chance == 0 or t == 0 or len(clients) < 2:
-        return None
+    if chance == 0 or t == 0 or len(clients) < 2 or desk.run.data_hash is None:
+        return None  # of a run that cannot be played on, nothing is drawn
     generator = desk.run.streams.at("request", t - 1).generator()
     if generator.random() >= chance:
         return None

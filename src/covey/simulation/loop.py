@@ -279,7 +279,7 @@ def _started(run: Assembled) -> RunStarted:
         covey_version=version("covey"),
         method=config.method.name,
         config_hash=what_matters(run),
-        data_hash=run.data_hash,
+        data_hash=run.data_hash or "",
         num_clusters=run.num_clusters,
         rounds=config.rounds,
         group_names=tuple(group.name for group in population.groups),

@@ -30,6 +30,9 @@ from covey.unlearning.wording import Facts
 
 __all__ = ["Document", "before", "prove", "recorded"]
 
+TOO_FEW = "the requester holds too few examples to attack"
+NOT_AT_HAND = "the requester's data were not at hand"
+
 Document = Mapping[str, Any]
 """A signed proof, in plain JSON values."""
 
@@ -78,11 +81,11 @@ def recorded(
 def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, Any]:
     """Return the model as it was, and how well it gives the leaver away."""
     found = None if leaver is None else _attacked(desk, leaver, state)
-    few = "the requester holds too few examples to attack"
+    at_hand = leaver is not None and len(leaver.train) > 0
     return {
         "model_before": model_hash(state.clusters),
         "measured_before": found,
-        "unmeasured": few if leaver else "the requester's data were not at hand",
+        "unmeasured": TOO_FEW if at_hand else NOT_AT_HAND,
     }
 
 

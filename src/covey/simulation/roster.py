@@ -78,15 +78,17 @@ class Unreachable:
         return Told()
 
 
-def reassembled(folder: RunFolder) -> Assembled:
+def reassembled(folder: RunFolder, given: Given | None = None) -> Assembled:
     """Return a run's parts again; the clients of a federation are out of reach.
+
+    `given` is what a program passes again that the settings do not name.
 
     Raises:
         CoveyError: some part does not fit.
     """
     roster = Roster.of(folder)
     if roster is None or roster.profile is None:
-        return assemble(folder.config())
+        return assemble(folder.config(), given)
     names = _known(folder)
     if not names:
         raise RunError(
@@ -94,7 +96,8 @@ def reassembled(folder: RunFolder) -> Assembled:
             f"none has taken part yet. Start the nodes, and play the run."
         )
     unreachable = Unreachable(roster.profile, names)
-    return assemble(folder.config(), Given(federation=unreachable))
+    model = given.model if given else None
+    return assemble(folder.config(), Given(model=model, federation=unreachable))
 
 
 def _known(folder: RunFolder) -> Collection[ClientName]:

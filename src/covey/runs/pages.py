@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.api import load
 from covey.assembly import assemble
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
+from covey.runs.story import story_of
 from covey.simulation import RunFolder
 from covey.simulation.copies import hash_of, keep_copy, record_copy
 from covey.types import Handle
@@ -65,16 +65,16 @@ def on_record(
 
 def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
-    result = load(path)
-    baseline = path / "baseline"
+    folder, baseline = RunFolder.existing(path), path / "baseline"
+    story = story_of(folder)
     has_baseline = (baseline / "config.toml").is_file()
     return Reported(
         name=path.name,
-        history=result.history,
-        config_toml=RunFolder(path).config_path.read_text(encoding="utf-8"),
-        ledger_head=result.ledger_head,
+        history=story.history,
+        config_toml=folder.config_path.read_text(encoding="utf-8"),
+        ledger_head=story.ledger_head,
         samples=samples,
-        baseline=load(baseline).history if has_baseline else None,
+        baseline=story_of(RunFolder(baseline)).history if has_baseline else None,
     )
 
 

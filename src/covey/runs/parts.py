@@ -1,0 +1,135 @@
+"""What a run is made of, from what is at hand: all of it, or what its folder records."""
+
+from covey.assembly import Assembled, Given
+from covey.checkpoints import newest_checkpoint
+from covey.config import Config
+from covey.errors import CoveyError, ModelError, RunError
+from covey.models import NETWORKS
+from covey.simulation import (
+    Planned,
+    RecordedRun,
+    Roster,
+    RunFolder,
+    load_state,
+    reassembled,
+    recorded_run,
+    unplayed_reason,
+)
+from covey.types import Params
+
+__all__ = ["PYTHON", "check_answerable", "parts_at_hand", "playable", "readable"]
+
+PYTHON = "python"
+"""The name, in settings, of a model or of data that only a program has."""
+
+
+def playable(folder: RunFolder, given: Given, call: str) -> Assembled:
+    """Return a run's parts, so that rounds can be played and models measured.
+
+    Args:
+        folder: the run's.
+        given: what a program passes again that the settings do not name.
+        call: what is asked of the run, as an error repeats it.
+
+    Raises:
+        CoveyError: its model or its clients' data are missing, or are others.
+    """
+    if missing := _missing(folder, given):
+        raise RunError(_to_pass_again(folder, missing, call))
+    run = reassembled(folder, given)
+    _check_same_model(run, folder)
+    return run
+
+
+def parts_at_hand(folder: RunFolder, given: Given, call: str) -> Assembled:
+    """Return a run's parts; where they cannot be had, what its folder records.
+
+    Raises:
+        CoveyError: what a program passes does not fit, or nothing is recorded yet.
+    """
+    passed = given.model is not None or given.clients is not None
+    try:
+        return playable(folder, given, call)
+    except CoveyError as error:
+        if passed and not _missing(folder, given):
+            raise
+        return recorded_run(folder, why=str(error))
+
+
+def readable(folder: RunFolder, given: Given, call: str) -> Assembled:
+    """Return a run as its folder records it; before anything is recorded, its parts.
+
+    Raises:
+        CoveyError: nothing is recorded yet, and its parts cannot be had.
+    """
+    try:
+        return recorded_run(folder, why=_to_pass_again(folder, (), call))
+    except RunError:
+        return playable(folder, given, call)
+
+
+def check_answerable(run: Assembled, folder: RunFolder, plan: Planned) -> None:
+    """Refuse, before anything is done, an answer for which rounds cannot be played here.
+
+    Raises:
+        RunError: naming what has to be passed, or done first.
+    """
+    replays = plan.chosen is not None and plan.chosen.first_replayed_round is not None
+    if run.federation is not None and replays:
+        raise RunError(
+            f"The rounds of {folder.path} can be played again through its clients' nodes "
+            f"only. Put the request down with `covey forget`; it is answered when the "
+            f"run is carried on with `covey resume {folder.path}`."
+        )
+    if not isinstance(run, RecordedRun):
+        return
+    if replays:
+        raise RunError(run.why)
+    if reason := unplayed_reason(folder):
+        raise RunError(
+            f"Before anybody can be answered, rounds of {folder.path} have to be played: "
+            f"{reason}. {run.why}"
+        )
+
+
+def _missing(folder: RunFolder, given: Given) -> tuple[str, ...]:
+    config: Config = folder.config()
+    model = config.model.name == PYTHON and given.model is None
+    clients = config.data.name == PYTHON and given.clients is None
+    apart = Roster.of(folder) is not None
+    return (
+        *(("model",) if model else ()),
+        *(("clients",) if clients and not apart else ()),
+    )
+
+
+def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
+    what = missing or ("model", "clients")
+    verb = "came" if len(what) > 1 or what == ("clients",) else "comes"
+    passed = ", ".join(f"{each}=..." for each in what)
+    return (
+        f"This needs the run's {' and '.join(what)}, which {verb} from a program: call "
+        f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started "
+        f"with what can be imported records it as package.module:function, and needs no "
+        f"program."
+    )
+
+
+def _check_same_model(run: Assembled, folder: RunFolder) -> None:
+    """Refuse a user's model whose parameters are not those of the run's states."""
+    newest = newest_checkpoint(folder.checkpoints)
+    if newest is None or run.config.model.name in NETWORKS:
+        return
+    before = _shapes(load_state(newest)[0].clusters[0])
+    now = _shapes(run.init(run.streams))
+    if before != now:
+        odd = min(before.items() ^ now.items())[0]
+        raise ModelError(
+            f"The model must be the one that began the run in {folder.path}, whose "
+            f"{odd} has the shape {before.get(odd, 'of nothing: it has none')}, found "
+            f"{now.get(odd, 'none')}. Pass the same model again."
+        )
+
+
+def _shapes(params: Params) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in params.items()}

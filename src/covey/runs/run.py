@@ -1,0 +1,283 @@
+"""A run on disk, and everything that can be asked of it or done with it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, overload
+
+from covey.assembly import Assembled, Given
+from covey.errors import ConfigError, RunError
+from covey.history import History
+from covey.report import summary, write_audit
+from covey.report.summary import guarantee_of
+from covey.runs.pages import page_of
+from covey.runs.parts import check_answerable, parts_at_hand, playable, readable
+from covey.runs.proofs import verified
+from covey.runs.story import Story, story_of
+from covey.runs.wishes import Names, asked, listed
+from covey.simulation import (
+    DEFAULT_ATTACKS,
+    Answered,
+    AuditRequest,
+    Forgotten,
+    Observer,
+    Planned,
+    Returning,
+    RunFolder,
+    audit_run,
+    carry_on,
+    explained,
+    forget,
+    opened,
+    plans,
+)
+from covey.simulation.canaries import audit_noise
+from covey.simulation.copies import Copy
+from covey.simulation.exports import export_model, latest_model
+from covey.simulation.game import play_game
+from covey.types import ClientName, Handle, Params
+from covey.unlearning import Check
+
+__all__ = ["Run", "played"]
+
+
+def quiet(*_: object) -> None:
+    """Watch nothing."""
+
+
+class Run:
+    """A run on disk: what its events tell, and what can be done with it.
+
+    Explaining, planning, denying, verifying, reporting and exporting read the folder
+    alone. What plays rounds or measures models needs the model and the data too: from the
+    settings, or as they were passed when the run was started or loaded.
+
+    Attributes:
+        folder: where it is.
+        answered: requests to leave that were answered while this object played the run.
+            Their salts are kept nowhere else: hand them to the requesters.
+    """
+
+    def __init__(self, folder: Path, given: Given | None = None) -> None:
+        """Find a run that was started.
+
+        Args:
+            folder: the run's.
+            given: the model and the clients, if a program has them.
+
+        Raises:
+            RunError: there is none.
+        """
+        self._folder = RunFolder.existing(folder)
+        self._given = given or Given()
+        self._story: Story | None = None
+        self.folder = folder
+        self.answered: tuple[Answered, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def history(self) -> History:
+        """The run's story, as it was when this object last read or wrote the run."""
+        return self._told().history
+
+    @property
+    def ledger_head(self) -> str:
+        """The hash that seals the whole ledger."""
+        return self._told().ledger_head
+
+    @property
+    def names(self) -> Mapping[ClientName, Handle]:
+        """The handle of every client that has not left."""
+        return self._told().names
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The object that `covey run --json` prints."""
+        return {
+            "run": str(self.folder),
+            **summary(self.history),
+            "ledger_head": self.ledger_head,
+        }
+
+    @property
+    def guarantee(self) -> dict[str, Any]:
+        """What noise guarantees over all rounds ever played, or why nothing is."""
+        return guarantee_of(self.history)
+
+    def cluster_of(self, client: ClientName) -> int:
+        """Return the cluster that this client chose last.
+
+        Raises:
+            RunError: there is no such client, or it never chose.
+        """
+        j = self.history.assignment.get(self.names.get(client, ""))
+        if j is None:
+            raise RunError(
+                f"No choice of a client {client!r} is recorded in {self.folder}. "
+                f"Clients are named like {min(self.names, default='client-00000')!r}."
+            )
+        return j
+
+    def params(self, cluster: int) -> Params:
+        """Return a cluster's model, as `Module.load_state_dict` takes it.
+
+        Raises:
+            RunError: there is no such cluster, or no checkpoint yet.
+        """
+        return latest_model(self._folder, cluster)[1]
+
+    @overload
+    def plan(
+        self, names: str | Returning, answer: str = "auto", basis: str = "none"
+    ) -> Planned: ...
+
+    @overload
+    def plan(
+        self, names: list[str], answer: str = "auto", basis: str = "none"
+    ) -> tuple[Planned, ...]: ...
+
+    def plan(
+        self, names: Names, answer: str = "auto", basis: str = "none"
+    ) -> Planned | tuple[Planned, ...]:
+        """Return every answer that a client could be given, with its cost; do nothing.
+
+        Of a list of names, what each is answered if all of them leave together.
+
+        Raises:
+            RunError: a client is not known to the run, or they cannot all leave.
+        """
+        wanted = asked(answer, basis)
+        run = readable(self._folder, self._given, "plan(...)")
+        found = plans(run, self._folder, listed(names), *wanted)
+        return found[0] if isinstance(names, str | Returning) else found
+
+    def explain(self, name: ClientName) -> dict[str, Any]:
+        """Return what is held on a client, before anything is erased.
+
+        Raises:
+            RunError: the client is not known to the run.
+        """
+        run = readable(self._folder, self._given, "explain(...)")
+        return explained(run, self._folder, name)
+
+    def forget(
+        self,
+        names: Names,
+        answer: str | None = None,
+        basis: str | None = None,
+        observe: Observer = quiet,
+    ) -> tuple[Forgotten, ...]:
+        """Let clients leave, play again what has to be, and prove what was answered.
+
+        Args:
+            names: one client, or several, who share one replay; who has left already, as
+                `covey.Returning` with the salt of its last answer.
+            answer: "auto", "deny", "roll_back", "retrain" or "calibrate".
+            basis: what the request rests on: "erasure", "withdrawal", "restriction" or
+                "none".
+            observe: called after every round that is played again.
+
+        Raises:
+            CoveyError: neither answer nor basis is given, a client is not known, or the
+                answer cannot be given; nothing was done.
+        """
+        wanted, clients = asked(answer, basis), listed(names)
+        run = parts_at_hand(self._folder, self._given, "forget(...)")
+        for plan in plans(run, self._folder, clients, *wanted):
+            check_answerable(run, self._folder, plan)
+        self._story = None
+        return forget(run, self._folder, clients, *wanted, observe)[1]
+
+    def verify(
+        self,
+        proof: str | Path,
+        key: str | Path | None = None,
+        mine: tuple[ClientName, str] | None = None,
+    ) -> list[Check]:
+        """Check a proof against this run's ledger; arguments as of `covey.verify`."""
+        trusted = None if key is None else Path(key)
+        return verified(Path(proof), self.folder, trusted, mine)
+
+    def export(
+        self,
+        cluster: int | None = None,
+        client: ClientName | None = None,
+        out: str | Path | None = None,
+        recipient: str = "",
+    ) -> Copy:
+        """Write one cluster's model as safetensors, and put on record where and for whom.
+
+        The record is told when a client leaves. A model that a program takes with
+        `params` and writes itself is on no record.
+
+        Args:
+            cluster: this cluster's; or
+            client: the model that this client uses.
+            out: the file; None: one in `exports/` of the run's folder.
+            recipient: for whom; it is named to who answers a request, and in proofs.
+
+        Raises:
+            CoveyError: not exactly one of cluster and client, there is none such, or the
+                file or its record cannot be written.
+        """
+        if (client is None) == (cluster is None):
+            raise ConfigError(
+                "An export is of one client's model or of one cluster's, found "
+                f"{'neither' if client is None else 'both'}. Give one of them."
+            )
+        j = self.cluster_of(client) if client is not None else cluster or 0
+        path = None if out is None else Path(out)
+        return export_model(self._folder, j, path, recipient)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the run's page anew: report.html in its folder, with figures/."""
+        return page_of(self.folder, out=Path(out) if out else None)
+
+    def audit(
+        self,
+        attacks: Sequence[str] = DEFAULT_ATTACKS,
+        references: int = 4,
+        observe: Callable[[int, int], None] = quiet,
+    ) -> dict[str, Any]:
+        """Attack every final cluster model; arguments as of `covey.audit`."""
+        request = AuditRequest(tuple(attacks), references, observe)
+        run = playable(self._folder, self._given, "audit(...)")
+        return write_audit(audit_run(run, self._folder, request), self.folder)
+
+    def audit_epsilon(self, draws: int = 10_000) -> dict[str, Any]:
+        """Put the run's noise to the test; arguments as of `covey.audit_epsilon`."""
+        run = playable(self._folder, self._given, "audit_epsilon(...)")
+        return asdict(audit_noise(run, draws))
+
+    def game(
+        self, *, control: bool = False, observe: Observer = quiet
+    ) -> dict[str, Any]:
+        """Play the participation game; arguments as of `covey.game`."""
+        run = playable(self._folder, self._given, "game(...)")
+        return asdict(play_game(run, self._folder, control=control, observe=observe))
+
+    def resume(self, observe: Observer = quiet) -> "Run":
+        """Carry the run on to its end, answer who asked to leave, and return it.
+
+        Raises:
+            CoveyError: the run cannot be played here, or is not the one that began.
+        """
+        run = playable(self._folder, self._given, "resume()")
+        self._story = None
+        self.answered = (*self.answered, *played(run, self._folder, observe))
+        return self
+
+    def _told(self) -> Story:
+        if self._story is None:
+            self._story = story_of(self._folder)
+        return self._story
+
+
+def played(
+    run: Assembled, folder: RunFolder, observe: Observer = quiet
+) -> tuple[Answered, ...]:
+    """Play a run to its end; return who was let go meanwhile."""
+    with opened(run, folder) as desk:
+        return carry_on(desk, run.config.rounds, observe)[1]

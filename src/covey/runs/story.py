@@ -1,0 +1,35 @@
+"""What a run's ledger says when it is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from covey.history import History
+from covey.ledger import Ledger
+from covey.simulation import RunFolder, read_history
+from covey.types import ClientName, Handle
+
+__all__ = ["Story", "story_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Story:
+    """A run as its events tell it.
+
+    Attributes:
+        names: the handle of every client that has not left.
+    """
+
+    history: History
+    ledger_head: str
+    names: Mapping[ClientName, Handle]
+
+
+def story_of(folder: RunFolder) -> Story:
+    """Read a run's ledger, without its data.
+
+    Raises:
+        LedgerError: there is none, or it cannot be read.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        names = {name: handle for handle, name in ledger.names().items()}
+        return Story(read_history(ledger), ledger.head(), names)

@@ -1,0 +1,278 @@
+"""A run that a program started: what its folder answers, and what needs the program."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from covey import Config, ConfigError, ModelError, RunError, load, resume, run
+from covey.events import ClientLeft
+from covey.simulation import RunFolder
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3, "deniability_threshold": 2}
+SETTINGS = Config.of(
+    {
+        "rounds": 3,
+        "method": {"name": "fedavg"},
+        "redteam": {"source": "none"},
+        "engine": {"name": "reference"},
+        "merge": HIDDEN,
+        "train": {"local_epochs": 1},
+    }
+)
+
+
+def data_of(names: tuple[str, ...] = NAMES) -> dict[str, tuple[Tensor, Tensor]]:
+    def pair(name: str) -> tuple[Tensor, Tensor]:
+        inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(ord(name)))
+        return inputs, (inputs[:, 0] > 0).long()
+
+    return {name: pair(name) for name in names}
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory) -> Path:
+    """A run of a lambda and of tensors in memory; nobody writes it."""
+    out = tmp_path_factory.mktemp("python") / "run"
+    run(lambda: make_model(), data_of(), SETTINGS, out)
+    return out
+
+
+@pytest.fixture
+def folder(played, tmp_path) -> Path:
+    """The same, for oneself."""
+    return shutil.copytree(played, tmp_path / "run")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def left(folder: Path) -> list[ClientLeft]:
+    return list(load(folder).history.left)
+
+
+def test_explain_plan_report_and_export_need_neither_model_nor_data(
+    answer, covey, folder
+):
+    told = answer("explain", folder, "a")
+    assert told["rounds_trained"] == [0, 1, 2]
+    assert (
+        told["risk_threshold"]
+        == load(folder).history.started.risk_thresholds[told["handle"]]
+    )
+    (plan,) = answer("forget", folder, "a", "--plan")["plans"]
+    assert plan["answer"] == "deny"
+    assert {o["answer"]: o["rounds_replayed"] for o in plan["options"]}["retrain"] == 3
+    assert Path(answer("report", folder)["report"]).is_file()
+    exported = answer("export", folder, "--client", "a", "--out", folder / "a.st")
+    assert (folder / "a.st").is_file()
+    assert exported["cluster"] == 0
+
+
+def test_a_denial_needs_neither_model_nor_data_and_its_proof_says_what_was_not_measured(
+    answer, folder
+):
+    before = load(folder).summary["model_hash"]
+    (given,) = answer("forget", folder, "a", "--answer", "deny")["answers"]
+    assert given["answer"] == "deny"
+    assert given["model_hash"] == before
+    assert not given["model_changed"]
+    assert [each.data_hash for each in left(folder)] == [None]
+    assert "a" not in load(folder).names
+    verified = answer("verify", given["proof"], "--ledger", folder)
+    assert verified["valid"]
+    measured = json.loads(Path(given["proof"]).read_text())["measured"]
+    assert measured["value"] is None
+    assert "not at hand" in measured["reason"]
+
+
+@pytest.mark.parametrize("wanted", ["retrain", "roll_back"])
+def test_playing_rounds_again_without_the_model_is_refused_and_changes_nothing(
+    covey, folder, wanted
+):
+    if wanted == "roll_back":
+        config = folder / "config.toml"
+        text = config.read_text().replace(
+            "deniability_threshold = 2", "deniability_threshold = 3"
+        )
+        config.write_text(text)
+    state = load(folder).summary
+    code, out, err = covey("forget", folder, "a", "--answer", wanted)
+    assert code == 2
+    assert out == ""
+    said = " ".join(err.split())
+    assert f"covey.load('{folder}', model=..., clients=...).forget(...)" in said
+    assert "package.module:function" in said
+    again = load(folder)
+    assert again.summary["model_hash"] == state["model_hash"]
+    assert "a" in again.names
+    assert not again.history.left
+
+
+def test_of_several_names_nobody_leaves_where_one_answer_cannot_be_given(covey, folder):
+    before = contents(folder)
+    code, _, _ = covey("forget", folder, "a", "b", "--answer", "retrain")
+    assert code == 2
+    assert contents(folder) == before
+
+
+def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(
+    folder, tmp_path
+):
+    held = load(folder, make_model, data_of())
+    (done,) = held.forget(["a"], answer="retrain")
+    never = run(make_model, data_of(NAMES[1:]), SETTINGS, tmp_path / "never")
+    assert done.answered.model_changed
+    assert done.answered.model_hash == never.summary["model_hash"]
+    assert held.summary["model_hash"] == never.summary["model_hash"]
+    assert "a" not in held.names
+    assert held.verify(done.answered.proof)[0].ok
+
+
+def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
+    held = run(lambda: make_model(), data_of(), SETTINGS, tmp_path / "own")
+    assert held.plan("a").chosen.answer == "deny"
+    assert [each.client for each in held.plan(["a", "b"])] == ["a", "b"]
+    (done,) = held.forget("a", basis="erasure")
+    assert done.answered.option.answer == "retrain"
+    assert held.explain("b")["client"] == "b"
+    assert held.guarantee["guarantee"] is None
+    assert held.guarantee["guarantee_reason"]
+    assert held.export(client="b").file == held.folder / "cluster-0.safetensors"
+    assert held.report() == held.folder / "report.html"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "takes an answer or the request's basis"),
+        ({"answer": "delete"}, "found 'delete'"),
+        ({"basis": "law"}, "found 'law'"),
+    ],
+)
+def test_leaving_is_asked_for_by_an_answer_or_a_basis(folder, words, said):
+    before = contents(folder)
+    with pytest.raises(ConfigError, match=said):
+        load(folder).forget("a", **words)
+    assert contents(folder) == before
+
+
+def test_after_a_denial_without_data_the_same_data_are_accepted(folder):
+    load(folder).forget("a", answer="deny")
+    assert resume(folder, make_model, data_of()).summary["finished"]
+    assert resume(folder, make_model, data_of(NAMES[1:])).summary["finished"]
+
+
+def test_after_a_denial_without_data_other_data_are_refused(folder):
+    load(folder).forget("a", answer="deny")
+    changed = data_of() | {"b": data_of()["c"]}
+    with pytest.raises(RunError, match="clients' data must be those"):
+        resume(folder, make_model, changed)
+    with pytest.raises(RunError, match="'b' is missing on one side"):
+        resume(folder, make_model, data_of(NAMES[2:]))
+
+
+def test_a_later_answer_with_the_data_at_hand_records_their_hash_again(folder):
+    load(folder).forget("a", answer="deny")
+    load(folder, make_model, data_of()).forget("b", answer="retrain")
+    assert [each.data_hash is None for each in left(folder)] == [True, False]
+    changed = data_of() | {"c": data_of()["d"]}
+    with pytest.raises(RunError, match="clients' data must be those"):
+        resume(folder, make_model, changed)
+
+
+def test_another_model_than_the_run_s_own_is_refused(folder):
+    other = load(folder, lambda: nn.Linear(2, 2), data_of())
+    before = contents(folder)
+    with pytest.raises(ModelError, match="must be the one that began the run"):
+        other.forget("a", answer="retrain")
+    assert contents(folder) == before
+
+
+def test_open_requests_come_before_a_denial_without_the_model(folder):
+    RunFolder(folder).leave_word("b", "retrain")
+    with pytest.raises(RunError, match="earlier requests to leave it are not answered"):
+        load(folder).forget("a", answer="deny")
+    assert "a" in load(folder).names
+
+
+SHOP = """
+import torch
+from torch import nn
+
+def make_model():
+    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+
+def clients():
+    def pair(name):
+        inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(ord(name)))
+        return inputs, (inputs[:, 0] > 0).long()
+    return {name: pair(name) for name in "abcdef"}
+"""
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A module of the user's, where the command line finds it."""
+    (tmp_path / "own_shop.py").write_text(SHOP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_shop", raising=False)
+    import own_shop  # type: ignore[import-not-found]
+
+    yield own_shop
+    sys.modules.pop("own_shop", None)
+
+
+def test_what_can_be_imported_is_recorded_and_the_command_line_retrains(
+    answer, shop, played, tmp_path
+):
+    out = tmp_path / "shop"
+    made = run(shop.make_model, shop.clients, SETTINGS, out)
+    config = RunFolder(out).config()
+    assert config.model.name == "own_shop:make_model"
+    assert config.data.name == "own_shop:clients"
+    assert made.summary["model_hash"] == load(played).summary["model_hash"]
+    sys.modules.pop("own_shop")
+    (given,) = answer("forget", out, "a", "--answer", "retrain")["answers"]
+    never = run(make_model, data_of(NAMES[1:]), SETTINGS, tmp_path / "never")
+    assert given["model_hash"] == never.summary["model_hash"]
+
+
+def test_a_recorded_function_that_is_gone_still_leaves_a_denial(covey, shop, tmp_path):
+    out = tmp_path / "shop"
+    run(shop.make_model, shop.clients, SETTINGS, out)
+    sys.modules.pop("own_shop")
+    (tmp_path / "own_shop.py").unlink()
+    code, _, err = covey("forget", out, "a", "--answer", "retrain")
+    assert code == 2
+    assert "importing it failed" in " ".join(err.split())
+    (given,) = load(out).forget("a", answer="deny")
+    assert given.answered.option.answer == "deny"
+
+
+@pytest.mark.slow
+def test_another_process_explains_and_denies(folder):
+    def ask(*words: object) -> dict[str, object]:
+        command = [sys.executable, "-m", "covey", *map(str, words), "--json"]
+        done = subprocess.run(command, capture_output=True, check=True, text=True)
+        return json.loads(done.stdout)
+
+    assert ask("explain", folder, "a")["client"] == "a"
+    assert ask("forget", folder, "a", "--answer", "deny")["answers"]
