@@ -17,19 +17,22 @@ def make_client(turned: bool, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def main(out: str) -> None:
     clients = [make_client(turned=i % 4 == 0, seed=i) for i in range(12)]
-    result = covey.run(
+    run = covey.run(
         model=lambda: nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2)),
         clients=clients,
         config=covey.Config.of({"rounds": 12, "train": {"learning_rate": 0.5}}),
         out=out,
     )
-    print(f"accuracy on held-out examples: {result.summary['accuracy']['overall']:.2f}")
-    for cluster in result.summary["clusters"]:
+    print(f"accuracy on held-out examples: {run.summary['accuracy']['overall']:.2f}")
+    for cluster in run.summary["clusters"]:
         print(
             f"{cluster['clients']} clients, risk {cluster['risk']}: {cluster['reason']}"
         )
-    params = result.params(result.cluster_of("client-00000"))
+    params = run.params(run.cluster_of("client-00000"))
     print(f"client-00000 uses {sum(p.numel() for p in params.values())} parameters")
+    (answer,) = run.forget("client-00007", answer="retrain")
+    print(f"client-00007 has left: {answer.answered.proof}")
+    print(f"its salt, for itself alone: {answer.answered.salt}")
 
 
 if __name__ == "__main__":

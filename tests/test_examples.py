@@ -6,17 +6,24 @@ from pathlib import Path
 
 import pytest
 
+import covey
 from covey import Config
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def test_own_model_finds_both_kinds_of_clients(tmp_path, capsys):
+def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    out = tmp_path / "own"
     example = runpy.run_path(str(EXAMPLES / "own_model.py"))
-    example["main"](str(tmp_path / "own"))
+    example["main"](str(out))
     printed = capsys.readouterr().out
     assert float(printed.split("examples: ")[1][:4]) > 0.8
     assert "client-00000 uses 82 parameters" in printed  # 2*16+16 + 16*2+2
+    proof = printed.split("has left: ")[1].splitlines()[0]
+    assert all(check.ok is not False for check in covey.verify(proof, run=out))
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)

@@ -65,8 +65,9 @@ def run(
     config = _named(config, given, reference_of(model))
     assembled = assemble(config, given)
     folder = RunFolder.create(Path(out), config)
+    answered = played(assembled, folder, observe)
     made = Run(folder.path, given)
-    made.answered = played(assembled, folder, observe)
+    made.answered = answered
     return made
 
 

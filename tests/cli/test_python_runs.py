@@ -73,10 +73,9 @@ def test_explain_plan_report_and_export_need_neither_model_nor_data(
 ):
     told = answer("explain", folder, "a")
     assert told["rounds_trained"] == [0, 1, 2]
-    assert (
-        told["risk_threshold"]
-        == load(folder).history.started.risk_thresholds[told["handle"]]
-    )
+    began = load(folder).history.started
+    assert began is not None
+    assert told["risk_threshold"] == began.risk_thresholds[told["handle"]]
     (plan,) = answer("forget", folder, "a", "--plan")["plans"]
     assert plan["answer"] == "deny"
     assert {o["answer"]: o["rounds_replayed"] for o in plan["options"]}["retrain"] == 3
@@ -148,7 +147,9 @@ def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(
 
 def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     held = run(lambda: make_model(), data_of(), SETTINGS, tmp_path / "own")
-    assert held.plan("a").chosen.answer == "deny"
+    chosen = held.plan("a").chosen
+    assert chosen is not None
+    assert chosen.answer == "deny"
     assert [each.client for each in held.plan(["a", "b"])] == ["a", "b"]
     (done,) = held.forget("a", basis="erasure")
     assert done.answered.option.answer == "retrain"

@@ -13,6 +13,7 @@ from covey.assembly import assemble
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
+from covey.runs.parts import PYTHON
 from covey.runs.story import story_of
 from covey.simulation import RunFolder
 from covey.simulation.copies import hash_of, keep_copy, record_copy
@@ -21,6 +22,7 @@ from covey.types import Handle
 __all__ = ["on_record", "page_of", "page_over", "reported"]
 
 SAMPLES = 8
+OWN = ("npz", PYTHON)
 
 
 def page_of(
@@ -79,9 +81,12 @@ def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:
 
 
 def _population(path: Path) -> Population | None:
-    """Read the run's data again, if they are still there."""
+    """Read the run's data again, if they are still there and may be shown."""
+    config = RunFolder.existing(path).config()
+    if config.data.name in OWN or ":" in config.data.name:
+        return None  # users' own clients, and no test images beside them
     try:
-        return assemble(RunFolder.existing(path).config()).population
+        return assemble(config).population
     except CoveyError:
         return None
 

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 
 __all__ = ["reference_of"]
@@ -29,18 +29,16 @@ def reference_of(made: object) -> str | None:
 
 def _is_found(module: str) -> bool:
     """Say whether the search path leads to the file that the module was loaded from."""
-    package = module.partition(".")[0]
-    loaded = getattr(sys.modules[package], "__spec__", None)
-    found = _searched(package)
-    return (
-        isinstance(loaded, ModuleSpec)
-        and found is not None
-        and found.origin == loaded.origin
-    )
+    parent, loaded = module.rpartition(".")[0], sys.modules.get(module)
+    if loaded is None or (parent and not _is_found(parent)):
+        return False
+    found = _searched(module, sys.modules[parent].__path__ if parent else None)
+    before = loaded.__spec__
+    return found is not None and before is not None and found.origin == before.origin
 
 
-def _searched(package: str) -> ModuleSpec | None:
-    specs = (finder.find_spec(package, None) for finder in sys.meta_path)
+def _searched(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    specs = (finder.find_spec(module, path) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)
 
 

@@ -8,6 +8,7 @@ from typing import Any, overload
 from covey.assembly import Assembled, Given
 from covey.errors import ConfigError, RunError
 from covey.history import History
+from covey.ledger import Ledger
 from covey.report import summary, write_audit
 from covey.report.summary import guarantee_of
 from covey.runs.pages import page_of
@@ -59,7 +60,7 @@ class Run:
     """
 
     def __init__(self, folder: Path, given: Given | None = None) -> None:
-        """Find a run that was started.
+        """Find a run that was started, and read what its ledger says now.
 
         Args:
             folder: the run's.
@@ -70,7 +71,8 @@ class Run:
         """
         self._folder = RunFolder.existing(folder)
         self._given = given or Given()
-        self._story: Story | None = None
+        begun = Ledger.exists(self._folder.ledger)
+        self._story = story_of(self._folder) if begun else None
         self.folder = folder
         self.answered: tuple[Answered, ...] = ()
 

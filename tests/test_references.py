@@ -1,0 +1,92 @@
+"""Which functions of a program another process finds by name."""
+
+import functools
+import importlib.util
+import json
+import sys
+from collections import OrderedDict
+
+import pytest
+from torch import nn
+
+from covey.runs import reference_of
+
+SOURCE = """
+def make():
+    return 1
+
+def sized(shape, classes):
+    return 2
+
+class Net:
+    def build(self):
+        return make()
+
+renamed = make
+hidden = lambda: 3
+"""
+
+
+@pytest.fixture
+def toolbox(tmp_path, monkeypatch):
+    """A package with a module, on the search path."""
+    (tmp_path / "toolbox_of_tests").mkdir()
+    (tmp_path / "toolbox_of_tests" / "__init__.py").write_text("")
+    (tmp_path / "toolbox_of_tests" / "models.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("toolbox_of_tests.models")
+    for name in ("toolbox_of_tests.models", "toolbox_of_tests"):
+        sys.modules.pop(name, None)
+
+
+def test_functions_and_classes_of_a_module_are_found(toolbox):
+    assert reference_of(toolbox.make) == "toolbox_of_tests.models:make"
+    assert reference_of(toolbox.renamed) == "toolbox_of_tests.models:make"
+    assert reference_of(toolbox.Net) == "toolbox_of_tests.models:Net"
+    assert reference_of(json.loads) == "json:loads"
+
+
+def test_what_import_would_not_give_back_has_no_name(toolbox):
+    def inner() -> None: ...
+
+    nameless = (
+        None,
+        inner,
+        lambda: None,
+        toolbox.hidden,
+        toolbox.Net().build,
+        toolbox.Net.build,
+        functools.partial(toolbox.make),
+        nn.Linear(1, 1),
+        OrderedDict(),
+    )
+    assert [reference_of(each) for each in nameless] == [None] * len(nameless)
+
+
+def test_what_takes_the_sizes_when_it_is_named_has_no_name(toolbox):
+    assert reference_of(toolbox.sized) is None
+
+
+def test_a_replaced_function_has_no_name(toolbox):
+    before = toolbox.make
+    toolbox.make = toolbox.sized
+    assert reference_of(before) is None
+
+
+def test_a_started_script_has_no_name(toolbox, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", toolbox)
+    monkeypatch.setattr(toolbox.make, "__module__", "__main__")
+    assert reference_of(toolbox.make) is None
+
+
+def test_a_module_that_no_search_path_leads_to_has_no_name(tmp_path, monkeypatch):
+    (tmp_path / "aside_of_tests.py").write_text(SOURCE)
+    spec = importlib.util.spec_from_file_location(
+        "aside_of_tests", tmp_path / "aside_of_tests.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    aside = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "aside_of_tests", aside)
+    spec.loader.exec_module(aside)
+    assert reference_of(aside.make) is None
