@@ -46,7 +46,7 @@ def test_a_denial_needs_no_node(build, answer):
     assert len(held["anonymity_sets"]) == 3
     (plan,) = answer("forget", run, LEAVER, "--plan")["plans"]
     assert plan["answer"] == "deny"
-    (told,) = answer("forget", run, LEAVER)["answers"]
+    (told,) = answer("forget", run, LEAVER, "--answer", "auto")["answers"]
     assert told["answer"] == "deny"
     proof = told["proof"]
     found = answer("verify", proof, "--ledger", run, "--mine", LEAVER, told["salt"])
@@ -92,7 +92,7 @@ def test_a_replay_is_put_down_and_served_by_whoever_plays_on(
     assert same_models(run, met)
     (proof,) = (run / "proofs").glob("*.json")
     assert answer("verify", proof, "--ledger", run)["valid"]
-    code, _, err = covey("forget", run, LEAVER)
+    code, _, err = covey("forget", run, LEAVER, "--answer", "auto")
     assert code == 2
     assert f"knows no client '{LEAVER}'" in sentence(err)
 
@@ -112,8 +112,8 @@ def test_while_somebody_plays_a_request_is_put_down(build, answer, covey):
     federation = build(HIDDEN)
     run = federation.play(nodes=6).folder
     with Ledger.open(RunFolder(run).ledger, lambda: "now"):
-        told = answer("forget", run, LEAVER)["answers"]
-        code, _, err = covey("forget", run, "nobody")
+        told = answer("forget", run, LEAVER, "--answer", "auto")["answers"]
+        code, _, err = covey("forget", run, "nobody", "--answer", "auto")
     assert told == [{"client": LEAVER, "answer": "pending"}]
     assert code == 2
     assert "has no client 'nobody'" in sentence(err)

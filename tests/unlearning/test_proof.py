@@ -100,6 +100,9 @@ CALIBRATED = replace(
 )
 EVERY = {"deny": DENIED, "roll_back": ROLLED_BACK, "retrain": RETRAINED}
 EVERY |= {"calibrate": CALIBRATED}
+LATER = {"basis", "replayed", "sealed_record_kept"}
+"""Facts that older proofs do not have."""
+
 every_answer = pytest.mark.parametrize("facts", EVERY.values(), ids=EVERY)
 
 # words of lower-case letters that cannot spell a forbidden phrase
@@ -258,7 +261,13 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise(name: str):
         if value != document[name]:
             assert failed(file_of({**document, name: value}))
     del document[name]
-    assert failed(file_of(document)) == ["format"]
+    broken = ["signature", "trust"] if name in LATER else ["format"]
+    assert failed(file_of(document)) == broken
+
+
+def test_a_proof_from_before_requests_had_a_basis_still_holds():
+    document = {k: v for k, v in proof(DENIED).items() if k not in LATER}
+    assert failed(file_of(sign(KEY, document))) == []
 
 
 def test_an_unknown_field_and_an_unknown_version_are_not_passed_over():
@@ -434,6 +443,24 @@ def test_a_retraining_promises_bits_only_where_they_can_be_repeated():
     )
     assert says(replace(RETRAINED, secrets="seeded"), "bit for bit only on the same")
     assert "10 rounds, from just before the first round" in proof(RETRAINED)["claim"]
+
+
+def test_a_roll_back_in_a_replay_that_chose_anew_says_nothing_of_old_choices():
+    anew = replace(ROLLED_BACK, replayed="anew")
+    assert says(anew, "not equivalent to retraining", "began with a model that may")
+    assert not says(anew, "kept the clusters that they chose")
+
+
+def test_a_retraining_with_nothing_to_replay_promises_no_bits():
+    nothing = replace(RETRAINED, first_replayed_round=None, rounds_replayed=0)
+    assert "so none was replayed" in proof(nothing)["claim"]
+    assert not says(nothing, "bit for bit")
+
+
+def test_what_is_kept_sealed_is_said_and_nothing_else_is():
+    kept = replace(DENIED, sealed_record_kept=True)
+    assert says(kept, "only the requester's name and salt together open", "destroys it")
+    assert not says(DENIED, "sealed record")
 
 
 def test_a_calibration_is_approximate():

@@ -1,6 +1,7 @@
 """`covey forget`, `covey explain` and `covey verify`."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +10,22 @@ import typer
 from covey import api
 from covey.api import Run, load
 from covey.cli.app import JsonOption, app, stated
+from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
 from covey.cli.progress import shown
 from covey.cli.tables import short, tabled
 from covey.errors import ConfigError, LedgerLocked, RunError
 from covey.report import budget_of
-from covey.simulation import Forgotten, Planned, Roster, RunFolder
+from covey.simulation import (
+    Forgotten,
+    Planned,
+    Returning,
+    Roster,
+    RunFolder,
+    put_down,
+    reassembled,
+)
 from covey.simulation.settling import copies_told
+from covey.types import BASES
 from covey.unlearning import ANSWERS, Check
 
 __all__ = ["explain", "leave", "verify"]
@@ -27,49 +38,97 @@ def leave(
     run: RunArgument,
     clients: Annotated[list[str], typer.Argument(help="Names of clients.")],
     answer: Annotated[
-        str,
+        str | None,
         typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS)),
-    ] = "auto",
+    ] = None,
+    basis: Annotated[
+        str | None,
+        typer.Option(help=f"What the request rests on: {', '.join(BASES)}."),
+    ] = None,
+    salt: Annotated[
+        str | None,
+        typer.Option(help="Of a client that left and asks for a stronger answer."),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show every answer and its cost; do nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Answer clients that ask to leave a run, and prove what was answered."""
-    if answer not in ("auto", *ANSWERS):
-        raise ConfigError(
-            f"--answer takes auto, {', '.join(ANSWERS)}, found {answer!r}. Choose one."
-        )
+    asked = asked_by(clients, answer, basis, salt)
     folder = RunFolder.existing(run)
-    asked = load(run)
+    held = load(run)
     if plan:
-        found = asked.plan(clients, answer)
-        told = {"run": str(run), "plans": [_plan_json(each) for each in found]}
-        stated(told, "\n\n".join(map(_plan_text, found)), as_json=as_json)
+        found = held.plan([*asked.clients], asked.answer, asked.basis)
+        _show(folder, found, as_json=as_json)
         return
+    check_said(answer, basis, as_json=as_json)
     try:  # all are known, before anybody leaves
-        found = asked.plan(clients, answer)
+        found = held.plan([*asked.clients], asked.answer, asked.basis)
     except LedgerLocked:
+        if salt is not None:  # no word could be left of a name that is erased
+            raise
         found = None
+    if answer is None and basis is None:
+        if found is None:
+            raise ConfigError(
+                "A run that is being played now shows no plan, and neither --answer nor "
+                "--basis says what is asked for. Give one of them, or ask again when the "
+                "run has stopped."
+            )
+        _show(folder, found, as_json=False)
+        chosen = chosen_in_dialogue(found)
+        if chosen is None:
+            stated({}, "Nothing was done.", as_json=False)
+            raise typer.Exit(1)
+        asked = replace(asked, answer=chosen)
+        found = held.plan([*asked.clients], asked.answer, asked.basis)
     if found is None or (Roster.of(folder) and any(map(_replays, found))):
-        _leave_word(folder, clients, answer, as_json=as_json)
+        _leave_word(folder, asked, as_json=as_json)
         return
-    _let_go(asked, clients, answer, as_json=as_json)
+    _let_go(held, asked, as_json=as_json)
+
+
+def _show(folder: RunFolder, found: Sequence[Planned], *, as_json: bool) -> None:
+    told: dict[str, Any] = {
+        "run": str(folder.path),
+        "plans": [_plan_json(each) for each in found],
+        "together": _together(found),
+    }
+    text = "\n\n".join(map(_plan_text, found))
+    shared = told["together"]["rounds_replayed"]
+    if len(found) > 1 and shared:
+        text += f"\n\nOne replay of {shared} rounds serves all of them."
+    stated(told, text, as_json=as_json)
+
+
+def _together(found: Sequence[Planned]) -> dict[str, Any]:
+    """Return the one replay that all these answers share."""
+    again = [each.chosen for each in found if each.chosen and _replays(each)]
+    return {
+        "first_replayed_round": again[0].first_replayed_round if again else None,
+        "rounds_replayed": again[0].rounds_replayed if again else 0,
+    }
 
 
 def _replays(found: Planned) -> bool:
     return found.chosen is not None and found.chosen.first_replayed_round is not None
 
 
-def _leave_word(
-    folder: RunFolder, clients: list[str], answer: str, *, as_json: bool
-) -> None:
+def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
     """Leave it to whoever plays the run, now or next: it looks between two rounds."""
-    known = load(folder.path).names
-    if unknown := [client for client in clients if client not in known]:
-        raise RunError(f"{folder.path} has no client {unknown[0]!r}. Correct the name.")
-    for client in clients:
-        folder.leave_word(client, answer)
+    clients = list(dict.fromkeys(map(_name, asked.clients)))
+    if any(isinstance(each, Returning) for each in asked.clients):
+        run = reassembled(folder)
+        put_down(run, folder, asked.clients, asked.answer, asked.basis)
+    else:
+        known = load(folder.path).names
+        if unknown := [client for client in clients if client not in known]:
+            raise RunError(
+                f"{folder.path} has no client {unknown[0]!r}. Correct the name."
+            )
+        for client in clients:
+            folder.leave_word(client, asked.answer, asked.basis)
     told = [{"client": client, "answer": "pending"} for client in clients]
     text = (
         f"{', '.join(clients)}: put down. It is answered between two rounds by whoever "
@@ -78,14 +137,24 @@ def _leave_word(
     stated({"run": str(folder.path), "answers": told}, text, as_json=as_json)
 
 
-def _let_go(run: Run, clients: list[str], answer: str, *, as_json: bool) -> None:
+def _let_go(run: Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
     with shown(run.folder.name) as observe:
-        done = run.forget(clients, answer, observe=observe)
+        done = run.forget([*asked.clients], asked.answer, asked.basis, observe)
     answers = [_answer_json(each) for each in done]
     told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}
     stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)
     run.report()
+    answered = {each.client for each in done}
+    if late := [c for c in map(_name, asked.clients) if c not in answered]:
+        raise RunError(
+            f"Requests from before were answered first, and then {', '.join(late)} could "
+            f"not be given this answer any more. Look again with --plan."
+        )
+
+
+def _name(client: str | Returning) -> str:
+    return client.client if isinstance(client, Returning) else client
 
 
 def _answer_json(done: Forgotten) -> dict[str, Any]:
@@ -102,6 +171,8 @@ def _answer_json(done: Forgotten) -> dict[str, Any]:
         "proof": str(given.proof),
         "salt": given.salt,
         "copies": [each.told() for each in given.copies],
+        "basis": given.basis,
+        "sealed_record_kept": given.sealed_record_kept,
     }
 
 
@@ -152,6 +223,7 @@ def _plan_json(found: Planned) -> dict[str, Any]:
         "client": found.client,
         "answer": found.chosen.answer if found.chosen else None,
         "reason": found.reason,
+        "basis": found.basis,
         "options": [
             {
                 **asdict(option),
@@ -166,8 +238,9 @@ def _plan_json(found: Planned) -> dict[str, Any]:
 
 
 AFTERWARDS = {
-    "deny": "the model is unchanged; the client's update may have been the one used in "
-    "any round, and each set that held it keeps at least x members",
+    "deny": "nothing is removed from the model, which is unchanged; the client's update "
+    "may have been the one used in any round, and each set that held it keeps at least "
+    "x members",
     "roll_back": "the model is as if the client had left before the first replayed "
     "round; the rounds before it still include the client",
     "retrain": "the model is the one of a run that never met the client",
@@ -201,11 +274,15 @@ def _plan_text(found: Planned) -> str:
 
 def _answer_text(told: dict[str, Any]) -> str:
     changed = "changed" if told["model_changed"] else "unchanged"
+    if told["answer"] == "deny":
+        changed += ": nothing was removed from it"
+    back = "; with it a stronger answer can be asked for later, see docs/leaving.md"
     lines = (
         f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "
         f"again in {told['seconds']:.1f} s, the model is {changed}",
         f"proof: {told['proof']}",
-        f"salt for the requester, shown once: {told['salt']}",
+        f"salt for the requester, shown once: {told['salt']}"
+        f"{back if told['sealed_record_kept'] else ''}",
         *copies_told(told["copies"]),
     )
     return "\n".join(lines)

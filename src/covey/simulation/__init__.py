@@ -13,9 +13,10 @@ from covey.simulation.departure import (
 from covey.simulation.desk import Desk, begun, opened, read_events, read_history
 from covey.simulation.finished import is_finished
 from covey.simulation.folder import RunFolder
-from covey.simulation.leaving import Answered, Plan, planned
+from covey.simulation.leaving import Answered
 from covey.simulation.loop import Observer, carry_on, play
 from covey.simulation.recorded import RecordedRun, recorded_run, unplayed_reason
+from covey.simulation.planning import Plan, planned
 from covey.simulation.roster import Roster, Unreachable, reassembled
 from covey.simulation.states import load_state
 

@@ -14,8 +14,9 @@ from covey.ledger import Request
 from covey.simulation.asking import Returning, asking, found
 from covey.simulation.desk import Desk, opened
 from covey.simulation.folder import RunFolder
-from covey.simulation.leaving import Answered, planned, planned_jointly
+from covey.simulation.leaving import Answered
 from covey.simulation.loop import Observer, carry_on
+from covey.simulation.planning import planned, planned_jointly
 from covey.simulation.updates import stored_rounds
 from covey.types import Basis, ClientName, Handle
 from covey.unlearning.jointly import Wish

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from covey.assembly import hangs_on_everybody, keeps_clusters_apart
+from covey.assembly import keeps_clusters_apart
 from covey.checkpoints import (
     checkpoint_of,
     checkpointed_rounds,
@@ -20,7 +20,6 @@ from covey.checkpoints import (
 )
 from covey.config import Config
 from covey.data import Client
-from covey.errors import RunError
 from covey.events import (
     ClientLeft,
     Event,
@@ -29,8 +28,9 @@ from covey.events import (
 )
 from covey.ledger import Record, Request, Serving
 from covey.simulation.asking import mark_of, wish_of
-from covey.simulation.desk import Desk, read_events
+from covey.simulation.desk import Desk
 from covey.simulation.folder import RunFolder
+from covey.simulation.planning import Plan, read_plan
 from covey.simulation.proving import before, prove, recorded
 from covey.simulation.settling import (
     Settled,
@@ -42,19 +42,16 @@ from covey.simulation.states import load_state
 from covey.simulation.updates import delete_updates, drop_client, stored_rounds
 from covey.strategies import ServerState
 from covey.types import Basis, Handle, Params
-from covey.unlearning.jointly import Choice, How, Wish, jointly, replayed_as
-from covey.unlearning.participation import Participation, participation_of
-from covey.unlearning.plan import Option, Rules, options
+from covey.unlearning.jointly import How, jointly, replayed_as
+from covey.unlearning.participation import Participation
+from covey.unlearning.plan import Option
 from covey.unlearning.touched import touched_by
 
 __all__ = [
     "Answered",
-    "Plan",
     "drawn",
     "finish",
     "kept_models",
-    "planned",
-    "planned_jointly",
     "serve",
     "tidy",
     "usual_wish",
@@ -62,15 +59,6 @@ __all__ = [
 
 RENDERED = ("report.html", "metrics.csv", "figures", "audit", "baseline")
 """What shows a run as it was, and can be made again: it goes with every answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All that could be answered to one client, now."""
-
-    story: Sequence[tuple[int | None, Event]]
-    participation: Participation
-    options: tuple[Option, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,60 +95,6 @@ class Answered:
         return "\n".join(lines)
 
 
-def planned(desk: Desk, handle: Handle, x: int | None = None) -> Plan:
-    """Return every answer that this client could be given, without giving any.
-
-    `x` instead of the run's own deniability threshold asks what another one would mean.
-
-    Raises:
-        RunError: nobody can leave this run.
-    """
-    plan, rules = _read(desk, x)
-    _check_who_stays(desk, [handle])
-    return replace(plan, options=options(plan.participation, handle, rules))
-
-
-def planned_jointly(desk: Desk, wishes: Sequence[Wish]) -> tuple[Choice, ...]:
-    """Return what these clients are answered if all of them leave at once.
-
-    Raises:
-        RunError: they cannot all leave this run.
-    """
-    plan, rules = _read(desk)
-    _check_who_stays(desk, [wish.handle for wish in wishes])
-    return jointly(plan.participation, wishes, rules)
-
-
-def _read(desk: Desk, x: int | None = None) -> tuple[Plan, Rules]:
-    """Return what was recorded, and what the run allows."""
-    run, folder = desk.run, desk.folder
-    if run.config.method.name == "local":
-        raise RunError(
-            "Clients leave a model that they share, but with method.name = 'local' each "
-            "has its own. Delete that client's model instead."
-        )
-    story = [(t, e) for t, events in read_events(desk.ledger) for e in events]
-    last, merge = desk.ledger.last_round(), run.config.merge
-    hidden = merge.name == "anonymity-sets"
-    rules = Rules(
-        deniability_threshold=(x or merge.deniability_threshold) if hidden else None,
-        stored_updates=bool(stored_rounds(folder.updates)),
-        restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
-        next_round=0 if last is None else min(last + 1, run.config.rounds),
-        alike_from_the_start=not hangs_on_everybody(run.config),
-    )
-    return Plan(story, participation_of(story), ()), rules
-
-
-def _check_who_stays(desk: Desk, leaving: Sequence[Handle]) -> None:
-    if {c.handle for c in desk.run.population.clients} <= set(leaving):
-        who = "this client is the last one" if len(leaving) == 1 else "all would leave"
-        raise RunError(
-            f"A run needs somebody to go on with, but {who}. Delete the run's folder "
-            f"instead."
-        )
-
-
 def drawn(desk: Desk, t: int) -> Request | None:
     """Return the request that a simulation draws before round t, unless it is answered."""
     config = desk.run.config
@@ -192,7 +126,7 @@ def serve(desk: Desk, asked: Sequence[Request], state: ServerState) -> Desk:
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    plan, rules = _read(desk)
+    plan, rules = read_plan(desk)
     together = _of_one_kind(desk, asked)
     wishes = [wish_of(each) for each in together]
     choices = jointly(plan.participation, wishes, rules)
@@ -210,11 +144,20 @@ def serve(desk: Desk, asked: Sequence[Request], state: ServerState) -> Desk:
 def _of_one_kind(desk: Desk, asked: Sequence[Request]) -> list[Request]:
     """Return the requests that can be planned together with the first one.
 
-    Somebody has to stay: the last one is refused.
+    Somebody has to stay: the last one is refused. So is a client's second request, if
+    it was put down before the first one was served.
     """
-    here = {client.handle for client in desk.run.population.clients}
+    names, here = desk.ledger.names(), {c.handle for c in desk.run.population.clients}
     calibrated = asked[0].wanted == "calibrate"
-    together = [r for r in asked if (r.wanted == "calibrate") == calibrated]
+    together: list[Request] = []
+    for each in asked:
+        gone = each.handle not in names and each.note is None
+        if gone or any(each.handle == other.handle for other in together):
+            desk.ledger.refused(
+                each.id, "An earlier request of this client came first."
+            )
+        elif (each.wanted == "calibrate") == calibrated:
+            together.append(each)
     if here <= {each.handle for each in together}:
         last = [each for each in together if each.handle in here][-1]
         desk.ledger.refused(last.id, "A run needs somebody to go on with.")
@@ -367,7 +310,7 @@ def finish(
         proof=path,
         salt=note["salt"],
         basis=request.basis,
-        sealed_record_kept=told["sealed_record_kept"],
+        sealed_record_kept=told.get("sealed_record_kept", False),
         copies=copies,
     )
 

@@ -107,7 +107,7 @@ def prove(
     """
     known = desk.ledger.names().values()
     told = dict((request.note or {})["facts"])
-    earlier = _known(told.pop("measured_before"), told.pop("unmeasured", GONE))
+    earlier = _known(told.pop("measured_before"), told.pop("unmeasured", TOO_FEW))
     measured = _measured(desk, earlier, leaver, state)
     hashes = desk.ledger.hashes()
     facts = {

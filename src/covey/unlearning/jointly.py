@@ -66,7 +66,7 @@ def replayed_as(chosen: Sequence[Option]) -> How:
     The others' old choices were made in the presence of all who leave: as soon as one
     of these is owed a run that never met it, they choose anew.
     """
-    found = {REPLAYED.get(each.answer, "anew") for each in chosen}
+    found: set[How] = {REPLAYED.get(each.answer, "anew") for each in chosen}
     return "anew" if len(found) > 1 else found.pop()
 
 
