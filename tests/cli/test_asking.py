@@ -1,0 +1,173 @@
+"""What `covey forget` is asked for, by options or on a terminal, and who comes back."""
+
+import json
+import re
+import shutil
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from covey import Config, load, run
+from covey.cli import main
+
+LEAVER, OTHER = "client-00003", "client-00001"
+SETTINGS = {
+    "rounds": 2,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
+    "merge": {
+        "name": "anonymity-sets",
+        "min_anonymity": 4,
+        "deniability_threshold": 3,
+    },
+    "engine": {"name": "reference"},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hidden") / "run"
+    run(config=Config.of(SETTINGS), out=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(hidden, tmp_path):
+    return shutil.copytree(hidden, tmp_path / "run")
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def sentence(err: str) -> str:
+    return " ".join(err.split())
+
+
+class Terminal(StringIO):
+    """What a person sees and types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Run a command on a terminal: (exit code, what it printed)."""
+
+    def answered(lines: str, *words: object) -> tuple[int, str]:
+        out = Terminal()
+        monkeypatch.setattr(sys, "stdin", Terminal(lines))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "argv", ["covey", *map(str, words)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), out.getvalue()
+
+    return answered
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([LEAVER], "neither --answer nor --basis is given"),
+        ([LEAVER, "--json"], "neither --answer nor --basis is given"),
+        ([LEAVER, "--basis", "gdpr"], "--basis takes erasure, withdrawal, restriction"),
+        (
+            [LEAVER, "--basis", "erasure", "--answer", "deny"],
+            "a denial removes nothing from the model",
+        ),
+        (
+            [LEAVER, "--basis", "restriction", "--answer", "retrain"],
+            "deletes states and plays rounds again",
+        ),
+        ([LEAVER, OTHER, "--salt", "00", "--answer", "retrain"], "found 2 names"),
+        ([LEAVER, "--salt", "0g", "--answer", "retrain"], "A salt is hexadecimal"),
+        (
+            [LEAVER, "--salt", "00" * 16, "--answer", "retrain"],
+            "knows no client 'client-00003'",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_changes_nothing(covey, folder, words, said):
+    before = contents(folder)
+    code, out, err = covey("forget", folder, *words)
+    assert (code, out) == (2, "")
+    assert said in sentence(err)
+    assert contents(folder) == before
+
+
+def test_a_plan_needs_no_option_and_says_what_a_denial_does_not(covey, folder):
+    before = contents(folder)
+    code, out, _ = covey("forget", folder, LEAVER, OTHER, "--plan")
+    assert code == 0
+    assert "nothing is removed from the model" in sentence(out)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("lines", ["\n", "nothing\n", "forget me\nretrain\nn\n"])
+def test_on_a_terminal_nothing_is_done_that_was_not_confirmed(typed, folder, lines):
+    before = contents(folder)
+    code, out = typed(lines, "forget", folder, LEAVER)
+    assert code == 1
+    assert out.startswith(f"{LEAVER}: deny\n")
+    assert "A denial removes nothing from the model" in out
+    assert out.rstrip().endswith("Nothing was done.")
+    assert contents(folder) == before
+
+
+def test_on_a_terminal_an_answer_is_chosen_in_view_of_the_plan(typed, folder):
+    code, out = typed("deny\ny\n", "forget", folder, LEAVER)
+    assert code == 0
+    assert "deny, retrain, auto, nothing" in out
+    question = out[out.index("client-00003: deny. ") :]
+    assert "A denial removes nothing from the model" in question
+    assert "the model is unchanged: nothing was removed from it" in question
+    assert load(folder).summary["left"] == {"deny": 1}
+
+
+def test_who_asks_for_erasure_is_retrained_and_several_at_once(answer, folder):
+    before = load(folder).summary["model_hash"]
+    told = answer("forget", folder, LEAVER, OTHER, "--basis", "erasure")
+    assert [
+        (each["client"], each["answer"], each["basis"]) for each in told["answers"]
+    ] == [
+        (LEAVER, "retrain", "erasure"),
+        (OTHER, "retrain", "erasure"),
+    ]
+    assert {each["sealed_record_kept"] for each in told["answers"]} == {False}
+    assert len({each["model_hash"] for each in told["answers"]} | {before}) == 2
+
+
+def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
+    (first,) = answer("forget", folder, LEAVER, "--basis", "withdrawal")["answers"]
+    assert (first["answer"], first["sealed_record_kept"]) == ("deny", True)
+    page = Path(first["proof"]).with_suffix(".html").read_text()
+    assert "(basis: withdrawal)" in page
+    assert "A sealed record is kept" in page
+    back = ("forget", folder, LEAVER, "--salt", first["salt"])
+    (plan,) = answer(*back, "--basis", "erasure", "--plan")["plans"]
+    assert (plan["answer"], plan["basis"]) == ("retrain", "erasure")
+    assert [each["answer"] for each in plan["options"] if each["possible"]] == [
+        "retrain"
+    ]
+    code, out, _ = covey(*back, "--answer", "retrain")
+    assert code == 0
+    assert "2 rounds played again" in out
+    (salt,) = re.findall("shown once: ([0-9a-f]{32})$", out.rstrip())
+    proofs = {json.loads(p.read_text())["answer"] for p in folder.glob("proofs/*.json")}
+    assert proofs == {"deny", "retrain"}
+    assert salt != first["salt"]
+    code, _, err = covey(*back, "--answer", "retrain")
+    assert code == 2
+    assert "comes back with --salt" in sentence(err)

@@ -1,0 +1,78 @@
+"""A ledger of the version before requests had a basis."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from covey.errors import LedgerError
+from covey.ledger import Asking, Ledger, Record, Serving
+
+FACT = [Record(0, "facts", {"n": 1})]
+LEFT = [Record(None, "ClientLeft", {"handle": "7f3a"})]
+
+
+def noon() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A ledger as covey wrote it before: two columns fewer, and a lower number."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.create(path, noon) as ledger:
+        ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
+        ledger.append(0, FACT)
+        ledger.ask("7f3a", "retrain")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for column in ("basis", "sealed"):
+            database.execute(f"ALTER TABLE requests DROP COLUMN {column}")
+        database.execute("UPDATE schema SET version = 2")
+    return path
+
+
+def test_an_old_ledger_is_read_as_it_is_and_left_alone(old: Path):
+    before = old.read_bytes()
+    (request,) = Ledger.read(old).requests()
+    assert (request.wanted, request.state) == ("retrain", "pending")
+    assert (request.basis, request.sealed, request.note) == ("none", None, None)
+    assert Ledger.read(old).replay() == FACT
+    assert old.read_bytes() == before
+
+
+def test_an_old_ledger_is_carried_on_by_a_writer(old: Path):
+    with Ledger.open(old, noon) as ledger:
+        head = ledger.head()
+        (first,) = ledger.requests()
+        ledger.serve([Serving(first, "a mark", {"salt": "00"}, "sealed")], LEFT)
+        second = ledger.ask_together([Asking("09bc", "auto", basis="erasure")])
+        assert [each.basis for each in second] == ["erasure"]
+    with Ledger.open(old, noon) as again:
+        assert [each.sealed for each in again.requests()] == ["sealed", None]
+        assert [each.basis for each in again.requests()] == ["none", "erasure"]
+        assert again.replay() == FACT + LEFT
+        assert head in again.hashes()
+
+
+def test_there_is_no_other_basis_and_all_are_asked_or_none(where: str):
+    with Ledger.create(where, noon) as ledger:
+        with pytest.raises(LedgerError, match="erasure, withdrawal, restriction, none"):
+            ledger.ask_together(
+                [Asking("7f3a", "auto"), Asking("09bc", "auto", basis="law")]
+            )
+        assert ledger.requests() == []
+
+
+def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str):
+    with Ledger.create(where, noon) as ledger:
+        ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
+        for handle in ("7f3a", "09bc"):
+            ledger.ask(handle, "deny")
+        served = [Serving(r, r.id, {}, r.handle[::-1]) for r in ledger.requests()]
+        ledger.serve(served, LEFT)
+        (back,) = ledger.ask_together([Asking("7f3a", "retrain", note={"mark": "m"})])
+        assert back.note == {"mark": "m"}
+        ledger.serve([Serving(back, None, {})], LEFT)
+        assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
+        assert len(ledger.tombstones()) == 2
