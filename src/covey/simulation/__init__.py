@@ -15,8 +15,8 @@ from covey.simulation.finished import is_finished
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered
 from covey.simulation.loop import Observer, carry_on, play
-from covey.simulation.recorded import RecordedRun, recorded_run, unplayed_reason
 from covey.simulation.planning import Plan, planned
+from covey.simulation.recorded import RecordedRun, recorded_run, unplayed_reason
 from covey.simulation.roster import Roster, Unreachable, reassembled
 from covey.simulation.states import load_state
 
