@@ -48,9 +48,7 @@ def left(folder: Path, *clients: str, answer: str = "auto"):
     """Let clients leave a run."""
     existing = RunFolder.existing(folder)
     run_again = assemble(existing.config())
-    return [
-        forget(run_again, existing, [client], answer)[1][0] for client in clients
-    ]
+    return [forget(run_again, existing, [client], answer)[1][0] for client in clients]
 
 
 def hash_of(folder: Path) -> str:

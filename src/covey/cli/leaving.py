@@ -11,10 +11,12 @@ from covey import api
 from covey.api import Run, load
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
+from covey.cli.places import places_text
 from covey.cli.progress import shown
 from covey.cli.tables import short, tabled
 from covey.errors import ConfigError, LedgerLocked, RunError
-from covey.report import budget_of
+from covey.report import budget_of, write_explanation
+from covey.runs import on_record
 from covey.simulation import (
     Forgotten,
     Planned,
@@ -180,12 +182,25 @@ def _answer_json(done: Forgotten) -> dict[str, Any]:
 def explain(
     run: RunArgument,
     client: Annotated[str, typer.Argument(help="The client's name.")],
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write it as an HTML page to print, too."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is held on a client, before anything is erased."""
+    """Show what is held on a client, and where, before anything is erased."""
     told = load(run).explain(client)
-    lines = [f"{key.replace('_', ' ')}: {_brief(value)}" for key, value in told.items()]
-    stated(told, "\n".join(lines), as_json=as_json)
+    if page is not None:
+        with on_record([run], "explanation", page, subject=told["handle"]):
+            write_explanation(told, run.name, page)
+    lines = [
+        f"{key.replace('_', ' ')}: {_brief(value)}"
+        for key, value in told.items()
+        if key not in ("places", "not_searched")
+    ]
+    more = {"page": str(page)} if page is not None else {}
+    text = "\n".join([*lines, *places_text(told), *more.values()])
+    stated({**told, **more}, text, as_json=as_json)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from covey.report.auditing import audit_rows, write_audit
 from covey.report.comparison import comparison
 from covey.report.divergence import diverged_models, diverged_sentences
+from covey.report.explanation import write_explanation
 from covey.report.metrics_file import metrics_csv
 from covey.report.page import write_report
 from covey.report.reading import Reported
@@ -23,5 +24,6 @@ __all__ = [
     "spread",
     "summary",
     "write_audit",
+    "write_explanation",
     "write_report",
 ]

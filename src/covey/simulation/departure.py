@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -16,6 +16,7 @@ from covey.simulation.desk import Desk, opened
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered
 from covey.simulation.loop import Observer, carry_on
+from covey.simulation.places import Sought, places_of
 from covey.simulation.planning import planned, planned_jointly
 from covey.simulation.updates import stored_rounds
 from covey.types import Basis, ClientName, Handle
@@ -159,10 +160,13 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
         trained = held.trained.get(handle, {})
         first = held.first_round(handle)
         states = checkpointed_rounds(folder.checkpoints)
+        known = frozenset(desk.ledger.names().values())
+        search = places_of(
+            Sought(folder, desk.run.config, client, handle, known, first)
+        )
         return {
             "client": client,
             "handle": handle,
-            "name_is_kept_in": "the ledger's table of handles, and nowhere else",
             "rounds_trained": sorted(trained),
             "clusters_trained": sorted(set(trained.values())),
             "risk_threshold": None if run.federation else own.preference.risk_threshold,
@@ -193,6 +197,8 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
                 for r in desk.ledger.requests()
                 if r.handle == handle
             ],
+            "places": [asdict(each) for each in search.places],
+            "not_searched": list(search.not_searched),
         }
 
 

@@ -33,6 +33,7 @@ from covey.simulation.folder import RunFolder
 from covey.simulation.planning import Plan, read_plan
 from covey.simulation.proving import before, prove, recorded
 from covey.simulation.settling import (
+    RENDERED,
     Settled,
     copies_told,
     erase_from_copies,
@@ -56,9 +57,6 @@ __all__ = [
     "tidy",
     "usual_wish",
 ]
-
-RENDERED = ("report.html", "metrics.csv", "figures", "audit", "baseline")
-"""What shows a run as it was, and can be made again: it goes with every answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from covey.errors import RunError
 from covey.rng import Streams
 from covey.types import ClientName, Handle
 
-__all__ = ["Secrets", "secrets_of"]
+__all__ = ["Secrets", "secret_path", "secrets_of"]
 
 BYTES = 32
 
@@ -121,13 +121,24 @@ def secrets_of(
     return Secrets(streams, _own_folder() / f"{name}.json")
 
 
+def secret_path(marker: Path) -> Path | None:
+    """Return the file of a run's secret, without making any; None: it has none."""
+    if not marker.is_file():
+        return None
+    return _own_place() / f"{marker.read_text(encoding='ascii')}.json"
+
+
 def _ratcheted(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _own_folder() -> Path:
+def _own_place() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME")
-    folder = (Path(base) if base else Path.home() / ".config") / "covey" / "runs"
+    return (Path(base) if base else Path.home() / ".config") / "covey" / "runs"
+
+
+def _own_folder() -> Path:
+    folder = _own_place()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 

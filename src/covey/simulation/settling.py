@@ -24,9 +24,20 @@ from covey.simulation.mentions import Mention, masked
 from covey.types import ClientName, Params
 from covey.unlearning.wording import Fate, SettledCopy
 
-__all__ = ["Settled", "copies_told", "erase_from_copies", "settled"]
+__all__ = [
+    "BASELINE",
+    "RENDERED",
+    "Settled",
+    "copies_told",
+    "erase_from_copies",
+    "settled",
+    "unrecorded",
+]
 
-INNER = "baseline"
+BASELINE = "baseline"
+RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
+"""What shows a run as it was, and can be made again: it goes with every answer."""
+
 HEADS: Mapping[Fate, str] = MappingProxyType(
     {
         "deleted": "deleted",
@@ -105,9 +116,9 @@ def erase_from_copies(
 
     The record of the run inside this one, which every answer deletes, is moved here.
     """
-    inner = RunFolder(folder.path / INNER)
+    inner = RunFolder(folder.path / BASELINE)
     for copy in copies_of(inner):
-        here = moved_up(copy, INNER)
+        here = moved_up(copy, BASELINE)
         keep_copy(folder, _deleted(folder, here) if here.is_inside else here)
         erase_copy(inner, copy)
     mention = Mention.of(leaver, known)
@@ -141,7 +152,7 @@ def settled(
     first = (request.note or {})["facts"]["first_replayed_round"]
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
     found: list[Settled] = []
-    for copy in (*copies_of(folder), *_unrecorded(folder)):
+    for copy in (*copies_of(folder), *unrecorded(folder)):
         if copy.subject not in ("", request.handle):
             continue
         told = _settled(folder, copy, first, current)
@@ -195,7 +206,7 @@ def _deleted(folder: RunFolder, copy: Copy) -> Copy:
     return gone
 
 
-def _unrecorded(folder: RunFolder) -> Iterator[Copy]:
+def unrecorded(folder: RunFolder) -> Iterator[Copy]:
     """Yield the models in the run's folder that lie where exports do, without a record."""
     known = {copy.place(folder) for copy in copies_of(folder)}
     places = (*folder.path.glob(EARLIER), *folder.exports.glob("*.safetensors"))
