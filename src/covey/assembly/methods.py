@@ -335,7 +335,8 @@ def red_team(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:
     attack = _attack(parts, start)
     if attack is None:
         return None
-    return guarded(parts.engine, attack, parts.config.redteam.source)
+    config = parts.config
+    return guarded(parts.engine, attack, config.redteam.source, start, config.rounds)
 
 
 def _attack(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:

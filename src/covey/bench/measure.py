@@ -13,6 +13,7 @@ from covey.data import Examples
 from covey.engine import Recipe
 from covey.events import RiskMeasured
 from covey.redteam import (
+    DIVERGED,
     FEWEST,
     Figure,
     RedTeam,
@@ -175,12 +176,12 @@ def _looked(stand: _Stand, state: ServerState) -> tuple[ServerState, list[Row]]:
 
 
 def _row(stand: _Stand, target: Target, told: Mapping[str, RiskMeasured]) -> list[Row]:
-    """Return the row, if there is a truth."""
+    """Return the row, if there is a truth: of a model that diverged there is none."""
     run, at = stand.run, ("round", target.round_index, "audit", target.cluster)
     truth = true_risk(
         run.engine, target.params, target.members, run.reference, run.streams.at(*at)
     )
-    if truth is None:
+    if truth is None or any(each.reason.startswith(DIVERGED) for each in told.values()):
         return []
     size = sum(len(client.train) for client in target.members)
     return [

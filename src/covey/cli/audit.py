@@ -12,6 +12,7 @@ from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console, shown
 from covey.cli.tables import tabled
 from covey.errors import ConfigError
+from covey.redteam import DIVERGED
 from covey.report import audit_rows
 from covey.simulation import DEFAULT_ATTACKS
 
@@ -66,7 +67,10 @@ def audit(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Attack every final cluster model, with its members against matched non-members."""
+    """Attack every final cluster model, with its members against matched non-members.
+
+    A model that diverged has no figures: its reason says so, and the exit code is 1.
+    """
     _check_game(game, attack, control)
     if epsilon:
         if game is not None or attack:
@@ -94,6 +98,8 @@ def audit(
         "report": str(page),
     }
     stated(told, f"{_text(told)}\nreport: {page}", as_json=as_json)
+    if any(each["reason"].startswith(DIVERGED) for each in told["clusters"]):
+        raise typer.Exit(FAILED_CHECK)
 
 
 def _check_game(game: str | None, attack: list[str] | None, control: bool) -> None:

@@ -11,9 +11,10 @@ from torch import Tensor
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
 from covey.errors import ConfigError
-from covey.redteam.assessment import Target
+from covey.redteam.assessment import DIVERGED, Target
 from covey.redteam.candidates import Candidates, strata_of
 from covey.redteam.figures import FEWEST
+from covey.redteam.guessing import broken
 from covey.redteam.named import Attack
 from covey.redteam.references import Retrial, halves, references
 from covey.redteam.signals import Signals, of_label
@@ -33,6 +34,12 @@ NO_CLASSES = (
     "withheld: these attacks need the log-probability of the true class, and the model's "
     "task has no classes that exclude each other; the audit at the run's end rests on "
     "losses alone, and stands"
+)
+
+
+NO_REFERENCE = (
+    "withheld: a reference that plays the run's recipe again diverged, so that nothing "
+    "shows how a model that learnt a record differs"
 )
 
 
@@ -89,9 +96,9 @@ def examined(
     auditor: Auditor,
     streams: Streams,
 ) -> ClusterExamined:
-    """Attack one cluster model; no figures where the sides do not match."""
-    if not target.members:
-        return _without(target, None, "no client both uses and trained this cluster")
+    """Attack one cluster model; no figures where it diverged, or sides do not match."""
+    if nothing := _nothing(target):
+        return _without(target, None, nothing)
     blind = blind_risk(target.members, reference, streams)
     auc = blind and blind.auc
     if blind is not None and beats_chance(blind):
@@ -100,15 +107,20 @@ def examined(
     if candidates is None:
         reason = f"fewer than {FEWEST} members or non-members in every group"
         return _without(target, auc, reason)
-    if _answers(engine, target.params, candidates.examples.first(1)) is None:
-        return _without(target, auc, NO_CLASSES)
-    signals = _signals(engine, target, candidates, auditor, streams)
+    one = _answers(engine, target.params, candidates.examples.first(1))
+    signals = one is not None and _signals(engine, target, candidates, auditor, streams)
+    if not signals:
+        return _without(target, auc, NO_CLASSES if one is None else NO_REFERENCE)
     scores = {
         name: _scored(name, run, signals) for name, run in auditor.attacks.items()
     }
     reason = ""
     if auditor.from_updates and len(target.members) > FEWEST_OTHERS:
-        scores[FEDMIA] = _from_updates(engine, target, candidates, auditor, streams)
+        found = _from_updates(engine, target, candidates, auditor, streams)
+        scores |= {} if found is None else {FEDMIA: found}
+        reason = (
+            f"{FEDMIA}: a client's one more round diverged" if found is None else ""
+        )
     elif auditor.from_updates:
         reason = f"{FEDMIA} needs more than {FEWEST_OTHERS} clients in a cluster"
     return ClusterExamined(
@@ -127,6 +139,13 @@ def examined(
     )
 
 
+def _nothing(target: Target) -> str:
+    """Say why there is nothing to attack, no model or no member; "" if there is."""
+    if diverged := target.diverged or broken(target.params):
+        return f"{DIVERGED}: {diverged}"
+    return "" if target.members else "no client both uses and trained this cluster"
+
+
 def _without(target: Target, blind_auc: float | None, reason: str) -> ClusterExamined:
     clients = len(target.members)
     return ClusterExamined(target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {})
@@ -138,12 +157,17 @@ def _signals(
     candidates: Candidates,
     auditor: Auditor,
     streams: Streams,
-) -> Signals:
-    """Play the references, and ask all models about the candidates."""
+) -> Signals | None:
+    """Play the references, and ask all models about the candidates.
+
+    None if a reference diverged: records that it learnt would look like all others.
+    """
     inside = halves(candidates, auditor.references, streams)
     answers: list[ndarray] = []
     models = references(auditor.retrial, candidates, inside, streams)
     for count, params in enumerate(models, start=1):
+        if broken(params):
+            return None
         answers.append(_log_probs(engine, params, candidates.examples))
         auditor.observe(target.cluster, count)
     return Signals(
@@ -193,16 +217,22 @@ def _from_updates(
     candidates: Candidates,
     auditor: Auditor,
     streams: Streams,
-) -> Float[ndarray, " records"]:
-    """Let every client train once more, and attack its own model of that round."""
+) -> Float[ndarray, " records"] | None:
+    """Let every client train once more, and attack its own model of that round.
+
+    None if one of these models diverged.
+    """
     at = streams.at("one more round")
     jobs = [
         TrainingJob(target.params, each.train, at.at(each.name), auditor.retrial.recipe)
         for each in target.members
     ]
+    own = list(engine.train(jobs))
+    if any(map(broken, own)):
+        return None
     signals = [
         of_label(_log_probs(engine, local, candidates.examples), candidates.labels)
-        for local in engine.train(jobs)
+        for local in own
     ]
     return fedmia(np.stack(signals)[None], candidates.suspects)
 

@@ -31,6 +31,9 @@ __all__ = [
 MOST_EXAMPLES = 2_000
 """Examples that a model is judged on, evenly spaced, and at least one per client."""
 
+FAR = 3.0
+"""So often the loss of guessing, a model in the middle of a run has diverged."""
+
 STALLED = (
     "its training diverged: no update of its clients was finite, so all were refused"
 )
@@ -77,7 +80,7 @@ def best_constant(labels: Tensor) -> Constant | None:
 
 
 def no_better_than_guessing(
-    engine: Engine, params: Params, clients: Sequence[Client]
+    engine: Engine, params: Params, clients: Sequence[Client], times: float = 1.0
 ) -> str:
     """Say why a model knows nothing of these clients' examples; "" if it may know some.
 
@@ -94,25 +97,31 @@ def no_better_than_guessing(
     several labels as well. The tenth of the way to perfect is what random weights may
     reach by luck, on however many examples. Where the best constant is perfect nobody can
     tell: "".
+
+    Args:
+        engine: scores, and draws nothing.
+        params: the model.
+        clients: who trains it; only examples that are finite are looked at.
+        times: how often loss* the mean loss must be, at least. Above 1 it tells models
+            that diverged from those that have not learnt anything yet, which are near
+            loss*; numbers, whose loss at the start has no scale, are then not judged.
     """
     some = _some([c.train for c in clients if has_finite_examples(c)])
     constant = best_constant(some.labels) if some is not None else None
-    if some is None or constant is None:
+    if some is None or constant is None or (times > 1 and constant.accuracy is None):
         return ""
     (scored,) = engine.score([ScoringJob(params, some)])
     loss, n = float(scored.losses.double().mean()), len(some)
-    if loss < constant.loss:
+    if loss < times * constant.loss:
         return ""
     found = f"{loss:.3g} nats" if math.isfinite(loss) else "not finite"
-    told = f"the mean loss is {found}, and without looking {constant.loss:.3g} nats"
+    told = f"a mean loss of {found}, and {constant.loss:.3g} without looking at inputs"
     if scored.correct is not None and constant.accuracy is not None:
         accuracy, a = float(scored.correct.double().mean()), constant.accuracy
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):
             return ""
-        told += f"; the accuracy {accuracy:.3f}, and without looking {a:.3f}"
-    return (
-        f"it does no better than guessing, on {n} examples of its own clients: {told}"
-    )
+        told += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without"
+    return f"it does no better than guessing on {n} of its clients' examples: {told}"
 
 
 def broken(params: Params) -> str:
@@ -121,15 +130,34 @@ def broken(params: Params) -> str:
     return f"its {entry} holds numbers that are not finite" if entry else ""
 
 
-def guarded(engine: Engine, attack: RedTeam, source: str) -> RedTeam:
-    """Return the same red team, which gives no figure for a model that is none."""
+def guarded(
+    engine: Engine,
+    attack: RedTeam,
+    source: str,
+    start: Sequence[Params],
+    rounds: int,
+) -> RedTeam:
+    """Return the same red team, which gives no figure for a model that is none.
+
+    While a run goes on, a model may be near guessing because it has not learnt anything
+    yet; at its end there is no yet.
+
+    Args:
+        engine: scores, and draws nothing.
+        attack: the red team.
+        source: its name.
+        start: the models that the run begins with. One that nobody has moved since has
+            not diverged.
+        rounds: of the run.
+    """
 
     def assess(target: Target, streams: Streams) -> Assessment:
-        reason = (
-            target.diverged
-            or broken(target.params)
-            or no_better_than_guessing(engine, target.params, target.members)
-        )
+        reason = target.diverged or broken(target.params)
+        if not reason and not _same(target.params, start[target.cluster]):
+            times = 1.0 if target.round_index >= rounds else FAR
+            reason = no_better_than_guessing(
+                engine, target.params, target.members, times
+            )
         return diverged(target, source, reason) if reason else attack(target, streams)
 
     return assess
@@ -146,6 +174,10 @@ def has_finite_examples(client: Client) -> bool:
         for values in (side.inputs, side.labels)
         if values.is_floating_point()
     )
+
+
+def _same(left: Params, right: Params) -> bool:
+    return all(torch.equal(value, right[name]) for name, value in left.items())
 
 
 def _some(sets: Sequence[Examples]) -> Examples | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from covey.redteam import ClusterExamined, Estimate
+from covey.redteam import DIVERGED, ClusterExamined, Estimate
 from covey.report.figures import png, roc_figure, svg
 from covey.report.page import rendered, write
 from covey.report.wording import interval
@@ -64,8 +64,16 @@ def _answer(audit: Audit) -> dict[str, Any]:
         "references": audit.references,
         "clusters": [_cluster(each, audit.groups) for each in audit.clusters],
         "source": asdict(audit.source) if audit.source else None,
-        "source_reason": "" if audit.source else NO_SOURCE,
+        "source_reason": "" if audit.source else _no_source(audit),
     }
+
+
+def _no_source(audit: Audit) -> str:
+    gone = [c.cluster for c in audit.clusters if c.reason.startswith(DIVERGED)]
+    if not gone:
+        return NO_SOURCE
+    names = ", ".join(map(str, gone))
+    return f"{DIVERGED}: it rests on all models in use, and cluster {names} has none"
 
 
 def _cluster(examined: ClusterExamined, groups: tuple[str, ...]) -> dict[str, Any]:

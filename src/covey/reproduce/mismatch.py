@@ -109,6 +109,8 @@ def _against(
     own = [assignment[c.handle] for c in run.population.clients if c.group == index]
     home = max(sorted(set(own)), key=own.count)
     members = [c for c in run.population.clients if assignment[c.handle] == home]
+    if home in found.history.diverged:
+        return Attacked(kind, group, None, None)
     streams = run.streams.at("non-members of other kinds", home)
     model = found.models[home]
     risk = true_risk(run.engine, model, members, reference, streams)

@@ -13,6 +13,7 @@ from covey.engine import ScoringJob
 from covey.errors import ConfigError
 from covey.redteam import (
     ATTACKS,
+    DIVERGED,
     FEDMIA,
     Attack,
     Attribution,
@@ -21,6 +22,8 @@ from covey.redteam import (
     Target,
     attribution,
     examined,
+    has_finite_examples,
+    no_better_than_guessing,
     source_of,
 )
 from covey.simulation.finished import Finished, finished
@@ -61,7 +64,7 @@ class Audit:
     Attributes:
         groups: the names of the groups, by index.
         source: how often the cluster that knows a member best is its own; None if
-            nobody asked, or there is only one cluster in use.
+            nobody asked, a model diverged, or there is only one cluster in use.
     """
 
     references: int
@@ -88,14 +91,17 @@ def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit
         observe=request.observe,
     )
     streams = run.streams.at("audit of a finished run")
+    clusters = tuple(
+        examined(run.engine, each, run.reference, auditor, streams.at(each.cluster))
+        for each in targets
+    )
+    asked = SOURCE in request.attacks
+    none = any(each.reason.startswith(DIVERGED) for each in clusters)
     return Audit(
         references=request.references,
         groups=tuple(group.name for group in run.population.groups),
-        clusters=tuple(
-            examined(run.engine, each, run.reference, auditor, streams.at(each.cluster))
-            for each in targets
-        ),
-        source=_source(run, targets) if SOURCE in request.attacks else None,
+        clusters=clusters,
+        source=_source(run, targets) if asked and not none else None,
     )
 
 
@@ -131,8 +137,15 @@ def _targets(found: Finished) -> list[Target]:
             for client in run.population.clients
             if history.assignment[client.handle] == j
             and j in history.trained.get(client.handle, ())
+            and has_finite_examples(client)
         )
-        return Target(j, params, clients, run.config.rounds)
+        known = history.diverged.get(j)
+        none = (
+            known.reason
+            if known
+            else no_better_than_guessing(run.engine, params, clients)
+        )
+        return Target(j, params, clients, run.config.rounds, diverged=none)
 
     return [of(j, params) for j, params in enumerate(found.models)]
 

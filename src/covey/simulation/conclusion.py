@@ -1,11 +1,14 @@
 """The end of a run: every client chooses once more, and the truth is measured."""
 
+from collections import Counter
 from collections.abc import Mapping, Set
+from dataclasses import replace
 
 from covey.assembly import Assembled, Told
 from covey.data import Client
 from covey.events import (
     ClientExposed,
+    ClientsAssigned,
     ClusterAudited,
     Event,
     ModelDiverged,
@@ -31,7 +34,7 @@ from covey.simulation.measurement import (
     judged,
     round_measured,
 )
-from covey.strategies import Played, ServerState, divergences
+from covey.strategies import Cohort, Played, ServerState, divergences
 from covey.types import Handle
 
 __all__ = ["conclude"]
@@ -51,6 +54,8 @@ def conclude(
     audits = audited(
         run.engine, final.clusters, membership, run.reference, streams.at("audit")
     )
+    users = Counter(final.assignment[c.handle] for c in _assigned(run, final))
+    audits = tuple(replace(audit, clients=users[audit.cluster]) for audit in audits)
     audits = tuple(
         unjudged(audit, diverged[audit.cluster].reason)
         if audit.cluster in diverged
@@ -70,6 +75,10 @@ def conclude(
     new = (each for each in diverged.values() if each not in last.events)
     heard, finished = (*told.events, *last.events, *new), _finished(run, final, found)
     return Played(final, (*heard, *audits, *gaps, *exposed, finished))
+
+
+def _assigned(run: Assembled, final: ServerState) -> Cohort:
+    return tuple(c for c in run.population.clients if c.handle in final.assignment)
 
 
 def _diverged(
@@ -102,7 +111,14 @@ def _membership(
     run: Assembled, assignment: Mapping[Handle, int], history: History
 ) -> Membership:
     everybody, clusters = run.population.clients, range(run.num_clusters)
+    accepted = {
+        handle
+        for fact in history.told
+        if isinstance(fact, ClientsAssigned) and fact.by != "final"
+        for handle in fact.clusters
+    }
     broken = {c.handle for c in everybody if not has_finite_examples(c)}
+    broken |= history.refused - accepted
 
     def clients(handles: Set[Handle]) -> tuple[Client, ...]:
         return tuple(c for c in everybody if c.handle in handles - broken)

@@ -13,6 +13,7 @@ from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
 from covey.errors import RunError
+from covey.redteam import has_finite_examples
 from covey.redteam.participation import (
     FEWEST_RESERVED,
     Outcome,
@@ -134,6 +135,12 @@ def play_game(
     _check_alike(run.config)
     everybody = run.population.clients
     found = finished(run, folder, GAME)
+    if gone := found.history.diverged:
+        j, why = next(iter(sorted(gone.items())))
+        raise RunError(
+            f"The game asks what models show of clients, and the model of cluster {j} is "
+            f"none: {why.reason}. Play it on a run whose models learn something."
+        )
     run, models = found.run, found.models
     streams = run.streams.at("participation game")
     reserved = reserved_clients(everybody, run.reference, streams.at("reserved"))
@@ -141,7 +148,9 @@ def play_game(
     participants = [
         client
         for client in run.population.clients
-        if client.handle in found.took_part and client.group in reserved
+        if client.handle in found.took_part
+        and client.group in reserved
+        and has_finite_examples(client)
     ]
     met = table.outcome(models, participants, "participants")
     if met is None:

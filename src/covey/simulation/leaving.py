@@ -21,6 +21,7 @@ from covey.checkpoints import (
 from covey.config import Config
 from covey.data import Client
 from covey.events import (
+    AnswerRefused,
     ClientLeft,
     Event,
     RunRolledBack,
@@ -221,7 +222,7 @@ def _serving(
         "first": first,
         "until": state.round_index if first is not None else 0,
         "salt": mark.salt,
-        "cluster": _apart(desk, state, handle),
+        "cluster": None if _refused(turn.plan) else _apart(desk, state, handle),
         "facts": {
             "asked": request.asked_at,
             "basis": request.basis,
@@ -317,6 +318,11 @@ def _apart(desk: Desk, state: ServerState, handle: Handle) -> int | None:
     """Return the one cluster that ever met this client; None where there may be more."""
     apart = keeps_clusters_apart(desk.run.config, desk.run.engine)
     return state.assignment.get(handle) if apart else None
+
+
+def _refused(plan: Plan) -> bool:
+    """Say whether an update was ever refused: a replay may not take its sender as in."""
+    return any(isinstance(event, AnswerRefused) for _, event in plan.story)
 
 
 def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:

@@ -15,11 +15,11 @@ from covey.durable import replace_whole
 from covey.ledger import Request
 from covey.params import model_hash
 from covey.privacy import standing_of
-from covey.redteam import self_judge
+from covey.redteam import DIVERGED, no_better_than_guessing, self_judge
 from covey.simulation.desk import Desk, read_history
 from covey.simulation.settling import Settled
 from covey.simulation.updates import stored_rounds
-from covey.strategies import ServerState
+from covey.strategies import ServerState, divergences
 from covey.types import Handle
 from covey.unlearning.odds import representative_probability
 from covey.unlearning.participation import Participation
@@ -80,12 +80,15 @@ def recorded(
 
 def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, Any]:
     """Return the model as it was, and how well it gives the leaver away."""
-    found = None if leaver is None else _attacked(desk, leaver, state)
-    at_hand = leaver is not None and len(leaver.train) > 0
+    found, why_not = None, NOT_AT_HAND
+    if leaver is not None and len(leaver.train) > 0:
+        diverged = _diverged(desk, leaver, state)
+        why_not = f"before the answer the model {diverged}" if diverged else TOO_FEW
+        found = None if diverged else _attacked(desk, leaver, state)
     return {
         "model_before": model_hash(state.clusters),
         "measured_before": found,
-        "unmeasured": TOO_FEW if at_hand else NOT_AT_HAND,
+        "unmeasured": why_not,
     }
 
 
@@ -156,6 +159,21 @@ def _refutation(desk: Desk, diameters: Sequence[float | None]) -> dict[str, Any]
     return _known(refutation_success(max(known), merge.sigma * merge.radius), "")
 
 
+def _diverged(desk: Desk, leaver: Client, state: ServerState) -> str:
+    """Say why the model that the leaver uses is none, and attacks on it tell nothing."""
+    j = state.assignment.get(leaver.handle, 0)
+    reason = divergences(state).get(j, "")
+    if not reason and state.round_index:
+        users = [c for c in desk.run.population.clients if _uses(state, c, j)]
+        engine, model = desk.run.engine, state.clusters[j]
+        reason = no_better_than_guessing(engine, model, users or [leaver])
+    return f"{DIVERGED}: {reason}" if reason else ""
+
+
+def _uses(state: ServerState, client: Client, cluster: int) -> bool:
+    return state.assignment.get(client.handle) == cluster
+
+
 def _attacked(
     desk: Desk, leaver: Client, state: ServerState
 ) -> dict[str, float] | None:
@@ -187,4 +205,6 @@ def _measured(
     if leaver is None:
         return _known(None, GONE)
     placed = state.with_choices({leaver.handle: int(found["cluster"])})
+    if later := _diverged(desk, leaver, placed):
+        return _known(None, f"after the answer the model {later}")
     return _known({"before": found, "after": _attacked(desk, leaver, placed)}, "")
