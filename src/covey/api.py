@@ -1,16 +1,16 @@
 """covey from Python: the same runs, with a model and data that live in the program."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from covey.assembly import Given, assemble
-from covey.config import Config
-from covey.data import Examples
-from covey.errors import DataError
+from covey.config import Config, config_of
+from covey.data import examples_of
 from covey.runs import PYTHON, Run, played, reference_of, verified
 from covey.simulation import DEFAULT_ATTACKS, Observer, RunFolder
 from covey.types import ClientName
@@ -28,16 +28,20 @@ __all__ = [
     "verify",
 ]
 
-Pair = tuple[Tensor, Tensor]
-Clients = Mapping[ClientName, Pair] | Sequence[Pair]
+Clients = Any
+"""One entry per client, by name or in a list, or a partitioner: see `covey.data`."""
+Model = Callable[[], nn.Module] | nn.Module
 
 
-def run(
-    model: Callable[[], nn.Module] | None = None,
-    clients: Clients | Callable[[], Clients] | None = None,
-    config: Config | None = None,
+def run(  # noqa: PLR0913 - nobody gives all of them
+    model: Model | None = None,
+    clients: Clients | None = None,
+    config: Config | Mapping[str, Any] | None = None,
     out: str | Path = "runs/python",
     observe: Observer = lambda _: None,
+    *,
+    thresholds: Mapping[ClientName, float] | None = None,
+    risk_weights: Mapping[ClientName, float] | None = None,
 ) -> Run:
     """Start a run in a new folder and play it to its end.
 
@@ -47,24 +51,33 @@ def run(
     Args:
         model: builds a fresh module; its class scores come out of `forward`, as logits
             or log-probabilities; for several labels a logit each; for a number one
-            output. None: the network that the settings name.
-        clients: (inputs, labels) per client, uint8 images or float features, with labels
-            of the settings' `model.task`; or a function that returns them. None: the data
-            set that the settings name.
-        config: the settings.
+            output. Or a module: it is copied, and its weights are every cluster's start.
+            None: the network that the settings name.
+        clients: data per client, a dict by name or a list: (inputs, labels) as tensors
+            or arrays, a table with a column of labels (`data.label`), a map-style data
+            set of torch or Hugging Face, a dict of columns, or a pair (train, test) of
+            these, whose test is the client's holdout; or a function that returns them.
+            uint8 are images, whole numbers stay whole (ids for an embedding), all else is
+            float32; labels are those of `model.task`. Every item is read once. None: the
+            data set that the settings
+            name.
+        config: the settings, or a dict of them, nested or by `section.key`.
         out: the new run's folder.
         observe: called after every round.
+        thresholds: risk threshold by client, in [0, 1]; others as the settings say.
+        risk_weights: weight on the risk by client, in [0, 1]; others as the settings say.
 
     Raises:
         CoveyError: something does not fit; nothing was written.
     """
-    config, data = config or Config(), reference_of(clients)
+    settings, data = config_of(config), reference_of(clients)
     if data is not None:  # read as any later process will read them
-        config, clients = _with(config, data=data), None
-    given = _given(model, clients() if callable(clients) else clients)
-    config = _named(config, given, reference_of(model))
-    assembled = assemble(config, given)
-    folder = RunFolder.create(Path(out), config)
+        settings, clients = _with(settings, data=data), None
+    given = _given(model, clients)
+    named = _named(settings, given, reference_of(model))
+    stated = replace(given, thresholds=thresholds, risk_weights=risk_weights)
+    assembled = assemble(named, stated)
+    folder = RunFolder.create(Path(out), assembled.config)
     answered = played(assembled, folder, observe)
     made = Run(folder.path, given)
     made.answered = answered
@@ -73,8 +86,8 @@ def run(
 
 def resume(
     folder: str | Path,
-    model: Callable[[], nn.Module] | None = None,
-    clients: Clients | Callable[[], Clients] | None = None,
+    model: Model | None = None,
+    clients: Clients | None = None,
     observe: Observer = lambda _: None,
 ) -> Run:
     """Carry a run on to its end, with the model and clients it was started with."""
@@ -83,8 +96,8 @@ def resume(
 
 def load(
     folder: str | Path,
-    model: Callable[[], nn.Module] | None = None,
-    clients: Clients | Callable[[], Clients] | None = None,
+    model: Model | None = None,
+    clients: Clients | None = None,
 ) -> Run:
     """Return a run, finished or not.
 
@@ -97,15 +110,14 @@ def load(
     Raises:
         RunError: there is no run.
     """
-    given = _given(model, clients() if callable(clients) else clients)
-    return Run(Path(folder), given)
+    return Run(Path(folder), _given(model, clients))
 
 
 def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need
     folder: str | Path,
     attacks: Sequence[str] = DEFAULT_ATTACKS,
     references: int = 4,
-    model: Callable[[], nn.Module] | None = None,
+    model: Model | None = None,
     clients: Clients | None = None,
     *,
     observe: Callable[[int, int], None] = lambda *_: None,
@@ -132,7 +144,7 @@ def audit(  # noqa: PLR0913 - the last three have defaults that a run does not n
 
 def audit_epsilon(
     folder: str | Path,
-    model: Callable[[], nn.Module] | None = None,
+    model: Model | None = None,
     clients: Clients | None = None,
     draws: int = 10_000,
 ) -> dict[str, Any]:
@@ -155,7 +167,7 @@ def audit_epsilon(
 
 def game(
     folder: str | Path,
-    model: Callable[[], nn.Module] | None = None,
+    model: Model | None = None,
     clients: Clients | None = None,
     *,
     control: bool = False,
@@ -200,34 +212,8 @@ def verify(
     return verified(Path(proof), ledger, trusted, mine)
 
 
-def _given(model: Callable[[], nn.Module] | None, clients: Clients | None) -> Given:
-    if clients is None:
-        return Given(model=model)
-    if not isinstance(clients, Mapping):
-        clients = {f"client-{index:05}": pair for index, pair in enumerate(clients)}
-    return Given(
-        model, {name: examples_of(name, pair) for name, pair in clients.items()}
-    )
-
-
-def examples_of(name: ClientName, pair: Pair) -> Examples:
-    """Return a client's own tensors as examples.
-
-    Raises:
-        DataError: they do not fit together.
-    """
-    inputs, labels = pair
-    if len(inputs) != len(labels) or labels.dim() not in (1, 2):
-        raise DataError(
-            f"{name} must bring inputs (examples, ...) and as many labels: whole numbers "
-            f"(examples,) or (examples, labels), or floating-point numbers (examples,), "
-            f"found {tuple(inputs.shape)} and {tuple(labels.shape)} of {labels.dtype}. "
-            f"Correct its tensors."
-        )
-    if inputs.dtype != torch.uint8:
-        inputs = inputs.float()
-    labels = labels.float() if labels.is_floating_point() else labels.long()
-    return Examples(inputs, labels)
+def _given(model: Model | None, clients: Clients | None) -> Given:
+    return Given(model, clients() if isroutine(clients) else clients)
 
 
 def _named(config: Config, given: Given, model: str | None) -> Config:

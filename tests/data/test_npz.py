@@ -53,6 +53,15 @@ def test_features_come_back_as_float32(tmp_path):
     assert examples.labels.dtype == torch.int64
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int64])
+def test_whole_numbers_come_back_whole(tmp_path, dtype):
+    x = np.array([[5, 2_000], [0, 1]], dtype=dtype)
+    np.savez(tmp_path / "ada.npz", x=x, y=LABELS)
+    inputs = read_clients(tmp_path)["ada"].inputs
+    assert inputs.dtype == torch.int64
+    assert inputs.tolist() == x.tolist()
+
+
 @pytest.mark.parametrize(
     ("y", "dtype"),
     [(LABELS * 0.5, torch.float32), (np.array([[0, 1, 1], [1, 0, 0]]), torch.int64)],
@@ -71,7 +80,7 @@ def test_labels_may_be_numbers_or_several_per_example(tmp_path, y, dtype):
         (zeros(2, 3, 4, 3), LABELS, "either second or last"),
         (zeros(2, 5, 4, 7), LABELS, "either second or last"),
         (zeros(2, 5), LABELS, "either second or last"),
-        (np.zeros((2, 3), dtype=int), LABELS, "finite floats, found int64"),
+        (np.zeros((2, 3), dtype=bool), LABELS, "whole numbers, found bool"),
         (np.array([[np.nan], [0]]), LABELS, "finite floats"),
         (zeros(3, 5, 4), LABELS, r"found shape \(3, 5, 4\) for 2 labels"),
         (zeros(0, 5, 4), LABELS[:0], "at least one"),

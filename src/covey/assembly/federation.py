@@ -20,16 +20,19 @@ class Profile:
 
     Attributes:
         shape: of one example.
-        images: whether examples are uint8 images, or float features.
+        images: whether examples are uint8 images, or else features or ids.
+        whole: whether they are whole numbers: ids for an embedding.
     """
 
     shape: tuple[int, ...]
     images: bool
     classes: int
+    whole: bool = False
 
     def nothing(self) -> Examples:
         """Return no examples, of this kind."""
-        dtype = torch.uint8 if self.images else torch.float32
+        plain = torch.int64 if self.whole else torch.float32
+        dtype = torch.uint8 if self.images else plain
         labels = torch.empty(0, dtype=torch.int64)
         return Examples(torch.empty((0, *self.shape), dtype=dtype), labels)
 

@@ -16,6 +16,7 @@ from covey.aggregation import (
     storing,
 )
 from covey.assembly.imported import imported
+from covey.assembly.owned import owned_merge
 from covey.config import Config
 from covey.privacy import representative_noise
 
@@ -35,7 +36,8 @@ def merge_of(config: Config, clients: int, clips: tuple[float, ...] = ()) -> Mer
     elif settings.name == "mean":
         merge = mean_per_cluster
     else:
-        merge = cast("Merge", imported("merge.name", settings.name))
+        found = cast("Merge", imported("merge.name", settings.name))
+        merge = owned_merge(settings.name, found)
     return storing(merge) if config.unlearning.store_updates else merge
 
 

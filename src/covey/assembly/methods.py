@@ -11,6 +11,7 @@ from torch import Tensor
 from covey.aggregation import finite_updates
 from covey.assembly.imported import imported
 from covey.assembly.merges import merge_of
+from covey.assembly.owned import owned_selection
 from covey.clustering import (
     Selection,
     advantage,
@@ -323,7 +324,8 @@ def _selection(config: Config) -> Selection:
     }
     if method.selection in known:
         return known[method.selection]
-    return cast("Selection", imported("method.selection", method.selection))
+    found = cast("Selection", imported("method.selection", method.selection))
+    return owned_selection(method.selection, found)
 
 
 def red_team(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:

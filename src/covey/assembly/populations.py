@@ -1,21 +1,16 @@
 """From settings to a population: simulated out of a data set, or users' own data."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
-import torch
-from torch import Tensor
-
-from covey.assembly.imported import imported
+from covey.assembly.owners import notes_of, outputs_of, own_clients
 from covey.config import Config
 from covey.config.sections import DataConfig
 from covey.data import (
     Client,
-    Examples,
     GroupSpec,
     MixtureSpec,
     Population,
@@ -27,31 +22,28 @@ from covey.data import (
     data_folder,
     mixture_population,
     population_of,
-    read_clients,
     read_preferences,
     read_source,
     weight_from_threshold,
 )
-from covey.engine import TASKS, Task
-from covey.errors import ConfigError, DataError
+from covey.data.population import handle_of
+from covey.engine import TASKS
+from covey.errors import ConfigError
 from covey.rng import Streams
 from covey.types import ClientName
 
-__all__ = ["data_hash", "mixture_spec", "population_and_notes"]
-
-Pair = tuple[Tensor, Tensor]
-Clients = Mapping[ClientName, Examples | Pair] | Sequence[Examples | Pair]
+__all__ = ["data_hash", "mixture_spec", "population_and_notes", "preference_of"]
 
 
 def population_and_notes(
-    config: Config, given: Mapping[ClientName, Examples] | None, streams: Streams
+    config: Config, given: object, streams: Streams
 ) -> tuple[Population, tuple[str, ...]]:
     """Return the population, and what a reader must know of its data.
 
-    `given` are the clients that a program passes by hand.
+    `given` is what a program passes by hand as its clients; None: nothing.
     """
-    settings, preference = config.population, _preference(config, streams)
-    task, own = TASKS[config.model.task], _own_clients(config, given)
+    settings, preference = config.population, preference_of(config, streams)
+    task, own = TASKS[config.model.task], own_clients(config, given)
     if own is None and config.data.name == "linear-mixture":
         spec = mixture_spec(config.data)
         population = mixture_population(
@@ -67,59 +59,11 @@ def population_and_notes(
         population = build_population(source, spec, streams, preference)
         return _without(population, settings.exclude), source.notes
     _refuse_simulation_only(config)
-    classes = max(_outputs(task, own))
+    classes = max(outputs_of(task, own))
     population = population_of(
         own, settings.holdout, streams, preference, num_classes=classes
     )
-    return _without(population, settings.exclude), ()
-
-
-def _outputs(task: Task, clients: Mapping[ClientName, Examples]) -> Iterator[int]:
-    """Yield how many outputs each client's labels need."""
-    for name, examples in clients.items():
-        try:
-            yield task.outputs(examples.labels)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from None
-
-
-def _own_clients(
-    config: Config, given: Mapping[ClientName, Examples] | None
-) -> Mapping[ClientName, Examples] | None:
-    """Return a user's own data; None where a data set is to be simulated."""
-    if given is not None:
-        return given
-    name = config.data.name
-    if name == "python":
-        raise DataError(
-            "The data of this run were passed by a Python program, and only such a "
-            "program can pass them again: call covey.resume(folder, model, clients), or "
-            "covey.audit(folder, model=..., clients=...)."
-        )
-    if name == "npz":
-        return read_clients(data_folder(config.data.dir))
-    if ":" in name:
-        return _imported_clients(name)
-    return None
-
-
-def _imported_clients(name: str) -> Mapping[ClientName, Examples]:
-    """Call a user's function for its clients: examples, or pairs of tensors, of each."""
-    clients = cast("Clients", imported("data.name", name)())
-    if not isinstance(clients, Mapping):
-        clients = {f"client-{index:05}": pair for index, pair in enumerate(clients)}
-    return {each: _examples(pair) for each, pair in clients.items()}
-
-
-def _examples(pair: Examples | Pair) -> Examples:
-    if isinstance(pair, Examples):
-        return pair
-    inputs, labels = pair
-    if inputs.dtype != torch.uint8:
-        inputs = inputs.float()
-    return Examples(
-        inputs, labels.float() if labels.is_floating_point() else labels.long()
-    )
+    return _without(population, settings.exclude), notes_of(own)
 
 
 def _refuse_simulation_only(config: Config) -> None:
@@ -202,14 +146,22 @@ def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
     )
 
 
-def _preference(config: Config, streams: Streams) -> Callable[[ClientName], Preference]:
+def preference_of(
+    config: Config, streams: Streams
+) -> Callable[[ClientName], Preference]:
     """Return what each client accepts: its own entry, or else a draw."""
     path = config.population.preferences
     stated = read_preferences(Path(path)) if path else {}
+    by_handle = {
+        handle: Preference(risk_weight=beta, risk_threshold=tau)
+        for handle, tau, beta in config.population.preferences_by_handle
+    }
     low, high = config.population.thresholds
     fixed = config.method.risk_weight
 
     def preference(name: ClientName) -> Preference:
+        if by_handle and (known := by_handle.get(handle_of(name, streams))):
+            return known
         if name in stated:
             return stated[name]
         tau = float(streams.at("threshold", name).generator().uniform(low, high))

@@ -1,13 +1,14 @@
 """From settings to everything that a run is made of."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from covey.assembly.federation import Federation
+from covey.assembly.given import Given, model_of, notes_of_model
 from covey.assembly.member import Member
 from covey.assembly.methods import (
     Again,
@@ -18,11 +19,16 @@ from covey.assembly.methods import (
     releases,
     retrial,
 )
-from covey.assembly.populations import data_hash, population_and_notes
+from covey.assembly.populations import (
+    data_hash,
+    population_and_notes,
+    preference_of,
+)
+from covey.assembly.stated import check_stated, with_stated
+from covey.assembly.trial import check_trains
 from covey.config import Config
 from covey.data import (
     Client,
-    Examples,
     Population,
     Preference,
     absent_population,
@@ -33,14 +39,10 @@ from covey.engine import (
     ParallelEngine,
     ReferenceEngine,
     VmapEngine,
-    check_private,
 )
 from covey.errors import ConfigError, DataError
 from covey.models import (
-    build_model,
-    check_model,
     initial_params,
-    refuse_batch_norm,
 )
 from covey.redteam import Reference, Retrial
 from covey.rng import Streams
@@ -48,15 +50,6 @@ from covey.strategies import Strategy
 from covey.types import ClientName, Params
 
 __all__ = ["Assembled", "Given", "Own", "assemble", "member_of"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
-    """What a program passes by hand instead of naming it in the settings."""
-
-    model: Callable[[], nn.Module] | None = None
-    clients: Mapping[ClientName, Examples] | None = None
-    federation: Federation | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,12 +117,18 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
     """
     given = given or Given()
     streams = Streams(config.seed)
+    usual = preference_of(config, streams)
+    config = with_stated(config, given.thresholds, given.risk_weights, usual)
     population, of_data = _population(config, given, streams)
+    named = {*(given.thresholds or ()), *(given.risk_weights or ())}
+    check_stated(named, [client.name for client in population.clients])
     if given.federation is None:  # where more may come, too few wait
         _check_hiding(config, population)
-    module, init = _model(config, given, population)
+    module, init = model_of(config, given, population)
     reach = given.federation.ask if given.federation else None
     parts = Parts(config, population, _engine(config, module), init, reach)
+    if given.model is not None or ":" in config.model.name:
+        check_trains(config, parts.engine, initial_params(module), population.clients)
     return Assembled(
         config=config,
         streams=streams,
@@ -141,7 +140,7 @@ def assemble(config: Config, given: Given | None = None) -> Assembled:
         releases=releases(config),
         reference=Reference(population.non_members),
         retrial=retrial(parts),
-        notes=(*of_data, *notes(config)),
+        notes=(*of_data, *notes_of_model(given), *notes(config)),
         data_hash=data_hash(population),
         federation=given.federation,
     )
@@ -193,7 +192,7 @@ def member_of(config: Config, own: Own, given: Given | None = None) -> Member:
             f"{own.name!r}. Name the client's own examples, or take a name like "
             f"{population.clients[0].name!r}."
         )
-    module, _ = _model(config, given, population)
+    module, _ = model_of(config, given, population)
     client = replace(client, preference=own.preference or client.preference)
     return Member(client, config, _engine(config, module), classes, own.seed)
 
@@ -224,41 +223,6 @@ def _check_hiding(config: Config, population: Population) -> None:
             f"merge.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
-
-
-def _model(
-    config: Config, given: Given, population: Population
-) -> tuple[nn.Module, Callable[[Streams], Params]]:
-    """Return the architecture, and how to draw a fresh initial model."""
-    each = [client.train for client in population.clients]
-    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
-    if len(shapes) > 1:
-        raise DataError(
-            f"All clients' examples must have one shape, found inputs and labels of "
-            f"{sorted(shapes)}. Bring them to one shape."
-        )
-    (shape, _), classes = shapes.pop(), population.num_classes
-    task = config.model.task
-    if given.model is None and config.model.name == "python":
-        raise ConfigError(
-            "The model of this run was passed by a Python program, and only such a "
-            "program can pass it again: call covey.resume(folder, model, clients), or "
-            "covey.audit(folder, model=..., clients=...)."
-        )
-
-    def build(streams: Streams) -> nn.Module:
-        if given.model is None:
-            return build_model(config.model.name, shape, classes, streams, task)
-        with streams.lent_to_torch():
-            return given.model()
-
-    module = build(Streams(config.seed).at("architecture"))
-    check_model(module, shape, classes)
-    if config.privacy.record_clip > 0:
-        check_private(module)
-    if config.privacy.client_noise > 0 or config.merge.noise == "sound":
-        refuse_batch_norm(module, "Hiding a client in noise")
-    return module, lambda streams: initial_params(build(streams))
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:

@@ -11,11 +11,18 @@ from covey.config.section import (
     Positive,
     Range,
     SettingsSection,
+    Share,
     Shares,
     Texts,
 )
 
 __all__ = ["DataConfig", "GroupConfig", "PopulationConfig"]
+
+
+Stated = Annotated[
+    tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...],
+    Field(strict=False),
+]
 
 
 class DataConfig(SettingsSection):
@@ -49,6 +56,11 @@ class DataConfig(SettingsSection):
     dir: str = Field(
         default="",
         description="folder with the files; else `$COVEY_DATA`, else the user cache",
+    )
+    label: str = Field(
+        default="",
+        description="the column, key or field that holds the labels, in clients' data "
+        "that have several; else `label`, `labels`, `target` or `y`",
     )
     dimension: Positive = Field(
         default=10, description="`linear-mixture`: d, of the inputs x ~ N(0, I)"
@@ -148,6 +160,11 @@ class PopulationConfig(SettingsSection):
     preferences: str = Field(
         default="",
         description="a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`",
+    )
+    preferences_by_handle: Stated = Field(
+        default=(),
+        description="what a program stated with `thresholds` and `risk_weights`: handle, "
+        "risk threshold and risk weight of each client; written by `covey.run`",
     )
     exclude: Texts = Field(
         default=(),

@@ -1,7 +1,7 @@
 """Settings from a TOML file and from the command line."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,60 @@ from covey.config.problems import Problem, together
 from covey.config.settings import Config
 from covey.errors import ConfigError
 
-__all__ = ["load_config", "put", "read_settings"]
+__all__ = ["config_of", "load_config", "put", "read_settings"]
+
+
+def config_of(given: object) -> Config:
+    """Return the settings that a program passes: a Config, a dict, or None.
+
+    A dict is nested as a config file is, or has keys with dots, or both.
+
+    Raises:
+        ConfigError: naming the key, the value and the remedy.
+    """
+    if given is None:
+        return Config()
+    if isinstance(given, Config):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"config must be a covey.Config or a dict of settings, found a "
+            f"{type(given).__name__}. A file's settings are covey.load_config(path)."
+        )
+    settings: dict[str, Any] = {}
+    _put_all(settings, given, [])
+    return Config.of(settings)
+
+
+def _put_all(settings: dict[str, Any], given: Any, above: list[str]) -> None:  # noqa: ANN401
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise ConfigError(
+                f"config must have names of settings as keys, found {key!r}. Write for "
+                f"example {{'train.local_epochs': 5}}."
+            )
+        path = [*above, *key.split(".")]
+        if isinstance(value, Mapping):
+            _put_all(settings, value, path)
+        elif _is_put(settings, path):
+            raise ConfigError(
+                f"config sets {'.'.join(path)} twice, nested and with a dot. Remove one."
+            )
+        else:
+            _put(settings, path, _plain(value))
+
+
+def _is_put(settings: Any, path: list[str]) -> bool:  # noqa: ANN401 - nested, as far as it goes
+    for part in path:
+        if not isinstance(settings, Mapping) or part not in settings:
+            return False
+        settings = settings[part]
+    return True
+
+
+def _plain(value: object) -> object:
+    """Return numbers of numpy or torch as Python's."""
+    return value.tolist() if hasattr(value, "tolist") else value  # type: ignore[attr-defined]
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:

@@ -1,5 +1,6 @@
 """Data sets, how groups of clients differ, and the populations made of them."""
 
+from covey.data.conversion import TrainTest, clients_of, examples_of
 from covey.data.examples import Client, Examples, Preference, to_floats
 from covey.data.files import DataFile, check_data, data_folder
 from covey.data.mixture import MixtureSpec, mixture_population
@@ -29,10 +30,13 @@ __all__ = [
     "Preference",
     "Shift",
     "Source",
+    "TrainTest",
     "absent_population",
     "build_population",
     "check_data",
+    "clients_of",
     "data_folder",
+    "examples_of",
     "mixture_population",
     "population_of",
     "read_client",

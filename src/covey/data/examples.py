@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from covey.types import ClientName, Handle
@@ -14,7 +14,7 @@ __all__ = ["Client", "Examples", "Preference", "to_floats"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Inputs with their labels: images stay uint8, features are float32.
+    """Inputs with their labels: images stay uint8, features are float32, ids are int64.
 
     Images are (examples, channels, height, width) in [0, 255]. Labels are class numbers,
     or several 0 or 1 per example (examples, labels), or float32 numbers.
@@ -46,8 +46,11 @@ class Examples:
         return Examples(self.inputs[:count], self.labels[:count])
 
 
-def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return what a model sees: images scaled to [0, 1], features as they are."""
+def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
+    """Return what a model sees: images scaled to [0, 1], all else as it is.
+
+    Whole numbers of 64 bits stay whole: they are ids, for an embedding.
+    """
     if inputs.dtype == torch.uint8:
         return inputs.float().div_(255)
     return inputs

@@ -11,7 +11,7 @@ from covey.data.examples import Examples
 from covey.errors import DataError
 from covey.types import ClientName
 
-__all__ = ["read_client", "read_clients"]
+__all__ = ["images_of", "read_client", "read_clients"]
 
 CHANNELS = (1, 3)
 
@@ -20,8 +20,9 @@ def read_clients(folder: Path) -> dict[ClientName, Examples]:
     """Read every .npz file of a folder; the client's name is the file's stem.
 
     A file holds `x` and `y`. `x` is uint8 images, (n, h, w), (n, h, w, c) or
-    (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...). `y` is n class
-    numbers from 0, or several 0 or 1 per example (n, labels), or n finite floats.
+    (n, c, h, w) with c = 1 or 3, or finite float features, (n, ...), or whole numbers,
+    (n, ...), which stay so: ids for an embedding. `y` is n class numbers from 0, or
+    several 0 or 1 per example (n, labels), or n finite floats.
 
     Raises:
         DataError: there is no file, or one is malformed or unlike the first.
@@ -66,7 +67,7 @@ def read_client(path: Path) -> Examples:
             f"{path}: x must hold one row per label, and at least one, found shape "
             f"{x.shape} for {len(y)} labels. Remove empty clients."
         )
-    inputs = _images(x, path) if x.dtype == np.uint8 else _features(x, path)
+    inputs = images_of(x, path) if x.dtype == np.uint8 else _features(x, path)
     return Examples(inputs, labels)
 
 
@@ -88,26 +89,33 @@ def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:
     return torch.from_numpy(y.astype(np.int64))
 
 
-def _images(
-    x: np.ndarray, path: Path
+def images_of(
+    x: np.ndarray, whose: object
 ) -> Shaped[Tensor, "images channels height width"]:
+    """Return uint8 images with their channels second.
+
+    Raises:
+        DataError: it cannot be told where the channels are, or whether there are any.
+    """
     images = torch.from_numpy(x)
     if x.ndim == 3:
         return images.unsqueeze(1)
     first, last = (x.ndim == 4 and x.shape[axis] in CHANNELS for axis in (1, -1))
     if first == last:
         raise DataError(
-            f"{path}: uint8 x must be images (n, h, w), or have its 1 or 3 channels "
-            f"either second or last, found {x.shape}. Transpose images, or save "
-            f"features as float32."
+            f"{whose}: uint8 x must be images (n, h, w), or have its 1 or 3 channels "
+            f"either second or last, found {x.shape}. Transpose images, or make "
+            f"features float32 and ids int64."
         )
     return images if first else images.permute(0, 3, 1, 2).contiguous()
 
 
 def _features(x: np.ndarray, path: Path) -> Shaped[Tensor, "examples ..."]:
+    if np.issubdtype(x.dtype, np.integer):
+        return torch.from_numpy(x.astype(np.int64))
     if not np.issubdtype(x.dtype, np.floating) or not np.isfinite(x).all():
         raise DataError(
-            f"{path}: x must be uint8 images or finite floats, found {x.dtype}. Convert "
-            f"it, and fill in missing values."
+            f"{path}: x must be uint8 images, finite floats or whole numbers, found "
+            f"{x.dtype}. Convert it, and fill in missing values."
         )
     return torch.from_numpy(x.astype(np.float32))

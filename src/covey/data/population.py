@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from covey.data.conversion import TrainTest
 from covey.data.dealing import deal
 from covey.data.examples import Client, Examples, Preference
 from covey.data.partition import apportion, divide
@@ -103,7 +104,7 @@ def build_population(
 
 
 def population_of(
-    clients: Mapping[ClientName, Examples],
+    clients: Mapping[ClientName, Examples | TrainTest],
     holdout: float,
     streams: Streams,
     preference: Callable[[ClientName], Preference],
@@ -111,7 +112,8 @@ def population_of(
 ) -> Population:
     """Make a population of users' own data: no groups, no test images, an empty pool.
 
-    What a client holds out is drawn at random: its file may be sorted.
+    What a client holds out is drawn at random, as its file may be sorted; but where it
+    brings its own test examples it holds out these.
 
     Raises:
         DataError: there is no client, or one has nothing left to train on.
@@ -119,11 +121,16 @@ def population_of(
     if not clients:
         raise DataError("A population needs at least one client, found none. Add some.")
 
-    def client(name: ClientName) -> Client:
+    def parted(name: ClientName) -> tuple[Examples, Examples]:
         examples = clients[name]
+        if isinstance(examples, TrainTest):
+            return examples
         generator = streams.at("partition", name).generator()
         (order,) = divide(len(examples), [len(examples)], generator)
-        parts = reserve(name, examples.take(order), holdout)
+        return reserve(name, examples.take(order), holdout)
+
+    def client(name: ClientName) -> Client:
+        parts = parted(name)
         return Client(name, handle_of(name, streams), None, *parts, preference(name))
 
     everybody = tuple(client(name) for name in sorted(clients))

@@ -24,6 +24,7 @@ from torch import (
 from covey.data.examples import Examples
 from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
+from covey.engine.forward import answer_of
 from covey.engine.private import private_gradients
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import in_parts, joined, num_parts, score_part
@@ -141,7 +142,9 @@ class ParallelEngine:
         with torch.autocast(
             "cpu", enabled=self._precision == "bfloat16", cache_enabled=False
         ):
-            return self._task.losses(module(batch.inputs), batch.labels).mean()
+            return self._task.losses(
+                answer_of(module, batch.inputs), batch.labels
+            ).mean()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ References:
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch.func import functional_call, grad, vmap
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import num_steps
 from covey.engine.dropout import refuse_dropout
+from covey.engine.forward import answer_of
 from covey.engine.protocol import Recipe, TrainingJob
 from covey.engine.task import MULTICLASS, Task
 from covey.models import refuse_batch_norm
@@ -89,9 +91,10 @@ def clipped_sum(
         return [torch.zeros_like(value) for value in weights.values()]
 
     def loss(
-        weights: Params, inputs: Float[Tensor, "..."], label: Shaped[Tensor, "*label"]
+        weights: Params, inputs: Shaped[Tensor, "..."], label: Shaped[Tensor, "*label"]
     ) -> Float[Tensor, ""]:
-        outputs = functional_call(module, dict(weights), (inputs[None],))
+        call = partial(functional_call, module, dict(weights))
+        outputs = answer_of(module, inputs[None], call)
         return task.losses(outputs, label[None]).sum()
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.data.examples import to_floats
+from covey.engine.forward import answer_of
 from covey.engine.protocol import Scored, ScoringJob
 from covey.engine.task import MULTICLASS, Task
 
@@ -33,7 +34,7 @@ def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> S
     module.eval()
     labels = job.examples.labels
     with torch.no_grad():
-        outputs = module(to_floats(job.examples.inputs))
+        outputs = answer_of(module, to_floats(job.examples.inputs))
         predictions = task.predictions(outputs)
         return Scored(
             losses=task.losses(outputs, labels),

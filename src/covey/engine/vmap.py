@@ -7,6 +7,7 @@ batch needs padding. Nothing random is drawn inside `vmap`.
 import copy
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float, Shaped
@@ -16,6 +17,7 @@ from torch.func import functional_call, grad, vmap
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import job_indices
 from covey.engine.dropout import refuse_dropout
+from covey.engine.forward import answer_of
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
 from covey.engine.task import MULTICLASS, Task
@@ -104,11 +106,12 @@ class VmapEngine:
         self,
         weights: Params,
         buffers: Params,
-        inputs: Float[Tensor, "batch ..."],
+        inputs: Shaped[Tensor, "batch ..."],
         labels: Shaped[Tensor, "batch *label"],
     ) -> tuple[Float[Tensor, ""], Params]:
         """Return one client's loss, and its buffers as BatchNorm leaves them."""
-        outputs = functional_call(self._module, {**weights, **buffers}, (inputs,))
+        call = partial(functional_call, self._module, {**weights, **buffers})
+        outputs = answer_of(self._module, inputs, call)
         return self._task.losses(outputs, labels).mean(), buffers
 
     def _score_one(self, job: ScoringJob) -> Scored:

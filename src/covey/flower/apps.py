@@ -22,9 +22,10 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor, nn
 
-from covey.api import Run, examples_of, load
+from covey.api import Run, load
 from covey.assembly import Given, assemble
 from covey.config import Config, load_config
+from covey.data import examples_of
 from covey.errors import ConfigError
 from covey.flower.messages import arrays
 from covey.flower.node import Node, agreement, answered

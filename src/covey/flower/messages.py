@@ -123,8 +123,9 @@ class Hello:
     Attributes:
         agreement: hash of the settings that server and nodes must share.
         shape: of one example.
-        images: whether examples are uint8 images, or float features.
+        images: whether examples are uint8 images, or else features or ids.
         classes: as many as its own examples show.
+        whole: whether examples are whole numbers: ids for an embedding.
     """
 
     covey_version: str
@@ -135,6 +136,7 @@ class Hello:
     images: bool
     classes: int
     failed: str = ""
+    whole: bool = False
 
 
 AS_QUESTION = TypeAdapter(Question).validate_json

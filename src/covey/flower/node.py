@@ -166,6 +166,7 @@ def _hello(node: Node, question: Question) -> Hello:
         shape=tuple(inputs.shape[1:]),
         images=inputs.dtype == torch.uint8,
         classes=member.classes,
+        whole=inputs.dtype == torch.int64,
     )
 
 

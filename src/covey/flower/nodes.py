@@ -99,7 +99,7 @@ class Nodes:
                 )
             first = min(self._hellos.values(), key=lambda hello: hello.name)
             classes = max(hello.classes for hello in self._hellos.values())
-            self._profile = Profile(first.shape, first.images, classes)
+            self._profile = Profile(first.shape, first.images, classes, first.whole)
         return self._profile
 
     def wait_for(
@@ -178,11 +178,16 @@ class Nodes:
         if invited and hello.name not in invited:
             raise Refused("it is not invited: put its name on the list, or correct it")
         known = self._profile or next(
-            (Profile(h.shape, h.images, h.classes) for h in self._hellos.values()), None
+            (
+                Profile(h.shape, h.images, h.classes, h.whole)
+                for h in self._hellos.values()
+            ),
+            None,
         )
-        if known and (known.shape, known.images) != (hello.shape, hello.images):
+        if known and _kind(known) != _kind(hello):
             raise Refused(
-                f"its examples must be {known.shape}, like the others', found {hello.shape}"
+                f"its examples must be {known.shape}, like the others', and like them "
+                f"images, features or whole numbers, found {hello.shape}"
             )
         self._hellos[node] = hello
 
@@ -279,3 +284,8 @@ class Nodes:
         lost = Counter(reply.has_error() for reply in replies)[True]
         log.info("Asked %d nodes: %d answers, %d errors.", len(out), len(mine), lost)
         return mine
+
+
+def _kind(told: Profile | Hello) -> tuple[tuple[int, ...], bool, bool]:
+    """Return what clients' examples must have in common."""
+    return told.shape, told.images, told.whole

@@ -9,12 +9,15 @@ from covey.models.build import (
     refuse_batch_norm,
 )
 from covey.models.drawing import fused_dropout_layers
+from covey.models.instance import WHOLE, factory_of
 
 __all__ = [
     "NETWORKS",
+    "WHOLE",
     "build_model",
     "check_model",
     "dropout_layers",
+    "factory_of",
     "fused_dropout_layers",
     "initial_params",
     "refuse_batch_norm",

@@ -1,17 +1,16 @@
 """Build a model by name, check that it fits its data, and read its parameters."""
 
-import copy
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from covey.errors import ModelError
 from covey.models.drawing import fused_dropout_layers
+from covey.models.instance import check_parameters, check_sizes, copied, tried
 from covey.models.networks import (
     ConvNet,
     FemnistCnn,
@@ -141,21 +140,31 @@ def refuse_batch_norm(module: nn.Module, why: str) -> None:
 
 
 def check_model(
-    module: nn.Module, input_shape: tuple[int, ...], num_classes: int
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Refuse a module that does not fit its data or draws unreproducible numbers.
+
+    Args:
+        module: the model.
+        input_shape: of one example.
+        num_classes: how many outputs it must have.
+        dtype: of what it sees: int64 where inputs are whole numbers.
 
     Raises:
         ModelError: a batch of two examples does not give two rows of `num_classes`
             floating-point numbers, or the module draws from torch's global generator
             other than by dropout layers.
     """
-    trial = copy.deepcopy(module).train()
+    check_sizes(module)
+    trial = copied(module).train()
     for layer in (*dropout_layers(trial), *fused_dropout_layers(trial)):
         layer.eval()
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
-        outputs = _tried(trial, torch.zeros(2, *input_shape))
+        outputs = tried(trial, torch.zeros(2, *input_shape, dtype=dtype))
         draws = not torch.equal(before, torch.get_rng_state())
     if draws:
         raise ModelError(
@@ -171,6 +180,7 @@ def check_model(
             f"{expected}, but {type(module).__name__} gave {tuple(outputs.shape)} of "
             f"{outputs.dtype}. Give its last layer {num_classes} outputs."
         )
+    check_parameters(module)
 
 
 def _check_image(
@@ -193,7 +203,7 @@ def _imported(name: str) -> Callable[..., object]:
     module_name, _, attribute = name.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module of somebody's may raise anything
         raise ModelError(
             f"model {name!r} must name an importable package.module:factory, "
             f"but importing it failed: {error}. Check the spelling and PYTHONPATH."
@@ -212,7 +222,7 @@ def _called(
     """Return the module that the factory makes."""
     try:
         signature = inspect.signature(factory)
-    except ValueError:  # some builtins have none
+    except (TypeError, ValueError):  # some builtins have none
         signature = inspect.Signature()
     arguments = sizes if len(signature.parameters) == len(sizes) else ()
     try:
@@ -223,28 +233,16 @@ def _called(
             f"(input_shape, num_classes), but its signature is {signature}. "
             "Give its other arguments defaults."
         ) from error
-    module = factory(*arguments)
+    try:
+        module = factory(*arguments)
+    except Exception as error:
+        raise ModelError(
+            f"Your model function {name} raised {type(error).__name__}: {error}. Correct "
+            f"the function."
+        ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"The factory of model {name!r} must return an nn.Module, "
             f"but it returned a {type(module).__name__}. Return the module itself."
         )
     return module
-
-
-def _tried(module: nn.Module, inputs: Float[Tensor, "batch ..."]) -> Tensor:
-    """Return the module's outputs; any failure of foreign code becomes a ModelError."""
-    try:
-        outputs = module(inputs)
-    except Exception as error:
-        raise ModelError(
-            f"A model must accept inputs {tuple(inputs.shape)}, "
-            f"but {type(module).__name__} failed: {error}. "
-            "Fit its layers to the data."
-        ) from error
-    if not isinstance(outputs, Tensor):
-        raise ModelError(
-            f"A model must return one tensor, but {type(module).__name__} returned "
-            f"a {type(outputs).__name__}. Return the log-probabilities alone."
-        )
-    return outputs

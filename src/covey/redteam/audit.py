@@ -201,7 +201,14 @@ def _scored(name: str, attack: Attack, signals: Signals) -> Float[ndarray, " rec
     Raises:
         ConfigError: it did not return one finite number per record.
     """
-    scores = np.asarray(attack(signals), dtype=np.float64)
+    returned = attack(signals)
+    try:
+        scores = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"The attack {name} must return one finite score per record, found a "
+            f"{type(returned).__name__}: {error}. Correct the function."
+        ) from error
     if scores.shape != signals.labels.shape or not np.isfinite(scores).all():
         raise ConfigError(
             f"The attack {name} must return one finite score per record, shape "

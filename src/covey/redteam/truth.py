@@ -203,7 +203,7 @@ def _features(sets: Sequence[Examples], generator: np.random.Generator) -> ndarr
     everything = Examples.joined(sets)
     order = generator.permutation(len(everything))[:1000]
     some = everything.take(torch.from_numpy(order))
-    columns = [to_floats(some.inputs).flatten(1)]
+    columns = [to_floats(some.inputs).float().flatten(1)]  # ids count as numbers here
     if some.labels.dim() == 2:
         columns.append(some.labels.float())
     elif some.labels.is_floating_point():

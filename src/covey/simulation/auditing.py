@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from covey.assembly import Assembled
-from covey.assembly.imported import imported
+from covey.assembly.imported import imported, owned
 from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
@@ -116,8 +116,13 @@ def _attacks(request: AuditRequest) -> Mapping[str, Attack]:
 
 
 def _attack(name: str) -> Attack:
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"An attack is named, as package.module:function if it is your own, found a "
+            f"{type(name).__name__}. Give its name."
+        )
     if ":" in name:
-        return cast("Attack", imported("--attack", name))
+        return owned(f"attack {name}", cast("Attack", imported("--attack", name)))
     if name not in ATTACKS:
         known = ", ".join([*ATTACKS, FEDMIA, SOURCE])
         raise ConfigError(

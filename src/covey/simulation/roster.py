@@ -38,7 +38,8 @@ class Roster:
             return None
         kept = json.loads(path.read_text(encoding="utf-8"))
         told = kept["profile"]
-        profile = Profile(tuple(told["shape"]), told["images"], told["classes"])
+        whole = told.get("whole", False)  # older folders know features and images only
+        profile = Profile(tuple(told["shape"]), told["images"], told["classes"], whole)
         return cls(kept["run"], profile, kept["home"])
 
     def write(self, folder: RunFolder) -> None:
