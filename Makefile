@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test slow clean
+.PHONY: setup demo check test contracts slow clean
 
 setup: .venv/ready
 
@@ -22,13 +22,31 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell README.md docs src tests examples
 
-# Two processes, and no more threads in each than it asks for itself; COVERAGE=1 measures
-# what they run through, at half as much time again.
-test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(if $(COVERAGE),--cov --cov-report=term)
+# Two processes, and no more threads in each than it asks for itself. COVERAGE=1 measures
+# what they run through, at half as much time again; SHAPES=1 checks the shape of every
+# array at every call.
+comma := ,
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal \
+	$(if $(COVERAGE),--cov --cov-report=term) \
+	$(if $(SHAPES),--jaxtyping-packages=covey$(comma)beartype.beartype)
 
+# What everybody runs, in minutes.
+test: setup
+	$(PYTEST) -m "not slow"
+
+# The suites whose arrays cross from one part to another, with their shapes checked and
+# many more examples of every law.
+CONTRACTS := aggregation assembly engine redteam simulation/test_tasks.py strategies \
+	test_clustering.py test_floors.py test_metrics.py test_models.py test_params.py \
+	test_shapes.py
+
+contracts: SHAPES = 1
+contracts: setup
+	$(PYTEST) -m "not slow" --hypothesis-profile=thorough $(CONTRACTS:%=tests/%)
+
+# Whole experiments, federations of real processes, and a kill at every step.
 slow: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m slow
+	$(PYTEST) -m slow --hypothesis-profile=thorough
 
 clean:
 	rm -rf .venv

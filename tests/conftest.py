@@ -12,18 +12,33 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 from sklearn.datasets import load_digits
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from covey.data.examples import Client, Examples, Preference
 
-settings.register_profile("covey", deadline=None, max_examples=30)
-settings.load_profile("covey")
+settings.register_profile("quick", deadline=None, max_examples=15)
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.load_profile("quick")  # --hypothesis-profile comes later, and so wins
 torch.set_num_threads(1)
 
 BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / "shared" / "data"
+Make = Callable[[Path], object]
 NOBODY = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
+
+
+def folder_of_data() -> Path:
+    return Path(os.environ.get("COVEY_DATA") or BESIDE_THE_REPOSITORY)
+
+
+def pytest_report_header() -> str:
+    """Say at the top what will be skipped for want of data sets."""
+    folder = folder_of_data()
+    if folder.is_dir():
+        return f"data sets: {folder}"
+    return f"data sets: none in {folder}; what needs them is skipped (set COVEY_DATA)"
 
 
 def client(
@@ -56,10 +71,33 @@ def digits() -> Examples:
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets; tests that need it skip where there is none."""
-    folder = Path(os.environ.get("COVEY_DATA") or BESIDE_THE_REPOSITORY)
+    folder = folder_of_data()
     if not folder.is_dir():
         pytest.skip(f"no data sets in {folder}: set COVEY_DATA to a folder with them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Make], Path]:
+    """Fill a folder once, whichever of pytest's processes asks for it first.
+
+    Nobody may write into it afterwards: who changes something takes a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    (shared / "once").mkdir(exist_ok=True)
+
+    def filled(name: str, fill: Make) -> Path:
+        folder, done = (shared / "once" / f"{name}{end}" for end in ("", ".done"))
+        with FileLock(f"{folder}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # a filling that failed
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return filled
 
 
 @dataclass(frozen=True)

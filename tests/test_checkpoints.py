@@ -161,8 +161,10 @@ def test_states_are_set_aside_from_a_round_on_however_often(tmp_path: Path):
     assert checkpoint_of(aside, 3) is checkpoint_of(aside, 4) is None
 
 
-def test_killed_at_any_step_the_newest_checkpoint_is_whole(tmp_path: Path):
-    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_step_the_newest_checkpoint_is_whole(tmp_path: Path, every: int):
+    words = [sys.executable, __file__, str(tmp_path), str(every)]
+    subprocess.run(words, check=True)
     homes = sorted(tmp_path.iterdir(), key=lambda home: int(home.name))
     found = []
     for home in homes:
@@ -195,10 +197,10 @@ def save_until(folder: Path, steps: int) -> None:
     sys.setprofile(None)
 
 
-def die_at_every_step(folder: Path) -> None:
+def die_at_steps(folder: Path, every: int) -> None:
     """Leave in folder/N what is there when saving ends before its step N."""
     saved(folder / "0", 1)
-    for steps in range(1000):
+    for steps in range(0, 1000, every):
         home = folder / str(steps)
         if steps:
             shutil.copytree(folder / "0", home)
@@ -214,4 +216,4 @@ def die_at_every_step(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    die_at_every_step(Path(sys.argv[1]))
+    die_at_steps(Path(sys.argv[1]), int(sys.argv[2]))

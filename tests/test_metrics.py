@@ -136,6 +136,7 @@ def assert_uniform(drawn: np.ndarray) -> None:
     assert abs((drawn <= 0.25).mean() - 0.25) < 3.3 * math.sqrt(0.25 * 0.75 / n)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_shuffles")
 def test_p_values_are_uniform_where_there_is_no_gap():
     drawn = np.array([p_values(judged(seed, 120), seed) for seed in range(80)])
@@ -153,6 +154,7 @@ def rare_class(seed: int) -> Judged:
     return Judged(labels, predictions, groups, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_shuffles")
 def test_p_values_are_uniform_although_a_shuffle_may_leave_a_group_without_a_class():
     drawn = np.array([p_values(rare_class(seed), seed) for seed in range(120)])

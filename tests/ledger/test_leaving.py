@@ -195,10 +195,13 @@ def leave_a_copy(where: str) -> None:
         leave(ledger)
 
 
-def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(path: Path, deaths):
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_statement_the_leaving_is_whole_or_was_not(
+    path: Path, deaths, step: int
+):
     with begun(path) as ledger:
         before = ledger.replay()
-    remains = deaths(leave_a_copy, f"{path.parent}/{{}}/{path.name}")
+    remains = deaths(leave_a_copy, f"{path.parent}/{{}}/{path.name}", step)
     served: list[bool] = []
     for one in map(Path, remains):
         with Ledger.open(one, noon) as ledger:

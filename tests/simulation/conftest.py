@@ -1,8 +1,11 @@
+import hashlib
 import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ from typing import Any
 import pytest
 
 from covey import Config, Run, load, run
+
+Make = Callable[[Path], object]
 
 TINY = {
     "rounds": 4,
@@ -31,18 +36,17 @@ def tiny(**sections: Any) -> Config:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Run]:
+def whole(once: Callable[[str, Make], Path]) -> Callable[[Config], Run]:
     """Play a run once, whoever asks for it; nobody may write into its folder."""
-    made: dict[str, Run] = {}
 
-    def played(config: Config) -> Run:
-        key = config.toml()
-        if key not in made:
-            out = tmp_path_factory.mktemp("whole") / "run"
-            made[key] = run(config=config, out=out)
-        return made[key]
+    @cache
+    def played(written: str) -> Run:
+        config = Config.of(tomllib.loads(written))
+        name = hashlib.sha256(written.encode()).hexdigest()[:16]
+        folder = once(name, lambda folder: run(config=config, out=folder / "run"))
+        return load(folder / "run")
 
-    return played
+    return lambda config: played(config.toml())
 
 
 @pytest.fixture(scope="session")

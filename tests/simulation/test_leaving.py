@@ -127,7 +127,8 @@ def retrained(tmp_path_factory, settings):
     [
         # asked, and nothing done about it yet
         pytest.param("before serve", 0, marks=pytest.mark.slow),
-        ("after serve", 0),  # answered, and every old state still there
+        # answered, and every old state still there
+        pytest.param("after serve", 0, marks=pytest.mark.slow),
         pytest.param("after delete", 0, marks=pytest.mark.slow),
         ("after append", 1),  # in the middle of the rounds that are played again
         # signed, and not closed
@@ -144,6 +145,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_finished_by_resuming(
     assert_answered_once(folder)
 
 
+@pytest.mark.slow
 def test_a_kill_is_survived_with_a_secret_of_the_system_too(small, killed, tmp_path):
     folder = tmp_path / "killed"
     run(config=small(merge=HIDDEN, secrets={"source": "os"}), out=folder)
