@@ -30,6 +30,7 @@ def own_keys(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
+@pytest.mark.slow
 def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
     out = tmp_path / "bench"
     found = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}

@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -66,10 +67,21 @@ SMALL = [
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory):
-    """One small run with its baseline: (its folder, its --json)."""
-    folder = tmp_path_factory.mktemp("cli") / "one"
-    return folder, json_of("run", *SMALL, "--out", folder, "--with-baseline")
+def ran(once):
+    """One small run with its baseline, only to be read: (its folder, its --json)."""
+
+    def play(folder):
+        told = json_of("run", *SMALL, "--out", folder / "one", "--with-baseline")
+        (folder / "told.json").write_text(json.dumps(told))
+
+    folder = once("cli", play)
+    return folder / "one", json.loads((folder / "told.json").read_text())
+
+
+@pytest.fixture
+def copy_of_ran(ran, tmp_path):
+    """The small run in a folder of one's own."""
+    return shutil.copytree(ran[0], tmp_path / "a copy")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`covey audit` on the embedded digits, and from Python."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ def confident(signals):
 
 
 @pytest.fixture(scope="module")
-def audited(ran, ask):
-    folder, _ = ran
+def audited(ran, ask, tmp_path_factory):
+    """The small run with an audit beside it, only to be read: (folder, --json)."""
+    folder = shutil.copytree(ran[0], tmp_path_factory.mktemp("audited") / "run")
     return folder, ask("audit", folder, *QUICK, "--attack", "source")
 
 
@@ -71,8 +73,8 @@ def test_it_says_the_same_again_and_from_python(audited):
     assert again["source"] == printed["source"]
 
 
-def test_a_person_gets_a_table_and_an_attack_of_ones_own(ran, covey, tmp_path):
-    folder, _ = ran
+def test_a_person_gets_a_table_and_an_attack_of_ones_own(copy_of_ran, covey, tmp_path):
+    folder = copy_of_ran
     (tmp_path / "own_attack.py").write_text(MINE)
     words = [
         "--references",

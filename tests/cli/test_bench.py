@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_quick_bench_prints_a_table_and_keeps_its_rows(covey, tmp_path):
     code, out, err = covey("bench", "redteam", "--quick", "--out", "bench")
     assert code == 0, err

@@ -220,7 +220,7 @@ class PowerCut(BaseException):
     pass
 
 
-@pytest.mark.parametrize("lost_states", [0, 2])
+@pytest.mark.parametrize("lost_states", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_server_that_was_killed_goes_on_with_the_same_round_numbers(
     build, lost_states
 ):

@@ -60,6 +60,7 @@ def trial() -> tuple[Signals, np.ndarray]:
     return signals, member
 
 
+@pytest.mark.slow
 def test_the_order_of_the_attacks(trial: tuple[Signals, np.ndarray]):
     signals, member = trial
     right = signals.target.argmax(axis=1) == signals.labels

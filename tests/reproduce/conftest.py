@@ -8,6 +8,14 @@ from covey.reproduce.federations import federations
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, shelf
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow whatever needs an experiment that was played."""
+    for item in items:
+        here = Path(__file__).parent in item.path.parents
+        if here and "played" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @dataclass(frozen=True)
 class Played:
     """An experiment whose runs lie in a folder."""

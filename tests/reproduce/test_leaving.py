@@ -8,6 +8,8 @@ from covey.reproduce.experiment import Column
 from covey.reproduce.leaving import EVERY_ANSWER, leaving
 from reproduce.tiny import experiment, shelf, times
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "rounds": 3,
     "data": {"name": "digits"},
