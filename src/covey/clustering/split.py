@@ -51,16 +51,18 @@ def gap_split(
             np.zeros(len(points), dtype=np.int64), 0.0
         )  # nothing to tell apart
     cloud = _principal(points)
-    labels, within = _k_means(cloud, num_clusters, generator)
     spread = cloud.std(axis=0)
-    references = np.array(
-        [
-            _k_means(generator.normal(0, spread, cloud.shape), num_clusters, generator)[
-                1
+    # One thread: the order of sums must not depend on the machine.
+    with threadpool_limits(1):
+        labels, within = _k_means(cloud, num_clusters, generator)
+        references = np.array(
+            [
+                _k_means(
+                    generator.normal(0, spread, cloud.shape), num_clusters, generator
+                )[1]
+                for _ in range(REFERENCES)
             ]
-            for _ in range(REFERENCES)
-        ]
-    )
+        )
     gap = (references.mean() - within) / max(float(references.std()), 1e-12)
     return Split(labels, float(gap))
 
@@ -100,9 +102,7 @@ def _k_means(
 ) -> tuple[Int[ndarray, " n"], float]:
     """Return the labels, and the share of the variance that is left within clusters."""
     seed = int(generator.integers(2**31))
-    # One thread: the order of sums must not depend on the machine.
-    with threadpool_limits(1):
-        found = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
-        labels = found.fit_predict(points)
+    found = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
+    labels = found.fit_predict(points)
     total = ((points - points.mean(axis=0)) ** 2).sum()
     return labels.astype(np.int64), (found.inertia_ or 0.0) / max(float(total), 1e-300)
