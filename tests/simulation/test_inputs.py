@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import covey
-from covey import Config, ConfigError, Result
+from covey import Config, ConfigError, Run
 from covey.assembly import Given, assemble
 from covey.data import Preference
 from covey.redteam.truth import Reference, beats_chance, blind_risk
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def model_hash(result: Result) -> str:
+def model_hash(result: Run) -> str:
     return result.summary["model_hash"]
 
 
