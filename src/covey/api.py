@@ -11,10 +11,10 @@ from torch import nn
 from covey.assembly import Given, assemble
 from covey.config import Config, config_of
 from covey.data import examples_of
-from covey.runs import PYTHON, Run, played, reference_of, verified
+from covey.runs import PYTHON, Run, played, reference_of
 from covey.simulation import DEFAULT_ATTACKS, Observer, RunFolder
+from covey.simulation.verification import verify
 from covey.types import ClientName
-from covey.unlearning import Check
 
 __all__ = [
     "Run",
@@ -191,25 +191,6 @@ def game(
         CoveyError: something does not fit.
     """
     return load(folder, model, clients).game(control=control, observe=observe)
-
-
-def verify(
-    proof: str | Path,
-    run: str | Path | None = None,
-    key: str | Path | None = None,
-    mine: tuple[ClientName, str] | None = None,
-) -> list[Check]:
-    """Check a proof without the run's server, and against its ledger if that is given.
-
-    Args:
-        proof: the JSON file.
-        run: the folder of the run that it speaks of.
-        key: public keys of the signer, from elsewhere than the proof, as PEM.
-        mine: the requester's name and the salt that it was given with the answer, to
-            see that the proof is its own.
-    """
-    ledger, trusted = Path(run) if run else None, Path(key) if key else None
-    return verified(Path(proof), ledger, trusted, mine)
 
 
 def _given(model: Model | None, clients: Clients | None) -> Given:

@@ -1,9 +1,17 @@
 """The words that every module speaks."""
 
-from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    Params = Mapping[str, Tensor]
+    """One model's state: parameters and buffers by name, as in `Module.state_dict()`.
+
+    Treated as a value: nothing may write into its tensors.
+    """
 
 __all__ = ["BASES", "Basis", "ClientName", "Handle", "Params"]
 
@@ -13,13 +21,20 @@ ClientName = str
 Handle = str
 """A client's random pseudonym: the only identity that events and reports show."""
 
-Params = Mapping[str, Tensor]
-"""One model's state: parameters and buffers by name, as in `Module.state_dict()`.
-
-Treated as a value: nothing may write into its tensors.
-"""
 
 Basis = Literal["erasure", "withdrawal", "restriction", "none"]
 """What a request to leave rests on: it bounds the answers that may be given."""
 
 BASES: tuple[Basis, ...] = ("erasure", "withdrawal", "restriction", "none")
+
+
+def __getattr__(name: str) -> object:
+    """Make `Params` when it is first asked for: whoever has no model needs no torch."""
+    if name != "Params":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    globals()["Params"] = Mapping[str, Tensor]
+    return globals()["Params"]

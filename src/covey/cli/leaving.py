@@ -1,4 +1,4 @@
-"""`covey forget`, `covey explain` and `covey verify`."""
+"""`covey forget` and `covey explain`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from covey import api
 from covey.api import Run, load
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
@@ -28,9 +27,9 @@ from covey.simulation import (
 )
 from covey.simulation.settling import copies_told
 from covey.types import BASES
-from covey.unlearning import ANSWERS, Check
+from covey.unlearning import ANSWERS
 
-__all__ = ["explain", "leave", "verify"]
+__all__ = ["explain", "leave"]
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
@@ -201,36 +200,6 @@ def explain(
     more = {"page": str(page)} if page is not None else {}
     text = "\n".join([*lines, *places_text(told), *more.values()])
     stated({**told, **more}, text, as_json=as_json)
-
-
-@app.command()
-def verify(
-    proof: Annotated[Path, typer.Argument(help="A proof, as JSON.")],
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="The folder of the run it is of.")
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option("--key", help="The signer's public keys, from elsewhere, as PEM."),
-    ] = None,
-    mine: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--mine", metavar="NAME SALT", help="Is the proof about you?"),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Check a proof offline; exit code 1 if a check fails."""
-    checks = api.verify(proof, ledger, key, mine)
-    valid = all(check.ok is not False for check in checks)
-    told = {"valid": valid, "checks": [asdict(check) for check in checks]}
-    stated(told, "\n".join(map(_check_text, checks)), as_json=as_json)
-    if not valid:
-        raise typer.Exit(1)
-
-
-def _check_text(check: Check) -> str:
-    mark = {True: "ok", False: "FAILED", None: "open"}[check.ok]
-    return f"{mark:7} {check.name}: {check.detail}"
 
 
 def _plan_json(found: Planned) -> dict[str, Any]:

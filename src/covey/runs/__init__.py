@@ -1,19 +1,5 @@
 """The public object of a run: read it, carry it on, let clients leave it."""
 
-from covey.runs.pages import on_record, page_of, page_over, reported
-from covey.runs.parts import PYTHON
-from covey.runs.proofs import verified
-from covey.runs.references import reference_of
-from covey.runs.run import Run, played
+import lazy_loader
 
-__all__ = [
-    "PYTHON",
-    "Run",
-    "on_record",
-    "page_of",
-    "page_over",
-    "played",
-    "reference_of",
-    "reported",
-    "verified",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,7 +13,6 @@ from covey.report import summary, write_audit
 from covey.report.summary import guarantee_of
 from covey.runs.pages import page_of
 from covey.runs.parts import check_answerable, parts_at_hand, playable, readable
-from covey.runs.proofs import verified
 from covey.runs.story import Story, story_of
 from covey.runs.wishes import Names, asked, listed
 from covey.simulation import (
@@ -36,6 +35,7 @@ from covey.simulation.canaries import audit_noise
 from covey.simulation.copies import Copy
 from covey.simulation.exports import export_model, latest_model
 from covey.simulation.game import play_game
+from covey.simulation.verification import verify
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check
 
@@ -199,8 +199,7 @@ class Run:
         mine: tuple[ClientName, str] | None = None,
     ) -> list[Check]:
         """Check a proof against this run's ledger; arguments as of `covey.verify`."""
-        trusted = None if key is None else Path(key)
-        return verified(Path(proof), self.folder, trusted, mine)
+        return verify(proof, self.folder, key, mine)
 
     def export(
         self,

@@ -1,51 +1,51 @@
-"""Checking a proof, alone or against the ledger of the run that it speaks of."""
+"""Checking a proof: offline, or against the ledger of the run that it speaks of."""
 
 import json
 from pathlib import Path
 
 from covey.errors import LedgerError, RunError
 from covey.events import event_from
-from covey.ledger import Ledger, current
-from covey.simulation import RunFolder
 from covey.types import ClientName
 from covey.unlearning import ChainView, Check, latest_models, trusted_keys
 from covey.unlearning import verify as check_proof
 
-__all__ = ["verified"]
+__all__ = ["verify"]
 
 
-def verified(
-    proof: Path,
-    run: Path | None,
-    key: Path | None,
-    mine: tuple[ClientName, str] | None,
+def verify(
+    proof: str | Path,
+    run: str | Path | None = None,
+    key: str | Path | None = None,
+    mine: tuple[ClientName, str] | None = None,
 ) -> list[Check]:
-    """Check a proof.
+    """Check a proof without the run's server, and against its ledger if that is given.
 
     Args:
         proof: the JSON file.
-        run: the folder of the run that it speaks of; None: its ledger is not at hand.
+        run: the folder of the run that it speaks of.
         key: public keys of the signer, from elsewhere than the proof, as PEM.
-        mine: the requester's name and the salt that it was given with the answer.
-
-    Raises:
-        RunError: a file cannot be read, or the salt is none.
+        mine: the requester's name and the salt that it was given with the answer, to
+            see that the proof is its own.
     """
     try:
-        written = proof.read_bytes()
+        written = Path(proof).read_bytes()
         name_and_salt = (mine[0], bytes.fromhex(mine[1])) if mine else None
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
             f"{error}. Check what was given."
         ) from error
-    trusted = trusted_keys(key) if key is not None else None
-    chain = _chain(run, written) if run is not None else None
+    trusted = trusted_keys(Path(key)) if key is not None else None
+    chain = _chain(Path(run), written) if run is not None else None
     return check_proof(written, trusted, chain, name_and_salt)
 
 
 def _chain(folder: Path, proof: bytes) -> ChainView:
     """Return the ledger that a proof speaks of, as it stood at the proof's position."""
+    # a database's library is needed by nobody who has only the proof
+    from covey.ledger import Ledger, current
+    from covey.simulation.folder import RunFolder
+
     try:
         position = int(json.loads(proof)["ledger_events"])
     except (ValueError, TypeError, KeyError):

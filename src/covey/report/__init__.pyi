@@ -1,0 +1,27 @@
+from .auditing import audit_rows, write_audit
+from .comparison import comparison
+from .divergence import diverged_models, diverged_sentences
+from .explanation import write_explanation
+from .metrics_file import metrics_csv
+from .page import write_report
+from .reading import Reported
+from .seeds import means
+from .summary import PROMISE, budget_of, summary
+from .wording import spread
+
+__all__ = [
+    "PROMISE",
+    "Reported",
+    "audit_rows",
+    "budget_of",
+    "comparison",
+    "diverged_models",
+    "diverged_sentences",
+    "means",
+    "metrics_csv",
+    "spread",
+    "summary",
+    "write_audit",
+    "write_explanation",
+    "write_report",
+]

@@ -1,0 +1,94 @@
+"""What a command loads before it does anything: nobody waits for what it does not use."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from covey.cli.app import app
+from covey.cli.commands import COMMANDS, LazyGroup, loaded
+
+HEAVY = {
+    "flwr",
+    "jaxtyping",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "sqlalchemy",
+    "torch",
+}
+
+LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+MAIN = f"""
+import atexit
+atexit.register(lambda: exec({LOADED!r}))
+from covey.cli import main
+main()
+"""
+
+
+def heavy(program: str, *words: str, **environment: str) -> tuple[set[str], str]:
+    """The heavy modules that a program has loaded at its end, and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+    return HEAVY & set(json.loads(done.stderr.splitlines()[-1])), done.stdout
+
+
+def test_importing_covey_loads_nothing_heavy():
+    assert heavy(f"import covey; covey.__version__; {LOADED}")[0] == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--help"], "Commands"),
+        (["--version"], "covey "),
+        (["data", "list"], "train-images"),
+        (["verify", "--help"], "--ledger"),
+        (["verify", "pyproject.toml"], "FAILED"),
+    ],
+)
+def test_a_command_loads_nothing_heavy(words, said):
+    modules, out = heavy(MAIN, *words)
+    assert modules == set()
+    assert said in out
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"), [("covey ver", "verify"), ("covey verify --l", "--ledger")]
+)
+def test_completion_loads_nothing_heavy(line, offered):
+    modules, out = heavy(
+        f"import sys; sys.argv = ['covey']\n{MAIN}",
+        _COVEY_COMPLETE="complete_bash",
+        COMP_WORDS=line,
+        COMP_CWORD=str(line.count(" ")),
+    )
+    assert modules == set()
+    assert offered in out.split()
+
+
+def test_a_proof_is_held_against_its_ledger_without_torch():
+    ledger = "from covey.ledger import Ledger; from covey.simulation import RunFolder"
+    assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
+
+
+def test_the_table_of_commands_is_what_the_modules_say():
+    real = {name: loaded(name) for name in COMMANDS}
+    assert {name: row.help for name, row in COMMANDS.items()} == {
+        name: (command.help or "").split("\n\n")[0].replace("\n", " ")
+        for name, command in real.items()
+    }
+    group = typer.main.get_command(app)
+    assert isinstance(group, LazyGroup)
+    assert list(group.commands) == list(COMMANDS)
