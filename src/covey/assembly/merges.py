@@ -18,7 +18,6 @@ from covey.aggregation import (
 from covey.assembly.imported import imported
 from covey.assembly.owned import owned_merge
 from covey.config import Config
-from covey.privacy import representative_noise
 
 __all__ = ["merge_of"]
 
@@ -45,6 +44,9 @@ def _hiding(config: Config, clients: int) -> Hiding:
     settings = config.merge
     k = settings.min_anonymity
     if settings.noise == "sound":
+        # the accountants take seconds to load, and a client never needs them
+        from covey.privacy import representative_noise
+
         together = config.method.name == "fedavg" and config.train.participation == 1
         sizes = set_sizes(clients, k) if together else (k,)
         z = representative_noise(settings.epsilon, settings.delta, config.rounds, sizes)

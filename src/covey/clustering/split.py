@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from covey.params import flatten
@@ -101,6 +100,8 @@ def _k_means(
     points: Float[ndarray, "n features"], k: int, generator: np.random.Generator
 ) -> tuple[Int[ndarray, " n"], float]:
     """Return the labels, and the share of the variance that is left within clusters."""
+    from sklearn.cluster import KMeans
+
     seed = int(generator.integers(2**31))
     found = KMeans(k, n_init=10, random_state=seed)  # pyright: ignore[reportArgumentType]
     labels = found.fit_predict(points)

@@ -1,8 +1,15 @@
 """covey on Flower: the same runs, with clients that are really apart.
 
-Needs `pip install covey[flower]`.
+Needs `pip install covey[flower]`. A complete federation needs no code: `covey deploy init`
+writes it. Who has a Flower app keeps its training function and adds
+
+    app = ClientApp(mods=[covey_mod(Net, load_data)])           # client_app.py
+
+    @app.main()                                                 # server_app.py
+    def main(grid, context):
+        Federated("covey.toml", Net).start(grid, out="runs/mine", nodes=6)
 """
 
-from covey.flower.apps import Federated, client_app, covey_mod, server_app
+import lazy_loader
 
-__all__ = ["Federated", "client_app", "covey_mod", "server_app"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,14 +1,4 @@
-"""The two apps of a federation on Flower, and what an app of one's own takes from them.
-
-A complete federation needs no code: `covey deploy init` writes it. Who has a Flower app
-keeps its training function and adds
-
-    app = ClientApp(mods=[covey_mod(Net, load_data)])           # client_app.py
-
-    @app.main()                                                 # server_app.py
-    def main(grid, context):
-        Federated("covey.toml", Net).start(grid, out="runs/mine", nodes=6)
-"""
+"""The server's side of a federation on Flower, as a Flower app and from Python."""
 
 import logging
 import secrets
@@ -16,112 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from torch import Tensor, nn
+from torch import nn
 
 from covey.api import Run, load
 from covey.assembly import Given, assemble
 from covey.config import Config, load_config
-from covey.data import examples_of
-from covey.errors import ConfigError
-from covey.flower.messages import arrays
-from covey.flower.node import Node, agreement, answered
+from covey.flower.node import agreement
 from covey.flower.nodes import Nodes, Terms
 from covey.history import History
 from covey.ledger import Ledger
 from covey.simulation import Roster, RunFolder, carry_on, opened
-from covey.strategies import Call
-from covey.types import ClientName, Params
+from covey.types import ClientName
 
-__all__ = ["Federated", "client_app", "covey_mod", "server_app"]
+__all__ = ["Federated", "server_app"]
 
 log = logging.getLogger("covey.flower")
 
 Model = Callable[[], nn.Module]
-Pair = tuple[Tensor, Tensor]
-
-
-def covey_mod(
-    model: Model | None = None, data: Callable[[Context], Pair] | None = None
-) -> Mod:
-    """Return what makes a client app choose its cluster, and answer a covey server.
-
-    Args:
-        model: builds a fresh module; None: the network that covey.toml names.
-        data: the client's (inputs, labels); None: those that its node.toml names.
-
-    The app's own training function is called with the chosen model as `arrays`, and
-    returns the trained one as `arrays`, as in Flower's examples. Messages that do not
-    come from a covey server are passed on.
-    """
-
-    def mod(
-        message: Message, context: Context, call_next: ClientAppCallable
-    ) -> Message:
-        if not message.has_content() or "covey" not in message.content:
-            return call_next(message, context)
-
-        def train(call: Call, cluster: int) -> Params:
-            return _trained(call_next, (message, context), call, cluster)
-
-        return answered(message, lambda: _node(context, model, data), train)
-
-    return mod
-
-
-def _node(
-    context: Context, model: Model | None, data: Callable[[Context], Pair] | None
-) -> Node:
-    file = _file(context)
-    return Node(Path(file), model, examples_of(file, data(context)) if data else None)
-
-
-def _file(context: Context) -> str:
-    """Return where the client's node.toml is.
-
-    A node in a simulation of Flower's is a number and has no settings of its own: the
-    run says where its file is, with {partition-id} in the path.
-    """
-    file = context.node_config.get("file")
-    if file is None and "partition-id" in context.node_config:
-        file = str(context.run_config.get("file", "")).format_map(context.node_config)
-    if not isinstance(file, str) or not file:
-        raise ConfigError(
-            "A node is told where its node.toml is by --node-config 'file=\"PATH\"', and a "
-            'simulated one by file = "PATH/client-{partition-id:05}/node.toml" in the '
-            f"app's settings, found {file!r}. Start it as `covey deploy init` writes it."
-        )
-    return file
-
-
-def _trained(
-    train: ClientAppCallable, told: tuple[Message, Context], call: Call, cluster: int
-) -> Params:
-    """Let the app's own function train; it sees an ordinary Flower message."""
-    message, context = told
-    recipe = ConfigRecord({"lr": call.recipe.learning_rate})
-    message.content = RecordDict(
-        {"arrays": arrays(call.models[cluster]), "config": recipe}
-    )
-    answer = train(message, context).content["arrays"]
-    if not isinstance(answer, ArrayRecord):
-        raise ConfigError(
-            f"The training function must return its model as 'arrays', found "
-            f"{type(answer).__name__}. Return it as in Flower's examples."
-        )
-    return dict(answer.to_torch_state_dict())
-
-
-client_app = ClientApp()
-
-
-@client_app.train()
-def _answer(message: Message, context: Context) -> Message:
-    """Answer a covey server, and train as the settings say."""
-    return answered(message, lambda: _node(context, None, None))
 
 
 server_app = ServerApp()

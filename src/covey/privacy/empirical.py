@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from covey.privacy.accountant import gaussian_epsilon
 from covey.redteam.intervals import clopper_pearson
@@ -91,7 +91,7 @@ def _judged(
 
 
 def _mu(tpr: float, fpr: float) -> float:
-    return float(norm.ppf(tpr) - norm.ppf(fpr))
+    return float(ndtri(tpr) - ndtri(fpr))
 
 
 def _ratio(tpr: float, fpr: float, delta: float) -> float:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.stats import rankdata
 
 __all__ = [
     "Rates",
@@ -63,6 +62,8 @@ def auc(
     members: Float[ndarray, " members"], non_members: Float[ndarray, " others"]
 ) -> float:
     """Return the probability that a member scores higher; ties count half."""
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.concatenate([members, non_members]))
     n1, n0 = len(members), len(non_members)
     return float((ranks[:n1].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))

@@ -10,7 +10,6 @@ References:
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from sklearn.ensemble import RandomForestClassifier
 
 from covey.redteam.attacks import Rates, auc, rates_at
 
@@ -27,6 +26,8 @@ def blind_baseline(
     Trained on one random half of each side and judged on the other: over cross-validation
     folds the errors would depend on each other, and the standard error would be too small.
     """
+    from sklearn.ensemble import RandomForestClassifier
+
     halves = [_halves(side, generator) for side in (members, non_members)]
     learn, judge = zip(*halves, strict=True)
     forest = RandomForestClassifier(

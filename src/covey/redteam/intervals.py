@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.stats import beta, norm
+from scipy.special import ndtri
 
 from covey.redteam.attacks import auc, cross_fitted
 from covey.redteam.figures import FEWEST, Figure, stratified
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LEVEL = 0.95
-Z = float(norm.ppf((1 + LEVEL) / 2))
+Z = float(ndtri((1 + LEVEL) / 2))
 
 Sides = tuple[Float[ndarray, "_"], Float[ndarray, "_"]]
 """The scores of one group's members and of its non-members."""
@@ -141,6 +141,8 @@ def clopper_pearson(
     hits: int, trials: int, level: float = LEVEL
 ) -> tuple[float, float]:
     """Return the exact interval of a binomial share (Clopper, Pearson, 1934)."""
+    from scipy.stats import beta
+
     tail = (1 - level) / 2
     low = beta.ppf(tail, hits, trials - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, trials - hits) if hits < trials else 1.0

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
-from scipy.stats import norm
 
 from covey.redteam.signals import check_references
 
@@ -36,6 +35,8 @@ def lira_online(
         inside: which reference was trained on which record.
         variance: whether the sigmas are shared by all records.
     """
+    from scipy.stats import norm
+
     check_references(inside, least=_least(variance))
     in_, out = (_normal(references, side, variance) for side in (inside, ~inside))
     return norm.logpdf(target, *in_) - norm.logpdf(target, *out)
@@ -52,6 +53,8 @@ def lira_offline(
     Arguments as for `lira_online`; IN columns are not looked at. The logarithm keeps
     records apart whose probability rounds to 0.
     """
+    from scipy.stats import norm
+
     check_references(inside, least=_least(variance))
     return -norm.logsf(target, *_normal(references, ~inside, variance))
 

@@ -8,9 +8,6 @@ References:
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from covey.redteam.signals import Signals, check_references, logit, of_label
 
@@ -46,6 +43,10 @@ def shokri(signals: Signals) -> Float[ndarray, " records"]:
     """
     check_references(signals.inside)
     models = signals.inside.shape[1]
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     seen = [
         shokri_features(signals.references[:, m], signals.labels) for m in range(models)
     ]

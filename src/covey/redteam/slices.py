@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from scipy.stats import rankdata
 
 from covey.redteam.candidates import Candidates
 from covey.redteam.intervals import Verdict, roc, verdict
@@ -68,6 +67,8 @@ def quarters(candidates: Candidates, signals: Signals) -> Int[ndarray, " records
     """
     losses = -of_label(signals.references, signals.labels)
     outside = losses.mean(axis=1, where=~signals.inside)
+    from scipy.stats import rankdata
+
     found = np.zeros(len(outside), dtype=np.int64)
     for place in range(len(candidates.strata)):
         here = candidates.stratum == place

@@ -8,7 +8,7 @@ References:
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from covey.errors import ConfigError
 
@@ -46,4 +46,4 @@ def fedmia(
     mu = signals.mean(axis=1, where=others)
     sigma = np.maximum(signals.std(axis=1, where=others), SMALLEST)
     own = signals[:, suspects, np.arange(records)]
-    return norm.cdf((own - mu) / sigma).mean(axis=0)
+    return ndtr(np.float64((own - mu) / sigma)).mean(axis=0)

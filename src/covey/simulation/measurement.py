@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy import ndarray
-from sklearn.metrics import adjusted_rand_score, confusion_matrix
 
 from covey.data import Client, Examples, Population
 from covey.engine import Engine, Scored, ScoringJob
@@ -131,6 +130,8 @@ def agreement(
     """Return the adjusted Rand index between clusters and true groups: 1 is equal."""
     if any(client.group is None for client in clients):
         return None
+    from sklearn.metrics import adjusted_rand_score
+
     groups = [client.group for client in clients]
     chosen = [assignment[client.handle] for client in clients]
     return float(adjusted_rand_score(groups, chosen))
@@ -149,6 +150,8 @@ def _by_model(
     groups, models = (sorted(set(each)) for each in zip(*users, strict=True))
     classes = range(population.num_classes)
     clients = np.array([[users[group, j] for j in models] for group in groups])
+    from sklearn.metrics import confusion_matrix
+
     confusions = np.zeros((*clients.shape, len(classes), len(classes)), dtype=np.int64)
     for (group, j), predictions in answers.items():
         confusions[groups.index(group), models.index(j)] = confusion_matrix(
