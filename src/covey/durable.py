@@ -1,6 +1,7 @@
 """Files that are whole or not there, and outlive a power cut."""
 
 import os
+import sys
 from pathlib import Path
 
 __all__ = ["flush_folder", "replace_whole"]
@@ -17,7 +18,7 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     # a fixed name, so that what a kill leaves behind is taken away the next time
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(unfinished, flags, mode), "wb") as file:
         file.write(content)
         file.flush()
@@ -28,6 +29,8 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Put the folder itself on the disk: a new name is a change to the folder."""
+    if sys.platform == "win32":  # which writes names itself, and opens no folder
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

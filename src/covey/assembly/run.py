@@ -1,6 +1,5 @@
 """From settings to everything that a run is made of."""
 
-import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
@@ -44,6 +43,7 @@ from covey.errors import ConfigError, DataError
 from covey.models import (
     initial_params,
 )
+from covey.portable import num_cores
 from covey.redteam import Reference, Retrial
 from covey.rng import Streams
 from covey.strategies import Strategy
@@ -241,5 +241,5 @@ def _engine(config: Config, module: nn.Module) -> Engine:
     if name == "vmap":
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return VmapEngine(module, device, task=task)
-    workers = settings.workers or len(os.sched_getaffinity(0))
+    workers = settings.workers or num_cores()
     return ParallelEngine(module, workers, settings.precision, task)

@@ -56,7 +56,9 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
             place = unfinished / path
             _private_folders(unfinished, place.parent)
             replace_whole(place, content, mode)
-        unfinished.rename(out)  # onto an empty folder at most
+        if out.is_dir():  # an empty one, which Windows does not replace
+            out.rmdir()
+        unfinished.rename(out)
     except BaseException:
         shutil.rmtree(unfinished)
         raise

@@ -10,6 +10,7 @@ from pathlib import Path
 from covey.deploy.findings import Finding, error, fine, warning
 from covey.deploy.plan import SWITCHES
 from covey.deploy.scripts import Script, host_and_port
+from covey.portable import permissions_of_others
 
 __all__ = [
     "FLOWER",
@@ -84,7 +85,7 @@ def permission_findings(private: Sequence[Path]) -> list[Finding]:
             f"chmod go= {path}; if others may have read it, make a new one.",
         )
         for path, mode in modes.items()
-        if mode & 0o077
+        if permissions_of_others(mode)
     ]
     kept = fine("permissions", f"{len(private)} private files and folders are private")
     return found or [kept]

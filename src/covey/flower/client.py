@@ -58,7 +58,7 @@ def _node(
     if data is None:
         return Node(Path(file), model, None)
     # a server's half comes with it, which no other client needs
-    from covey.api import examples_of
+    from covey.data import examples_of
 
     return Node(Path(file), model, examples_of(file, data(context)))
 

@@ -1,11 +1,11 @@
 """How a ledger lives in one SQLite file: its connections, its lock, its erasure."""
 
-import fcntl
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import ClassVar
 
+from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 
 from covey.errors import LedgerError, LedgerLocked
@@ -41,16 +41,18 @@ class SqliteFile:
         Raises:
             LedgerLocked: somebody else has it.
         """
-        file = self.path.with_suffix(".lock").open("a")
+        # no soft lock, a file that locks by being there: a kill would leave it for good
+        place = self.path.with_suffix(".lock")
+        place.parent.stat()  # the library would make a folder that is missing
+        lock = FileLock(place, thread_local=False, fallback_to_soft=False)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
+            lock.acquire(blocking=False)
+        except Timeout as error:
             raise LedgerLocked(
                 f"Only one process can write the ledger {self}, and another one does. "
                 f"Wait until it ends, or stop it; reading is always possible."
             ) from error
-        return _FileLock(file)
+        return _FileLock(lock)
 
     def writer(self) -> Engine:
         """Return connections that take the write lock as soon as a transaction begins.
@@ -118,10 +120,10 @@ class SqliteFile:
 
 @dataclass(frozen=True, slots=True)
 class _FileLock:
-    file: TextIO
+    file: FileLock
 
     def check(self) -> None:
         """Do nothing: the operating system takes it from no living process."""
 
     def close(self) -> None:
-        self.file.close()
+        self.file.release()

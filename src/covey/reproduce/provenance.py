@@ -1,6 +1,5 @@
 """Where a result comes from: which code, and which machine."""
 
-import os
 import platform
 import subprocess
 from functools import cache
@@ -8,6 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+
+from covey.portable import num_cores
 
 __all__ = ["commit", "machine"]
 
@@ -29,7 +30,7 @@ def commit() -> str:
 
 def machine() -> str:
     """Return the processor, the cores that may be used, and what computes on them."""
-    cores = len(os.sched_getaffinity(0))
+    cores = num_cores()
     python, pytorch = platform.python_version(), torch.__version__
     return f"{_processor()}, {cores} cores, Python {python}, torch {pytorch}"
 

@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from covey.durable import flush_folder
 from covey.errors import ConfigError, LedgerError
+from covey.portable import permissions_of_others
 
 __all__ = [
     "Check",
@@ -240,7 +241,7 @@ def _read_private(place: Path) -> SigningKey:
     with place.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         pem = file.read()
-    if mode & 0o077:
+    if permissions_of_others(mode):
         raise ConfigError(
             f"The signing key {place} must be readable by its owner alone (mode 0600), "
             f"but its mode is {mode:04o}. If nobody else can have read it, run "
