@@ -50,7 +50,7 @@ def _ledger(sought: Sought) -> Findings:
 
 
 def _asked(sought: Sought) -> Findings:
-    if any(client == sought.name for client, _ in sought.folder.words()):
+    if any(word.client == sought.name for word in sought.folder.words()):
         path = sought.shown(sought.folder.asking, sought.folder.path)
         how = "Whoever plays the run takes it away, and answers."
         yield Place(path, "its name, in a request to leave", "request", COVEY, how)
