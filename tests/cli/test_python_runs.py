@@ -1,5 +1,6 @@
 """A run that a program started: what its folder answers, and what needs the program."""
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ SETTINGS = Config.of(
         "redteam": {"source": "none"},
         "engine": {"name": "reference"},
         "merge": HIDDEN,
-        "train": {"local_epochs": 1},
+        "train": {"learning_rate": 0.5, "batch_size": 5},
     }
 )
 
@@ -51,6 +52,14 @@ def played(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("python") / "run"
     run(lambda: make_model(), data_of(), SETTINGS, out)
     return out
+
+
+@pytest.fixture(scope="module")
+def never(tmp_path_factory) -> str:
+    """The models' hash at the end of a run that never met the client `a`."""
+    out = tmp_path_factory.mktemp("never") / "run"
+    made = run(lambda: make_model(), data_of(NAMES[1:]), SETTINGS, out)
+    return made.summary["model_hash"]
 
 
 @pytest.fixture
@@ -133,14 +142,13 @@ def test_of_several_names_nobody_leaves_where_one_answer_cannot_be_given(covey, 
 
 
 def test_retraining_from_the_program_ends_where_a_run_without_the_client_ends(
-    folder, tmp_path
+    folder, never
 ):
     held = load(folder, make_model, data_of())
     (done,) = held.forget(["a"], answer="retrain")
-    never = run(make_model, data_of(NAMES[1:]), SETTINGS, tmp_path / "never")
     assert done.answered.model_changed
-    assert done.answered.model_hash == never.summary["model_hash"]
-    assert held.summary["model_hash"] == never.summary["model_hash"]
+    assert done.answered.model_hash == never
+    assert held.summary["model_hash"] == never
     assert "a" not in held.names
     assert held.verify(done.answered.proof)[0].ok
 
@@ -156,7 +164,9 @@ def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     assert held.explain("b")["client"] == "b"
     assert held.guarantee["guarantee"] is None
     assert held.guarantee["guarantee_reason"]
-    assert held.export(client="b").file == held.folder / "cluster-0.safetensors"
+    copy = held.export(client="b", recipient="a shop")
+    assert copy.place(RunFolder(held.folder)).is_file()
+    assert copy.recipient == "a shop"
     assert held.report() == held.folder / "report.html"
 
 
@@ -229,42 +239,39 @@ def clients():
 """
 
 
-@pytest.fixture
-def shop(tmp_path, monkeypatch):
-    """A module of the user's, where the command line finds it."""
-    (tmp_path / "own_shop.py").write_text(SHOP)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "own_shop", raising=False)
-    import own_shop  # type: ignore[import-not-found]
-
-    yield own_shop
-    sys.modules.pop("own_shop", None)
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> tuple[Path, Path]:
+    """A folder with a module of the user's, and a run of what the module makes."""
+    place = tmp_path_factory.mktemp("shop")
+    (place / "own_shop.py").write_text(SHOP)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(place))
+        own_shop = importlib.import_module("own_shop")
+        run(own_shop.make_model, own_shop.clients, SETTINGS, place / "run")
+        del sys.modules["own_shop"]
+    return place, place / "run"
 
 
 def test_what_can_be_imported_is_recorded_and_the_command_line_retrains(
-    answer, shop, played, tmp_path
+    answer, shop, never, tmp_path, monkeypatch
 ):
-    out = tmp_path / "shop"
-    made = run(shop.make_model, shop.clients, SETTINGS, out)
-    config = RunFolder(out).config()
+    place, made = shop
+    config = RunFolder(made).config()
     assert config.model.name == "own_shop:make_model"
     assert config.data.name == "own_shop:clients"
-    assert made.summary["model_hash"] == load(played).summary["model_hash"]
+    folder = shutil.copytree(made, tmp_path / "run")
+    monkeypatch.syspath_prepend(str(place))
+    (given,) = answer("forget", folder, "a", "--answer", "retrain")["answers"]
+    assert given["model_hash"] == never
     sys.modules.pop("own_shop")
-    (given,) = answer("forget", out, "a", "--answer", "retrain")["answers"]
-    never = run(make_model, data_of(NAMES[1:]), SETTINGS, tmp_path / "never")
-    assert given["model_hash"] == never.summary["model_hash"]
 
 
 def test_a_recorded_function_that_is_gone_still_leaves_a_denial(covey, shop, tmp_path):
-    out = tmp_path / "shop"
-    run(shop.make_model, shop.clients, SETTINGS, out)
-    sys.modules.pop("own_shop")
-    (tmp_path / "own_shop.py").unlink()
-    code, _, err = covey("forget", out, "a", "--answer", "retrain")
+    folder = shutil.copytree(shop[1], tmp_path / "run")
+    code, _, err = covey("forget", folder, "a", "--answer", "retrain")
     assert code == 2
     assert "importing it failed" in " ".join(err.split())
-    (given,) = load(out).forget("a", answer="deny")
+    (given,) = load(folder).forget("a", answer="deny")
     assert given.answered.option.answer == "deny"
 
 

@@ -32,7 +32,8 @@ def _is_found(module: str) -> bool:
     parent, loaded = module.rpartition(".")[0], sys.modules.get(module)
     if loaded is None or (parent and not _is_found(parent)):
         return False
-    found = _searched(module, sys.modules[parent].__path__ if parent else None)
+    path = list(sys.modules[parent].__path__) if parent else None
+    found = _searched(module, path)
     before = loaded.__spec__
     return found is not None and before is not None and found.origin == before.origin
 

@@ -1,7 +1,6 @@
 """What a request to leave may ask for."""
 
 from collections.abc import Sequence
-from typing import cast
 
 from covey.errors import ConfigError
 from covey.simulation import Returning
@@ -44,7 +43,7 @@ def basis_of(basis: str) -> Basis:
         raise ConfigError(
             f"basis takes {', '.join(BASES)}, found {basis!r}. Choose one."
         )
-    return cast("Basis", basis)
+    return basis
 
 
 def listed(names: Names) -> tuple[Who, ...]:
