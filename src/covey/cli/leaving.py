@@ -67,7 +67,8 @@ def leave(
     try:  # all are known, before anybody leaves
         found = held.plan([*asked.clients], asked.answer, asked.basis)
     except LedgerLocked:
-        if salt is not None:  # no word could be left of a name that is erased
+        # no word could be left of an erased name, nor of a wish that nobody stated
+        if salt is not None or (answer is None and basis is None):
             raise
         found = None
     if answer is None and basis is None:
