@@ -397,7 +397,9 @@ def test_unknown_is_null_with_a_reason_and_never_nan():
 
 
 def says(facts: Facts, *sentences: str) -> bool:
-    said = " ".join((*done(facts), *limits(facts)))
+    document = proof(facts)
+    parts = ("done", "limits", "refuters", "left_to_do")
+    said = " ".join(sentence for part in parts for sentence in document[part])
     return all(sentence in said for sentence in sentences)
 
 
@@ -421,7 +423,7 @@ def test_a_roll_back_says_which_rounds_still_include_the_requester():
     assert says(ROLLED_BACK, "from just before round 4.", "from 0 to 3, before")
     assert says(
         ROLLED_BACK,
-        "3 checkpoints, 1 reports",
+        "3 checkpoints; 1 reports",
         "requester's raw updates that the run had",
     )
     assert says(ROLLED_BACK, "operating system", "no candidate's update is held")
@@ -540,10 +542,14 @@ def test_three_sentences_come_first_then_what_was_done_then_what_is_not_said(
     order = [
         *document["summary"],
         "<h2>What was done</h2>",
-        document["claim"],
         *document["done"],
+        "<h2>What is claimed</h2>",
+        document["claim"],
         "<h2>What this does not say</h2>",
         *document["limits"],
+        "<h2>What could speak against it</h2>",
+        *document["refuters"],
+        *document["left_to_do"],
         "<h2>Figures</h2>",
     ]
     places = [shown.index(each) for each in order]
@@ -554,6 +560,7 @@ def test_three_sentences_come_first_then_what_was_done_then_what_is_not_said(
 def test_what_is_not_said_holds_nothing_that_was_done(facts: Facts):
     assert not [s for s in limits(facts) if " deleted before this was signed" in s]
     assert not [s for s in limits(facts) if "SHA-256" in s or "played again" in s]
+    assert not [s for s in limits(facts) if "refute" in s or "may have been" in s]
     assert not [s for s in done(facts) if "claimed" in s or "erasure" in s]
 
 
@@ -620,11 +627,9 @@ def test_copies_are_counted_and_their_recipients_named_once_and_only_as_facts():
         ),
     )
     document = signed(facts)
-    assert (
-        "2 not deleted by covey, and 1 recipient to be notified"
-        in (document["summary"][2])
-    )
-    assert any("4 copies of models and pages on record, 1 in" in s for s in done(facts))
-    assert says(facts, "2 copies on record lie elsewhere", "1 copy of a superseded")
+    assert "2 not deleted, and 1 recipient to be told" in document["summary"][2]
+    assert says(facts, "on record: 4, of which deleted, in the run's folder: 1.")
+    assert says(facts, "2 copies of earlier models and pages on record outside")
+    assert says(facts, "1 copy of a superseded model went to")
     assert page(document).count("The Forgotten Hospital") == 1
     assert failed(file_of(document)) == []

@@ -328,7 +328,7 @@ def _refused(plan: Plan) -> bool:
 def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:
     first = option.first_replayed_round
     gone = {
-        "report, figures, metrics, audit, baseline": sum(
+        "of report, figures, metrics, audit and baseline": sum(
             (folder.path / name).exists() for name in RENDERED
         )
     }

@@ -18,7 +18,15 @@ from pydantic import TypeAdapter, ValidationError
 from covey.errors import LedgerError
 from covey.unlearning.signature import Check, PublicKey, canonical, check_signature
 from covey.unlearning.telling import done, summary
-from covey.unlearning.wording import FORBIDDEN, STRICT, Facts, claim, limits
+from covey.unlearning.wording import (
+    FORBIDDEN,
+    STRICT,
+    Facts,
+    claim,
+    left_to_do,
+    limits,
+    refuters,
+)
 
 __all__ = [
     "ChainView",
@@ -33,7 +41,7 @@ __all__ = [
 
 FORMAT: Literal["covey-proof"] = "covey-proof"
 VERSION: Literal[2] = 2
-SINCE_2 = ("copies", "done", "summary")
+SINCE_2 = ("copies", "done", "left_to_do", "refuters", "summary")
 """What proofs of version 1 did not hold."""
 
 IDENTIFIERS = {"request", "run", "copies"}
@@ -48,8 +56,11 @@ class Proof(Facts):
         model_changed: whether the two model hashes differ.
         claim: the one thing that the proof claims.
         summary: the answer in three plain sentences; since version 2.
-        done: what was done; since version 2, before in `limits`.
-        limits: what it does not say or do, in plain words.
+        done: what was done, in plain words; this and the next two are since version 2,
+            and stood in `limits` before.
+        refuters: what was used of the requester, and who could know or show it.
+        left_to_do: for people.
+        limits: what it does not say or do.
         signature: of everything else, see `covey.unlearning.signature`.
     """
 
@@ -61,6 +72,8 @@ class Proof(Facts):
     claim: str
     summary: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
+    refuters: tuple[str, ...] = ()
+    left_to_do: tuple[str, ...] = ()
     limits: tuple[str, ...]
     signature: Mapping[str, str]
 
@@ -96,6 +109,8 @@ def proof(facts: Facts) -> dict[str, Any]:
         "claim": claim(facts),
         "summary": summary(facts),
         "done": done(facts),
+        "refuters": refuters(facts),
+        "left_to_do": left_to_do(facts),
         "limits": limits(facts),
     }
     _refuse_forbidden({k: v for k, v in told.items() if k not in IDENTIFIERS})

@@ -71,8 +71,8 @@ def _left(facts: Facts) -> str:
     if not left and not owed:
         return "No copy of an earlier model or page is on record elsewhere."
     return (
-        f"On record elsewhere, of earlier models and pages: {len(left)} not deleted by "
-        f"covey, and {counted(owed, 'recipient')} to be notified."
+        f"Copies of earlier models or pages are on record elsewhere: {len(left)} not "
+        f"deleted, and {counted(owed, 'recipient')} to be told."
     )
 
 
@@ -110,7 +110,7 @@ def _deleted(facts: Facts) -> Iterator[str]:
             yield f"No raw updates were deleted: {reason}."
         case _:
             yield "Raw updates were not deleted."
-    kinds = ", ".join(
+    kinds = "; ".join(
         f"{count} {kind}" for kind, count in sorted(facts.superseded_deleted.items())
     )
     yield f"Superseded artefacts deleted before this was signed: {kinds or 'none'}."
@@ -122,8 +122,8 @@ def _settled(facts: Facts) -> Iterator[str]:
         yield "No copy of a model or a page was on record."
         return
     yield (
-        f"Of {len(fates)} copies of models and pages on record, "
-        f"{fates.count('deleted')} in the run's folder were deleted."
+        f"Copies of models and pages on record: {len(fates)}, of which deleted, in the "
+        f"run's folder: {fates.count('deleted')}."
     )
     if stay := fates.count("unchanged"):
         yield (

@@ -24,7 +24,9 @@ __all__ = [
     "beginning",
     "claim",
     "counted",
+    "left_to_do",
     "limits",
+    "refuters",
 ]
 
 T = TypeVar("T")
@@ -241,18 +243,27 @@ def counted(count: int, what: str) -> str:
 
 
 def limits(facts: Facts) -> tuple[str, ...]:
-    """Return, in plain words, what the answer did not do and who could refute it."""
+    """Return, in plain words, what the answer did not do and does not say."""
     return (
-        _representative(facts),
         *_not_claimed(facts),
         *_earlier_rounds(facts),
-        *_refuters(facts),
-        *_not_deleted(facts),
         *_kept(facts),
         _measured(facts),
         _guarantee(facts),
+        "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
+        "and copies elsewhere, of models and pages, that covey has no record of.",
         "Whether this answer meets a legal duty is for a lawyer to say.",
     )
+
+
+def refuters(facts: Facts) -> tuple[str, ...]:
+    """Return what was used of the requester, and who could know or show it."""
+    return (_representative(facts), *_refuters(facts))
+
+
+def left_to_do(facts: Facts) -> tuple[str, ...]:
+    """Return what the answer left for people to do; empty if nothing is known of."""
+    return tuple(_not_deleted(facts))
 
 
 def _representative(facts: Facts) -> str:
@@ -371,23 +382,19 @@ def _not_deleted(facts: Facts) -> Iterator[str]:
     if facts.raw_updates_deleted.value is False:
         yield (
             "Raw updates are still stored, and they identify which update stood for "
-            "its set."
+            "its set. Delete them."
         )
     left = [each for each in facts.copies if each.fate in ("outside", "missing")]
     if left:
         yield (
-            f"covey deletes nothing outside the run's folder: {_copies(len(left))} on "
-            f"record lie elsewhere, to be deleted by whoever gave this answer."
+            f"{_copies(len(left))} of earlier models and pages on record outside the run's "
+            f"folder, where covey deletes nothing, to be deleted by whoever answered."
         )
     if owed := [each for each in facts.copies if each.notify]:
         yield (
-            f"{_copies(len(owed))} of a superseded model went to recipients on record. "
-            f"They are still to be notified (GDPR Art. 19); this was not checked."
+            f"{_copies(len(owed))} of a superseded model went to recipients on record, who "
+            f"are to be notified (GDPR Art. 19)."
         )
-    yield (
-        "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
-        "and copies elsewhere, of models and pages, that covey has no record of."
-    )
 
 
 def _kept(facts: Facts) -> Iterator[str]:

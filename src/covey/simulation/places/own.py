@@ -85,7 +85,7 @@ def _rendered(sought: Sought) -> Findings:
         if not path.exists():
             continue
         run = name == BASELINE
-        what = "a run on the same data" if run else "figures of the run with it"
+        what = "a run on the same data" if run else "what shows the run with it"
         shown = sought.shown(path, folder.path)
         yield Place(shown, what, "run" if run else "page", COVEY, how)
 
