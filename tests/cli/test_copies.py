@@ -1,6 +1,8 @@
 """What was exported or shown, by the command line, and when a client leaves."""
 
+import html
 import json
+import re
 import shutil
 from typing import Any
 
@@ -94,3 +96,25 @@ def test_pages_written_elsewhere_are_on_record_with_every_run_they_show(
     ]
     assert [c.path for c in kept["other"]] == [str(tmp_path / "both.html")]
     assert all(len(c.sha256) == 64 for c in (*kept["run"], *kept["other"]))
+
+
+def test_what_is_held_on_a_client_is_a_page_to_print_and_lists_its_places(
+    copied, answer, covey, tmp_path
+):
+    page = tmp_path / "held.html"
+    told = answer("explain", copied, LEAVER, "--page", page)
+    assert told["page"] == str(page)
+    assert "name_is_kept_in" not in told
+    kinds = {each["kind"] for each in told["places"]}
+    assert kinds == {"ledger", "model", "secret"}
+    assert all(each["how"] for each in told["places"])
+    shown = html.unescape(page.read_text())
+    assert LEAVER in shown
+    assert "client-00001" not in shown
+    assert all(each["path"] in shown for each in told["places"])
+    assert all(sentence in shown for sentence in told["not_searched"])
+    assert not re.search(r"https?:|<script|<link|<img", shown)
+    # the page is itself a place, and for nobody but its client
+    _, out, _ = covey("explain", copied, LEAVER)
+    assert f"  {page}\n    a page: explanation" in out
+    assert str(page) not in covey("explain", copied, "client-00001")[1]
