@@ -14,7 +14,8 @@ from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import fail_if_diverged
 from covey.cli.federated import submitted
 from covey.cli.progress import console, shown
-from covey.config import Config, load_config
+from covey.cli.unused import tell, unused_settings
+from covey.config import Config, load_config, unheeded
 from covey.runs import page_of
 from covey.simulation import Answered, Roster, RunFolder, carry_on, opened
 
@@ -48,6 +49,7 @@ def run(
 ) -> None:
     """Play a federation and write its report."""
     settings = configured(config, overrides or [])
+    tell(unheeded(settings))
     began = time.monotonic()
     if config is not None and settings.engine.name == "flower":
         place = out or _free_name(settings)
@@ -123,6 +125,7 @@ def _concluded(
     page = page_of(result.folder, assembled.population if assembled else None)
     answer: dict[str, Any] = {
         **result.summary,
+        "unused_settings": unused_settings(RunFolder.existing(result.folder).config()),
         "seconds": round(seconds, 1),
         "report": str(page),
     }

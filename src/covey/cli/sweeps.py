@@ -12,7 +12,8 @@ from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
 from covey.cli.tables import short, tabled
-from covey.config import Config, flat, heeded
+from covey.cli.unused import as_answer, tell, unused_everywhere
+from covey.config import Config, flat, why_unheeded
 from covey.errors import ConfigError
 from covey.report import comparison, means, spread
 from covey.runs import page_over, reported
@@ -41,6 +42,8 @@ def sweep(
     """
     root = out or Path("sweeps") / config.stem
     variants = _variants(config, over, seeds, overrides or [])
+    nowhere = unused_everywhere(variants.values())
+    tell(nowhere)
     folders = [
         _ensured(root / name, settings, f"{index}/{len(variants)} {name}")
         for index, (name, settings) in enumerate(variants.items(), start=1)
@@ -53,6 +56,7 @@ def sweep(
         "rows": comparison(runs),
         "means": means(runs),
         "diverged": diverged_in(told),
+        "unused_settings": [as_answer(each) for each in nowhere],
         "report": str(page),
     }
     stated(answer, f"{_text(answer)}report: {page}", as_json=as_json)
@@ -65,13 +69,27 @@ def _variants(
     """Return the settings by name; combinations that mean the same are played once."""
     axes = [_axis(each) for each in over]
     found: dict[str, Config] = {}
+    every: list[Config] = []
     for pairs, seed in product(product(*axes), range(seeds)):
         changes = [f"{key}={value}" for key, value in pairs]
         settings = configured(config, [*overrides, *changes, f"seed={seed}"])
+        every.append(settings)
         if _meaning(settings) not in map(_meaning, found.values()):
             slug = "-".join(str(value).replace(":", "_") for _, value in pairs)
             found[f"{slug}-seed{seed}"] = settings
+    for axis in axes:
+        _refuse_without_effect(axis[0][0], every)
     return found
+
+
+def _refuse_without_effect(key: str, every: Sequence[Config]) -> None:
+    """Refuse to compare runs by a setting that none of them looks at."""
+    reasons = [why_unheeded(key, settings) for settings in every]
+    if None not in reasons:
+        raise ConfigError(
+            f"--over {key} changes no run of this sweep: {reasons[0]}. Leave it out, or "
+            f"change what makes it do nothing."
+        )
 
 
 def _axis(text: str) -> list[tuple[str, str]]:
@@ -81,12 +99,17 @@ def _axis(text: str) -> list[tuple[str, str]]:
             f"--over takes section.key=v1,v2,..., found {text!r}. "
             f"Write for example --over method.name=fedavg,ifca."
         )
+    if key.strip() == "seed":
+        raise ConfigError(
+            f"The seeds of a sweep are 0 to N - 1, found --over {text}. Set --seeds N."
+        )
     return [(key.strip(), value.strip()) for value in values.split(",")]
 
 
 def _meaning(settings: Config) -> Mapping[str, Any]:
-    """Return the settings without those that the method does not look at."""
-    return heeded(flat(settings.model_dump(mode="json")), settings)
+    """Return the settings without those that do nothing beside the others."""
+    every = flat(settings.model_dump(mode="json"))
+    return {k: v for k, v in every.items() if why_unheeded(k, settings) is None}
 
 
 def _ensured(path: Path, settings: Config, title: str) -> Path:

@@ -1,0 +1,210 @@
+"""Settings that do nothing beside others: one table of which, and why."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from covey.config.meaning import flat, unused
+from covey.config.schema import settings
+from covey.config.settings import Config
+
+__all__ = ["Unheeded", "unheeded", "why_unheeded"]
+
+Row = tuple[tuple[str, ...], bool, str]
+"""Keys, whether nobody looks at them, and why."""
+
+OF_THE_METHOD = {
+    "fedavg": "has one model for everybody",
+    "isolated": "puts each client into one cluster by chance, for good",
+    "local": "gives each client a model of its own",
+    "ifca": "compares losses alone",
+}
+SIMULATED = (
+    "population.clients",
+    "population.examples_per_client",
+    "population.shift",
+    "population.shift_per",
+    "population.minority_share",
+    "population.minority",
+    "population.majority",
+    "population.groups",
+    "population.partition",
+    "population.dirichlet_alpha",
+    "population.images",
+    "population.audit_examples",
+    "audit.non_members",
+)
+"""What makes clients out of a data set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unheeded:
+    """A setting that is not at its default, and does nothing.
+
+    Attributes:
+        reason: what else is set, and what it makes of this one; no full stop.
+    """
+
+    key: str
+    value: object
+    reason: str
+
+    @property
+    def told(self) -> str:
+        """The fact as a sentence."""
+        return f"{self.key} = {self.value!r} does nothing: {self.reason}."
+
+
+def unheeded(config: Config) -> tuple[Unheeded, ...]:
+    """Return the settings that are not at their defaults, and do nothing."""
+    changed = flat(config.model_dump(mode="json", exclude_defaults=True))
+    return tuple(
+        Unheeded(key, value, why)
+        for key, value in changed.items()
+        if (why := why_unheeded(key, config)) is not None
+    )
+
+
+def why_unheeded(key: str, config: Config) -> str | None:
+    """Return why this `section.key` changes nothing beside the others; None: it does."""
+    for keys, holds, why in _rows(config):
+        if holds and key in keys:
+            return why
+    return None
+
+
+def _rows(config: Config) -> Iterator[Row]:
+    yield from _data_rows(config)
+    yield from _method_rows(config)
+    yield from _merge_rows(config)
+    redteam, train, privacy = config.redteam, config.train, config.privacy
+    yield (
+        ("train.local_epochs",),
+        train.local_steps > 0,
+        f"train.local_steps = {train.local_steps} counts steps instead of epochs",
+    )
+    yield (
+        ("redteam.shadows", "redteam.pool", "redteam.profile"),
+        redteam.source != "shadow",
+        f"it is for redteam.source = 'shadow', found {redteam.source!r}",
+    )
+    yield (
+        ("redteam.every",),
+        redteam.source == "none" and config.merge.name == "mean",
+        "redteam.source = 'none' measures nothing",
+    )
+    noisy = privacy.client_noise or privacy.record_noise or privacy.selection_noise
+    yield (
+        ("privacy.delta",),
+        not noisy,
+        "no noise of this section is on, so that nothing is promised at this delta",
+    )
+    yield (
+        ("engine.workers",),
+        config.engine.name in ("reference", "vmap"),
+        f"engine.name = {config.engine.name!r} has no threads of its own",
+    )
+
+
+def _data_rows(config: Config) -> Iterator[Row]:
+    name, population = config.data.name, config.population
+    imported = ":" in name or name == "python"
+    yield (
+        ("data.dir",),
+        imported or name in ("digits", "linear-mixture"),
+        f"data.name = {name!r} reads no files of this folder",
+    )
+    yield (
+        SIMULATED,
+        imported or name == "npz",
+        f"the clients of data.name = {name!r} bring their own examples",
+    )
+    yield (
+        (
+            "population.examples_per_client",
+            "population.minority_share",
+            "population.minority",
+            "population.majority",
+        ),
+        bool(population.groups),
+        "population.groups is there instead",
+    )
+    yield (
+        ("population.shift_per", "population.minority", "population.majority"),
+        population.shift == "none",
+        "population.shift = 'none' shifts nothing",
+    )
+    yield (
+        ("population.dirichlet_alpha",),
+        population.partition != "dirichlet",
+        f"it is for population.partition = 'dirichlet', found {population.partition!r}",
+    )
+
+
+def _method_rows(config: Config) -> Iterator[Row]:
+    method, source = config.method, config.redteam.source
+    name, selection = method.name, method.selection
+    ignored = tuple(
+        each.key
+        for each in settings()
+        if each.key.startswith(unused(name, selection)) and each.key != "method.name"
+    )
+    yield (
+        ignored,
+        name in OF_THE_METHOD,
+        f"method.name = {name!r} {OF_THE_METHOD.get(name, '')}",
+    )
+    yield (
+        ignored,  # the others look at all but this
+        True,
+        f"only method.selection = 'priced' and 'rebalanced' keep it, found {selection!r}",
+    )
+    weighs = selection == "weighted"
+    for_weighted = f"it is for method.selection = 'weighted', found {selection!r}"
+    yield ("method.risk_scale",), not weighs, for_weighted
+    # a selection of one's own sees the clients' weights
+    yield ("method.risk_weight",), not weighs and ":" not in selection, for_weighted
+    yield (
+        ("method.risk_scale", "method.risk_weight"),
+        weighs and source == "none",
+        "redteam.source = 'none' leaves no risk to weigh",
+    )
+    yield (
+        ("method.pooling_order",),
+        method.pooling == 0 and selection != "menu",
+        "method.pooling = 0 pools nothing",
+    )
+
+
+def _merge_rows(config: Config) -> Iterator[Row]:
+    merge = config.merge
+    yield (
+        (
+            "merge.min_anonymity",
+            "merge.deniability_threshold",
+            "merge.partition",
+            "merge.distance",
+            "merge.max_distance",
+            "merge.noise",
+            "merge.sigma",
+            "merge.radius",
+            "merge.epsilon",
+            "merge.delta",
+        ),
+        merge.name != "anonymity-sets",
+        f"it is for merge.name = 'anonymity-sets', found {merge.name!r}",
+    )
+    yield (
+        ("merge.sigma",),
+        merge.noise != "paper",
+        f"it is for merge.noise = 'paper', found {merge.noise!r}",
+    )
+    yield (
+        ("merge.radius",),
+        merge.noise not in ("paper", "sound"),
+        f"it is for merge.noise = 'paper' and 'sound', found {merge.noise!r}",
+    )
+    yield (
+        ("merge.delta",),
+        merge.noise != "sound",
+        f"it is for merge.noise = 'sound', found {merge.noise!r}",
+    )
