@@ -68,6 +68,10 @@ COMMANDS = {
         "covey.cli.benches",
         "Hold what covey measures to a truth that only a simulation knows.",
     ),
+    "config": Row(
+        "covey.cli.settings_commands",
+        "Check a file of settings, describe them all, or write one to start from.",
+    ),
     "deploy": Row(
         "covey.cli.deploying", "Prepare, check and watch a federation on Flower."
     ),

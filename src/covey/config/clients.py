@@ -44,14 +44,15 @@ class DataConfig(SettingsSection):
         | Dotted
     ) = Field(
         default="digits",
-        description="`digits`, `mnist`, `fashion-mnist`, `cifar10`, `emnist`, `femnist` "
-        "(LEAF's json, in `femnist/train` and `femnist/test`; else the images of "
-        "`emnist`, whose writers nobody knows), `celeba` (`list_attr_celeba.txt`, "
-        "`list_eval_partition.txt` and `img_align_celeba/*.jpg` in `celeba`: 40 labels of "
-        "0 or 1, the first 50,000 training and 20,000 test images, their middle square "
-        "made 32 x 32), `npz` (one file per client), `linear-mixture` (drawn: a linear "
-        "regression per group, for `regression`), or `package.module:function` returning "
-        "clients. `python`: a program passed them",
+        description="`digits` (in scikit-learn), `mnist`, `fashion-mnist`, `cifar10`, "
+        "`emnist`, `femnist` (LEAF's json, in `femnist/train` and `femnist/test`; else "
+        "the images of `emnist`, whose writers nobody knows), `celeba` "
+        "(`list_attr_celeba.txt`, `list_eval_partition.txt` and "
+        "`img_align_celeba/*.jpg` in `celeba`: 40 labels of 0 or 1, the first 50,000 "
+        "training and 20,000 test images, their middle square made 32 x 32), `npz` "
+        "(one file per client), `linear-mixture` (drawn: a linear regression per "
+        "group, for `regression`), or `package.module:function` returning clients. "
+        "`python`: a program passed them",
     )
     dir: str = Field(
         default="",
@@ -141,11 +142,12 @@ class PopulationConfig(SettingsSection):
     )
     images: Literal["disjoint", "per-group"] = Field(
         default="disjoint",
-        description="no image belongs to two clients. `per-group`: all images that are "
-        "not kept aside are dealt to every group anew, as in Ghosh et al. 2020, so that "
-        "clients of different groups may hold one image in two transforms; no two clients "
-        "of a group do. What is kept aside (the true audit's non-members, test images, "
-        "pool) is nobody's in both. With a `shift` other than `none`",
+        description="`disjoint`: no image belongs to two clients. `per-group`: all "
+        "images that are not kept aside are dealt to every group anew, as in Ghosh et "
+        "al. 2020, so that clients of different groups may hold one image in two "
+        "transforms; no two clients of a group do. What is kept aside (the true "
+        "audit's non-members, test images, pool) is nobody's in both. With a `shift` "
+        "other than `none`",
     )
     holdout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.2, description="share of a client's examples that it never trains on"

@@ -30,7 +30,7 @@ class ModelConfig(SettingsSection):
         default="mnist-cnn",
         description="also `femnist-cnn`, `vgg`, `convnet`, `lenet5`, `resnet-mini`, "
         "`mlp`, `linear` (softmax regression), `linear-map` (one matrix without bias), or "
-        "`package.module:factory`. `python`: a program passed it",
+        "`package.module:factory`. `python`: a program passed it (`docs/python.md`)",
     )
     task: Literal["multiclass", "multilabel", "regression"] = Field(
         default="multiclass",

@@ -107,7 +107,7 @@ class MergeConfig(SettingsSection):
         "replaced by another; above 0 there",
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=1e-5, description="delta of that promise"
+        default=1e-5, description='delta of what `noise = "sound"` keeps to'
     )
 
 
@@ -156,9 +156,9 @@ class SecretsConfig(SettingsSection):
 
     source: Literal["seeded", "os"] = Field(
         default="seeded",
-        description="everything can be recomputed from the seed, hidden draws too. `os`: "
-        "from 32 random bytes outside the run folder, replaced after every round; runs "
-        "are not repeatable then",
+        description="`seeded`: everything can be recomputed from the seed, hidden "
+        "draws too. `os`: from 32 random bytes outside the run folder, replaced after "
+        "every round; runs are not repeatable then",
     )
     key_path: str = Field(
         default="",

@@ -1,0 +1,67 @@
+"""docs/settings.md, the schema and the defaults speak of the same settings."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from covey.config import Config, flat, schema, settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def row(key: str, default: object, meaning: str) -> str:
+    if isinstance(default, str):
+        shown = f"`{default}`" if default else ""
+    else:
+        shown = str(default).lower() if isinstance(default, bool) else str(default)
+    return re.sub(" +", " ", f"| `{key}` | {shown} | {meaning} |")
+
+
+def test_the_page_has_a_row_for_every_setting_as_its_model_describes_it():
+    found = [each for each in PAGE.read_text().splitlines() if each.startswith("| `")]
+    assert found == [row(s.key, s.default, s.description) for s in settings()]
+
+
+def test_the_settings_are_those_of_the_config():
+    defaults = flat(Config().model_dump(mode="json"))
+    assert {each.key: each.default for each in settings()} == defaults
+
+
+def test_every_setting_says_what_it_may_be():
+    assert all(each.allowed for each in settings())
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [
+        ("rounds", "an integer greater than 0"),
+        ("train.participation", "a number greater than 0 and less than or equal to 1"),
+        ("train.optimizer", "'sgd'"),
+        ("merge.name", "one of 'mean', 'anonymity-sets' or package.module:function"),
+        ("population.minority", "[low, high], each a number"),
+        (
+            "population.groups",
+            "a list of tables of share, shift, examples_per_client",
+        ),
+        ("privacy.adaptive_clip", "true or false"),
+        ("data.dir", "a string"),
+    ],
+)
+def test_what_a_setting_may_be_is_said_in_words(key, allowed):
+    assert {each.key: each.allowed for each in settings()}[key] == allowed
+
+
+def test_the_schema_accepts_the_defaults_and_refuses_what_covey_refuses():
+    jsonschema = pytest.importorskip("jsonschema")  # a dependency of others here
+    check = jsonschema.Draft202012Validator(dict(schema()))
+    defaults = Config().model_dump(mode="json")
+    assert check.is_valid(defaults)
+    for wrong in (
+        {"rounds": "10"},
+        {"train": {"learning_rate": True}},
+        {"trian": {}},
+        {"method": {"name": "ifca_mir"}},
+        {"population": {"minority": [1]}},
+    ):
+        assert not check.is_valid(wrong)
