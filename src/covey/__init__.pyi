@@ -24,6 +24,7 @@ from .errors import (
     LedgerError,
     LedgerLocked,
     LedgerMismatch,
+    LedgerUnavailable,
     ModelError,
     RunError,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "LedgerError",
     "LedgerLocked",
     "LedgerMismatch",
+    "LedgerUnavailable",
     "Merged",
     "ModelError",
     "Returning",

@@ -7,6 +7,7 @@
     ├── ModelError           a model does not fit its data or cannot be reproduced
     ├── RunError             a folder is not a covey run, or not in the needed state
     └── LedgerError          the record of a run cannot be trusted or written
+        ├── LedgerUnavailable  no ledger can be kept or reached at its address
         ├── LedgerLocked     another process is writing it
         └── LedgerMismatch   a replayed round differs from the recorded one
 
@@ -21,6 +22,7 @@ __all__ = [
     "LedgerError",
     "LedgerLocked",
     "LedgerMismatch",
+    "LedgerUnavailable",
     "ModelError",
     "RunError",
 ]
@@ -52,6 +54,10 @@ class RunError(CoveyError):
 
 class LedgerError(CoveyError):
     """The record of a run cannot be trusted or cannot be written."""
+
+
+class LedgerUnavailable(LedgerError):  # noqa: N818
+    """A ledger's address is no good, or what is there cannot be opened."""
 
 
 class LedgerLocked(LedgerError):  # noqa: N818 - reads as the fact it states

@@ -1,22 +1,29 @@
 """The command line: exit codes, error sentences, and one JSON object per command."""
 
 import json
+import logging
 import os
 import sys
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
+from covey.cli import consoles, logs
 from covey.cli.commands import LazyGroup
-from covey.errors import CoveyError, LedgerError
+from covey.cli.stopping import StoppedError
+from covey.errors import CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
 
-__all__ = ["JsonOption", "app", "main", "stated"]
+__all__ = ["BAD_INPUT", "FAILED_CHECK", "JsonOption", "app", "main", "stated"]
 
 app = typer.Typer(
     name="covey",
     cls=LazyGroup,
     help="Federated learning in which every client chooses how exposed it is.",
     no_args_is_help=True,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
 )
 
@@ -25,7 +32,12 @@ JsonOption = Annotated[
     typer.Option("--json", help="Print exactly one JSON object on standard output."),
 ]
 
-BAD_INPUT, FAILED_CHECK = 2, 1
+BAD_INPUT, FAILED_CHECK, INTERRUPTED = 2, 1, 130
+
+log = logging.getLogger("covey.cli")
+
+_answered: ContextVar[bool] = ContextVar("answered", default=False)
+"""Whether standard output has its one JSON object."""
 
 
 def _print_version(wanted: bool) -> bool:
@@ -48,24 +60,95 @@ def _globally(
             help="Say which covey this is.",
         ),
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            callback=logs.be_quiet,
+            help="Show no progress, only results and errors.",
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            callback=logs.be_verbose,
+            help="Log each step to standard error.",
+        ),
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--log-file",
+            callback=logs.log_into,
+            help="Log each step to the end of this file.",
+        ),
+    ] = None,
 ) -> None:
-    """Take what every command can be told."""
+    """Take what every command can be told; the options' callbacks have heeded it."""
 
 
 def main() -> None:
-    """Run the command line; bad input is one sentence and exit code 2."""
-    # Commands that run elsewhere find a user's own functions as `python -m` would.
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    """Run the command line; whatever goes wrong is one sentence and an exit code."""
+    _find_users_modules()
+    _answered.set(False)
+    logs.reset()
     try:
-        app()
-    except CoveyError as error:
-        from covey.cli.progress import console
+        code = app(standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            _told("Stopped", "stopped before it was done", code, show=True)
+    except click.ClickException as error:
+        error.show()
+        code = _told("UsageError", error.format_message(), error.exit_code)
+    except click.Abort:
+        code = _told(
+            "Aborted", "Stopped: nothing was answered.", INTERRUPTED, show=True
+        )
+    except StoppedError as stopped:
+        code = _told("Stopped", str(stopped), stopped.exit_code, show=True)
+    except (CoveyError, OSError) as error:
+        code = _told(type(error).__name__, str(error), exit_code(error), show=True)
+    log.info("ended with exit code %d", code)
+    raise SystemExit(code)
 
-        console.print(f"covey: {error}", style="red", highlight=False, soft_wrap=True)
-        code = FAILED_CHECK if isinstance(error, LedgerError) else BAD_INPUT
-        raise SystemExit(code) from None
+
+def exit_code(error: CoveyError | OSError) -> int:
+    """Return 1 where a record failed its check, else 2: it cannot be done as asked."""
+    unreadable = isinstance(error, LedgerUnavailable | LedgerLocked)
+    return (
+        FAILED_CHECK if isinstance(error, LedgerError) and not unreadable else BAD_INPUT
+    )
+
+
+def _told(kind: str, message: str, code: int, *, show: bool = False) -> int:
+    """Say what went wrong: to people, and with --json to programs as well."""
+    if show:
+        consoles.errors.print(
+            f"covey: {message}",
+            style="red",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+    if "--json" in sys.argv and not _answered.get():
+        told = {"error": {"type": kind, "message": message, "exit_code": code}}
+        print(json.dumps(told, indent=2))
+    return code
+
+
+def _find_users_modules() -> None:
+    """Let commands that run elsewhere find a user's own functions in this folder.
+
+    After Python's own modules, which are still being loaded, before installed ones.
+    """
+    names = ("site-packages", "dist-packages")
+    installed = (i for i, path in enumerate(sys.path) if Path(path).name in names)
+    sys.path.insert(next(installed, len(sys.path)), os.getcwd())  # noqa: PTH109
 
 
 def stated(answer: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Print the answer for a program or the text for a person."""
+    _answered.set(as_json)
     print(json.dumps(answer, indent=2, allow_nan=False) if as_json else text)

@@ -4,6 +4,7 @@ Help, completion and a mistyped name need only this table.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -12,6 +13,10 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["COMMANDS", "LazyGroup", "Row"]
+
+
+EVERYWHERE = frozenset({"quiet", "verbose", "log_file"})
+"""Options of the whole, that may stand after a command's name as well."""
 
 
 class Row(NamedTuple):
@@ -105,7 +110,22 @@ class LazyGroup(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, Unloaded):
             command = loaded(str(name))
+        if command is not None:
+            take_too([p for p in self.params if p.name in EVERYWHERE], command)
         return name, command, rest
+
+
+def take_too(params: Sequence[click.Parameter], command: click.Command) -> None:
+    """Let a command, and those below it, take its group's options in its own place."""
+    known = {each.name for each in command.params}
+    for param in params:
+        if param.name not in known:
+            option = copy(param)
+            option.expose_value = False  # its callback does what is to be done
+            command.params.append(option)
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            take_too(params, each)
 
 
 def loaded(name: str) -> click.Command:

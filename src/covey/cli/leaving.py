@@ -12,6 +12,7 @@ from covey.cli.app import JsonOption, app, stated
 from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
 from covey.cli.places import places_text
 from covey.cli.progress import shown
+from covey.cli.stopping import stoppable
 from covey.cli.tables import short, tabled
 from covey.errors import ConfigError, LedgerLocked, RunError
 from covey.report import budget_of, write_explanation
@@ -141,7 +142,7 @@ def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
 
 def _let_go(run: Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
-    with shown(run.folder.name) as observe:
+    with stoppable(run.folder), shown(run.folder.name) as observe:
         done = run.forget([*asked.clients], asked.answer, asked.basis, observe)
     answers = [_answer_json(each) for each in done]
     told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}

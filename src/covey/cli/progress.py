@@ -1,39 +1,40 @@
 """What a running federation looks like: a live table, or a line per round."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from covey.cli.consoles import console
 from covey.history import History, RoundRow
 from covey.report import budget_of, diverged_sentences
 from covey.simulation import Observer
 
 __all__ = ["console", "shown"]
 
-console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-"""People read standard error; standard output belongs to `--json`.
-
-Text is printed as text: brackets and colons in a message are part of it.
-"""
+log = logging.getLogger("covey.run")
 
 
 @contextmanager
 def shown(title: str) -> Generator[Observer]:
     """Show a run as it goes on: live on a terminal, else one line per round."""
+    if console.quiet:
+        yield _logged(lambda _: None)
+        return
     began = time.monotonic()
 
     def seconds() -> float:
         return time.monotonic() - began
 
     if not console.is_terminal:
-        yield _line_printer()
+        yield _logged(_line_printer())
         return
     with Live(console=console, refresh_per_second=8) as live:
         first: list[int] = []
@@ -43,7 +44,28 @@ def shown(title: str) -> Generator[Observer]:
             played = len(history.rounds) - first[0]
             live.update(_panel(title, history, seconds() / played if played else None))
 
-        yield observe
+        yield _logged(observe)
+
+
+def _logged(observe: Observer) -> Observer:
+    """Log every round too, by number and sizes."""
+    logged = 0
+
+    def observe_and_log(history: History) -> None:
+        nonlocal logged
+        if len(history.rounds) > logged:
+            row = history.rounds[-1]
+            counts = ", ".join(map(str, row.clients))
+            log.info(
+                "round %d: %d clients took part, %s per cluster",
+                row.round_index + 1,
+                row.participants,
+                counts,
+            )
+        logged = len(history.rounds)
+        observe(history)
+
+    return observe_and_log
 
 
 def _line_printer() -> Callable[[History], None]:

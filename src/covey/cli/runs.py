@@ -11,9 +11,11 @@ import typer
 from covey.api import Run, load
 from covey.assembly import Assembled, assemble
 from covey.cli.app import JsonOption, app, stated
+from covey.cli.consoles import errors
 from covey.cli.divergence import fail_if_diverged
 from covey.cli.federated import submitted
-from covey.cli.progress import console, shown
+from covey.cli.progress import shown
+from covey.cli.stopping import stoppable
 from covey.cli.unused import tell, unused_settings
 from covey.config import Config, load_config, unheeded
 from covey.runs import page_of
@@ -57,10 +59,12 @@ def run(
         _concluded(load(place), None, time.monotonic() - began, as_json=as_json)
         return
     assembled = assemble(settings)
+    fedavg = assemble(_as_fedavg(settings)) if with_baseline else None
     folder = RunFolder.create(out or _free_name(settings), settings)
-    played(assembled, folder)
-    if with_baseline:
-        _baseline(settings, folder)
+    with stoppable(folder.path):
+        played(assembled, folder)
+        if fedavg is not None:
+            played(fedavg, RunFolder.create(folder.path / "baseline", fedavg.config))
     _concluded(load(folder.path), assembled, time.monotonic() - began, as_json=as_json)
 
 
@@ -77,14 +81,15 @@ def resume(
         _concluded(load(run), None, time.monotonic() - began, as_json=as_json)
         return
     result = load(run)
-    with shown(run.name) as observe:
-        result.resume(observe)
-    for each in result.answered:
-        console.print(each.told, highlight=False, soft_wrap=True)
-    baseline = run / "baseline"
-    if (baseline / "config.toml").is_file():
-        inner = RunFolder.existing(baseline)
-        played(assemble(inner.config()), inner)
+    with stoppable(run):
+        with shown(run.name) as observe:
+            result.resume(observe)
+        for each in result.answered:
+            errors.print(each.told, soft_wrap=True)
+        baseline = run / "baseline"
+        if (baseline / "config.toml").is_file():
+            inner = RunFolder.existing(baseline)
+            played(assemble(inner.config()), inner)
     _concluded(result, None, time.monotonic() - began, as_json=as_json)
 
 
@@ -105,12 +110,10 @@ def played(assembled: Assembled, folder: RunFolder) -> tuple[Answered, ...]:
         return carry_on(desk, assembled.config.rounds, observe)[1]
 
 
-def _baseline(settings: Config, folder: RunFolder) -> None:
+def _as_fedavg(settings: Config) -> Config:
     changed = settings.model_dump()
     changed["method"]["name"] = "fedavg"
-    fedavg = Config.of(changed)
-    inner = RunFolder.create(folder.path / "baseline", fedavg)
-    played(assemble(fedavg), inner)
+    return Config.of(changed)
 
 
 def _free_name(settings: Config) -> Path:

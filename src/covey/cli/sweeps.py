@@ -11,6 +11,7 @@ from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.progress import console
 from covey.cli.runs import SetOption, configured, played
+from covey.cli.stopping import stoppable
 from covey.cli.tables import short, tabled
 from covey.cli.unused import as_answer, tell, unused_everywhere
 from covey.config import Config, flat, why_unheeded
@@ -122,7 +123,8 @@ def _ensured(path: Path, settings: Config, title: str) -> Path:
     if not is_finished(path):
         run, folder = begun(path, settings)
         console.print(title, highlight=False)
-        played(run, folder)
+        with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
+            played(run, folder)
     return path
 
 

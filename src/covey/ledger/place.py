@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 from sqlalchemy import Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from covey.errors import LedgerError
+from covey.errors import LedgerError, LedgerUnavailable
 from covey.ledger.postgres import PostgresRun
 from covey.ledger.sqlite import SqliteFile
 
@@ -65,7 +65,7 @@ def place_of(where: str | Path) -> Place:
     """Return the place that a path or an SQLAlchemy URL names.
 
     Raises:
-        LedgerError: no ledger can live there.
+        LedgerUnavailable: no ledger can live there.
     """
     if "://" not in str(where):
         return SqliteFile(Path(where))
@@ -73,7 +73,7 @@ def place_of(where: str | Path) -> Place:
         url = make_url(str(where))
     except (ArgumentError, ValueError):
         # the cause would show the URL, and with it a password
-        raise LedgerError(
+        raise LedgerUnavailable(
             "A ledger's URL must be one that SQLAlchemy can read, but it is not. "
             "Give a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE?run=NAME."
         ) from None
@@ -82,7 +82,7 @@ def place_of(where: str | Path) -> Place:
     if url.drivername in ("postgresql", "postgresql+psycopg"):
         return PostgresRun.at(url)
     shown = url.set(query={}).render_as_string(hide_password=True)
-    raise LedgerError(
+    raise LedgerUnavailable(
         f"A ledger lives in SQLite or PostgreSQL, but its URL is {shown}: other "
         f"databases and drivers are not built. Give a path, sqlite:///PATH or "
         f"postgresql://USER@HOST/DATABASE?run=NAME."
@@ -97,8 +97,9 @@ def explained(place: Place) -> Iterator[None]:
     # UnicodeDecodeError: SQLite quotes a damaged file in its message as it stands
     except (DBAPIError, UnicodeDecodeError, JSONDecodeError, OSError) as error:
         reason = str(error.orig if isinstance(error, DBAPIError) else error)
+        closed = isinstance(error, OperationalError | OSError)
         # its first line: PostgreSQL quotes the row, a client's name, in the next ones
-        raise LedgerError(
+        raise (LedgerUnavailable if closed else LedgerError)(
             f"{place} must be a covey ledger that can be used here, but: "
             f"{reason.partition(chr(10))[0]}. {place.remedy}"
         ) from error

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from covey.errors import LedgerError, LedgerLocked
+from covey.errors import LedgerLocked, LedgerUnavailable
 from covey.ledger.tables import clients, requests
 
 __all__ = ["PostgresRun"]
@@ -55,11 +55,11 @@ class PostgresRun:
         """Return the run that the URL's `run` names.
 
         Raises:
-            LedgerError: it names none, or one that cannot name a schema.
+            LedgerUnavailable: it names none, or one that cannot name a schema.
         """
         run = url.query.get("run", "")
         if not isinstance(run, str) or not RUN.fullmatch(run):
-            raise LedgerError(
+            raise LedgerUnavailable(
                 f"A ledger in PostgreSQL needs the name of its run, a letter a-z and "
                 f"then up to 62 of a-z, 0-9 and _, but the URL says {run!r}. "
                 f"End it with ?run=NAME."
@@ -139,7 +139,7 @@ class PostgresRun:
                 isolation_level=isolation,
             )
         except ImportError as error:
-            raise LedgerError(
+            raise LedgerUnavailable(
                 f"The ledger {self} needs the package psycopg, but it cannot be loaded "
                 f"({error}). Install covey[postgres]."
             ) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from covey.assembly import Assembled, assemble, data_hash
 from covey.config import Config, that_matter
 from covey.data import Client
-from covey.errors import RunError
+from covey.errors import LedgerError, RunError
 from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
 from covey.history import History, history_of
 from covey.ledger import Ledger, Record, current, superseded
@@ -84,23 +84,45 @@ def begun(path: Path, config: Config) -> tuple[Assembled, RunFolder]:
 def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
     """Open a run, with the clients that have not left, under their handles.
 
+    A start that fails before anything was recorded leaves no folder behind.
+
     Raises:
         RunError: the settings or the data are not those that began the run.
         LedgerLocked: another process is playing this run.
     """
-    with _ledger(run, folder) as ledger:
-        if run.federation is not None:  # who is not here now may come back
-            run = run.joined_by(ledger.names().values())
-        secrets = secrets_of(
-            run.streams, run.config.secrets.source, folder.secret_marker
-        )
-        mine = as_known(run, ledger, secrets)
-        history = history_of(read_events(ledger))
-        check_same(mine, history, folder)
-        check_data(run, mine, history, ledger)
-        ledger.enrol({c.handle: c.name for c in mine.population.clients})
-        _note_threshold(mine, ledger, history.started)
-        yield Desk(mine, folder, ledger, secrets)
+    is_open = False
+    try:
+        with _ledger(run, folder) as ledger:
+            desk = _desk(run, folder, ledger)
+            is_open = True
+            yield desk
+    except Exception:
+        if not is_open or _holds_nothing(folder):
+            folder.discard()
+        raise
+
+
+def _desk(run: Assembled, folder: RunFolder, ledger: Ledger) -> Desk:
+    """Look whether the run is the recorded one, and enrol its clients."""
+    if run.federation is not None:  # who is not here now may come back
+        run = run.joined_by(ledger.names().values())
+    secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
+    mine = as_known(run, ledger, secrets)
+    history = history_of(read_events(ledger))
+    check_same(mine, history, folder)
+    check_data(run, mine, history, ledger)
+    ledger.enrol({c.handle: c.name for c in mine.population.clients})
+    _note_threshold(mine, ledger, history.started)
+    return Desk(mine, folder, ledger, secrets)
+
+
+def _holds_nothing(folder: RunFolder) -> bool:
+    """Return whether it is certain that nothing was recorded of a run."""
+    try:
+        with Ledger.read(folder.ledger) as ledger:
+            return ledger.last_round() is None
+    except LedgerError:
+        return False
 
 
 def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import shutil
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +38,8 @@ class RunFolder:
     """
 
     path: Path
+    made: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
+    """Folders that `create` has just made, the innermost first; None: it was a run."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
@@ -55,11 +59,12 @@ class RunFolder:
                 f"{path} exists and is not a covey run. Give another --out, or an empty "
                 f"folder."
             )
+        made = tuple(each for each in (path, *path.parents) if not each.exists())
         path.mkdir(parents=True, exist_ok=True)
         unfinished = path / "config.unfinished"
         unfinished.write_text(config.toml(), encoding="utf-8")
         unfinished.replace(folder.config_path)
-        return folder
+        return cls(path, made)
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
@@ -75,6 +80,19 @@ class RunFolder:
                 f"that `covey run` named, for example with --out."
             )
         return folder
+
+    def discard(self) -> None:
+        """Take away what `create` has just made; a run that was there before stays."""
+        if self.made is None:
+            return
+        for each in self.path.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+        for folder in self.made:
+            with suppress(OSError):  # something else was put there meanwhile
+                folder.rmdir()
 
     @property
     def config_path(self) -> Path:

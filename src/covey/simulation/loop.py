@@ -1,5 +1,6 @@
 """The only loop of covey, and the only writer of a run."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -43,6 +44,8 @@ from covey.strategies import Cohort, Played, ServerState, divergences, figure_li
 from covey.types import Handle
 
 __all__ = ["Observer", "Witness", "carry_on", "play"]
+
+log = logging.getLogger(__name__)
 
 TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
@@ -93,7 +96,9 @@ def carry_on(
         desk = stretch.desk
         if stretch.served is not None:
             leaver = leavers.get(stretch.served.id)
-            answered.append(finish(desk, stretch.served, stretch.state, leaver))
+            done = finish(desk, stretch.served, stretch.state, leaver)
+            log.info("request of %s answered: %s", done.handle, done.option.answer)
+            answered.append(done)
         elif stretch.asked:
             for each in stretch.asked:
                 before_answer(desk, each)
