@@ -58,6 +58,7 @@ def test_clipping_that_is_skipped_is_caught(audited, monkeypatch):
     assert not found.holds
 
 
+@pytest.mark.slow
 def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(
     audited, monkeypatch
 ):

@@ -47,6 +47,7 @@ def played(folder, **changed):
     return play_game(replace(assemble(existing.config()), **changed), existing)
 
 
+@pytest.mark.slow
 def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
     before = sorted(learnt.rglob("*"))
     rounds = []

@@ -41,7 +41,14 @@ def test_engines_agree_to_a_hundred_thousandth(play):
             torch.testing.assert_close(dict(other), dict(first), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("source", ["none", "client", "oracle", "shadow"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "none",
+        "client",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("oracle", "shadow")),
+    ],
+)
 def test_the_red_team_moves_no_model_of_those_who_ignore_it(play, source):
     population = {"audit_examples": 60 if source == "oracle" else 0}
     quiet = play(method={"name": "ifca"}, population=population)

@@ -67,12 +67,16 @@ ISOLATED = {
     ("sections", "engine"),
     [
         (FEDAVG, "reference"),
-        (FEDAVG, "parallel"),
+        pytest.param(FEDAVG, "parallel", marks=pytest.mark.slow),
         # as the hidden one, in a plain mean
         pytest.param(
             {"redteam": {"source": "federated"}}, "parallel", marks=pytest.mark.slow
         ),
-        ({"redteam": {"source": "shadow", "pool": 200, "shadows": 1}}, "parallel"),
+        pytest.param(
+            {"redteam": {"source": "shadow", "pool": 200, "shadows": 1}},
+            "parallel",
+            marks=pytest.mark.slow,
+        ),
         ({"merge": HIDDEN, "redteam": {"source": "federated"}}, "reference"),
         ({"merge": HIDDEN, **FEDAVG, "train": {"participation": 0.6}}, "parallel"),
     ],

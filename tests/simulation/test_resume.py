@@ -34,15 +34,14 @@ MENU = {"selection": "menu"}
 @pytest.mark.parametrize(
     ("where", "calls", "source", "method"),
     [
-        # recorded, not in a checkpoint, and clients remember what they found
-        ("after append", 3, "client", MENU),
+        ("after append", 2, "federated", POOLED),  # recorded, and not in a checkpoint
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
                 ("before append", 0, "federated", POOLED),  # nothing recorded yet
-                ("after append", 2, "federated", POOLED),
                 ("before append", 3, "shadow", POOLED),  # as after the save before it
                 ("after save", 2, "shadow", POOLED),
+                ("after append", 3, "client", MENU),  # clients remember what they found
                 ("after append", 4, "federated", POOLED),  # after its very last fact
             )
         ),
