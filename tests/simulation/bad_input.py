@@ -31,17 +31,17 @@ class Reader(nn.Module):
         return self.head(self.attend(self.embed(ids)).mean(dim=1))
 
 
-def points(clients: int = 6) -> dict[str, tuple[Tensor, Tensor]]:
+def points(clients: int = 5) -> dict[str, tuple[Tensor, Tensor]]:
     draws = torch.Generator().manual_seed(0)
-    inputs = torch.randn(clients, 20, 4, generator=draws)
+    inputs = torch.randn(clients, 10, 4, generator=draws)
     return {f"c{i}": (x, (x[:, 0] > 0).long()) for i, x in enumerate(inputs)}
 
 
 def texts(clients: int = 4) -> dict[str, tuple[Tensor, Tensor]]:
     """Clients whose texts are of class 1 where word 7 stands in front."""
     draws = torch.Generator().manual_seed(0)
-    ids = torch.randint(8, 50, (clients, 20, 5), generator=draws)
-    labels = torch.arange(20) % 2
+    ids = torch.randint(8, 50, (clients, 10, 5), generator=draws)
+    labels = torch.arange(10) % 2
     ids[:, labels == 1, 0] = 7
     return {f"c{i}": (x, labels) for i, x in enumerate(ids)}
 

@@ -26,6 +26,7 @@ SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "train.learning_rate": 0.5,
     "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
 }
 
 
@@ -40,7 +41,12 @@ def test_all_kinds_of_data_and_settings_make_the_same_run(tmp_path: Path):
 
     clients = points()
     config = Config.of(
-        {"rounds": 2, "train": {"learning_rate": 0.5}, "redteam": {"source": "none"}}
+        {
+            "rounds": 2,
+            "train": {"learning_rate": 0.5},
+            "redteam": {"source": "none"},
+            "method": {"name": "fedavg"},
+        }
     )
     tensors = made("tensors", clients, config)
     frames = {
@@ -127,14 +133,14 @@ def test_whole_numbers_are_features_to_a_shipped_network(tmp_path: Path):
 def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
     clients = points()
     halves = {
-        name: ((x[:15], y[:15]), (x[15:], y[15:])) for name, (x, y) in clients.items()
+        name: ((x[:7], y[:7]), (x[7:], y[7:])) for name, (x, y) in clients.items()
     }
     assembled = assemble(Config.of({"data": {"name": "python"}}), Given(net, halves))
     for client in assembled.population.clients:
         x, y = clients[client.name]
-        assert torch.equal(client.train.inputs, x[:15])
-        assert torch.equal(client.holdout.labels, y[15:])
-    assert any("6 of 6 clients brought test examples" in n for n in assembled.notes)
+        assert torch.equal(client.train.inputs, x[:7])
+        assert torch.equal(client.holdout.labels, y[7:])
+    assert any("5 of 5 clients brought test examples" in n for n in assembled.notes)
 
 
 def test_a_class_that_only_test_examples_have_counts(tmp_path: Path):
@@ -158,12 +164,12 @@ def test_a_module_is_copied_and_its_weights_are_every_start(tmp_path: Path):
     result = covey.run(module, points(), SETTINGS, tmp_path / "run")
     assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
     assert any("every cluster" in note for note in result.summary["notes"])
-    made = covey.run(net, points(), SETTINGS, tmp_path / "made")
-    assert not any("as a module" in note for note in made.summary["notes"])
+    made = assemble(Config.of({"data": {"name": "python"}}), Given(net, points()))
+    assert not any("as a module" in note for note in made.notes)
 
 
 def test_a_module_and_different_starts_exclude_each_other(tmp_path: Path):
-    config = {**SETTINGS, "method.initialisation": "random"}
+    config = {"method.initialisation": "random"}
     with pytest.raises(ConfigError, match="whose weights are the start of all"):
         covey.run(net(), points(), config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -205,7 +211,10 @@ def test_thresholds_are_kept_under_handles_for_a_run_that_is_carried_on(
 
     clients = {f"patient-{name}": pair for name, pair in points().items()}
     thresholds = dict.fromkeys(clients, 0.5)
-    config = {**SETTINGS, "method.selection": "threshold"}
+    config = {
+        **SETTINGS,
+        "method": {"selection": "threshold", "initialisation": "random"},
+    }
     whole = covey.run(net, clients, config, tmp_path / "whole", thresholds=thresholds)
     with pytest.raises(StopError):
         covey.run(net, clients, config, tmp_path / "cut", stop, thresholds=thresholds)

@@ -63,9 +63,10 @@ def _batches(
     if not clients:
         return
     size = config.train.batch_size
-    yield clients[0], clients[0].train.first(size)
-    if config.privacy.record_clip == 0:
-        least = min(clients, key=lambda client: _last(client, size))
+    usual = clients[0].train.first(size)
+    yield clients[0], usual
+    least = min(clients, key=lambda client: _last(client, size))
+    if config.privacy.record_clip == 0 and _last(least, size) < len(usual):
         yield least, least.train.first(_last(least, size))
     if not clients[0].train.inputs.is_floating_point():
         yield from _extremes(clients)
