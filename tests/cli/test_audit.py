@@ -148,7 +148,7 @@ def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
     package.run(model, clients, config, out=tmp_path / "mine")
     code, _, err = covey("audit", tmp_path / "mine")
     assert code == 2
-    assert "covey.audit(folder, model=..., clients=...)" in " ".join(err.split())
+    assert "model=..., clients=...).audit(...) there" in " ".join(err.split())
     found = package.audit(
         tmp_path / "mine", ["loss", "rmia", "fedmia"], 2, model, clients
     )

@@ -105,10 +105,9 @@ def _missing(folder: RunFolder, given: Given) -> tuple[str, ...]:
 
 def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
     what = missing or ("model", "clients")
-    verb = "came" if len(what) > 1 or what == ("clients",) else "comes"
     passed = ", ".join(f"{each}=..." for each in what)
     return (
-        f"This needs the run's {' and '.join(what)}, which {verb} from a program: call "
+        f"This needs the run's {' and '.join(what)}, which came from a program: call "
         f"covey.load({str(folder.path)!r}, {passed}).{call} there. A run that is started "
         f"with what can be imported records it as package.module:function, and needs no "
         f"program."

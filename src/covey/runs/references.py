@@ -19,7 +19,9 @@ def reference_of(made: object) -> str | None:
     sizes, and this would be another model.
     """
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
-    if not callable(made) or not isinstance(module, str) or module in SCRIPTS:
+    if not callable(made) or not isinstance(module, str) or not isinstance(name, str):
+        return None
+    if module in SCRIPTS:
         return None
     loaded = sys.modules.get(module)
     if getattr(loaded, name, None) is not made or not _is_found(module):
@@ -46,5 +48,5 @@ def _searched(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
 def _takes_two(made: Callable[..., object]) -> bool:
     try:
         return len(inspect.signature(made).parameters) == 2
-    except ValueError:  # some builtins have no signature
+    except (TypeError, ValueError):  # some builtins have no signature
         return False

@@ -14,7 +14,7 @@ from covey.report.summary import guarantee_of
 from covey.runs.pages import page_of
 from covey.runs.parts import check_answerable, parts_at_hand, playable, readable
 from covey.runs.story import Story, story_of
-from covey.runs.wishes import Names, asked, listed
+from covey.runs.wishes import Names, Several, asked, listed
 from covey.simulation import (
     DEFAULT_ATTACKS,
     Answered,
@@ -137,7 +137,7 @@ class Run:
 
     @overload
     def plan(
-        self, names: list[str], answer: str = "auto", basis: str = "none"
+        self, names: Several, answer: str = "auto", basis: str = "none"
     ) -> tuple[Planned, ...]: ...
 
     def plan(

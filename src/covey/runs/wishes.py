@@ -7,10 +7,11 @@ from covey.simulation import Returning
 from covey.types import BASES, Basis, ClientName
 from covey.unlearning import ANSWERS
 
-__all__ = ["Names", "asked", "basis_of", "listed"]
+__all__ = ["Names", "Several", "asked", "basis_of", "listed"]
 
 Who = ClientName | Returning
-Names = Who | list[ClientName] | list[Who] | tuple[Who, ...]
+Several = list[ClientName] | list[Who]
+Names = Who | Several | tuple[Who, ...]
 """One client or several: by name or, who has left, by name and salt."""
 
 
