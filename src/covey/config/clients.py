@@ -60,8 +60,9 @@ class DataConfig(SettingsSection):
     )
     label: str = Field(
         default="",
-        description="the column, key or field that holds the labels, in clients' data "
-        "that have several; else `label`, `labels`, `target` or `y`",
+        description="the column of labels, where clients bring tables, dicts or data "
+        "sets with columns; else the one that is called `label`, `labels`, `target` or "
+        "`y`",
     )
     dimension: Positive = Field(
         default=10, description="`linear-mixture`: d, of the inputs x ~ N(0, I)"
@@ -165,8 +166,9 @@ class PopulationConfig(SettingsSection):
     )
     preferences_by_handle: Stated = Field(
         default=(),
-        description="what a program stated with `thresholds` and `risk_weights`: handle, "
-        "risk threshold and risk weight of each client; written by `covey.run`",
+        description="written by `covey.run(thresholds=..., risk_weights=...)`: `[handle, "
+        "risk_threshold, risk_weight]` of every client that they name, before the file "
+        'and the draws. Handles follow from the seed; refused with `secrets.source = "os"`',
     )
     exclude: Texts = Field(
         default=(),

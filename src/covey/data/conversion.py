@@ -64,7 +64,11 @@ def clients_of(
     return found
 
 
-def held_by(name: ClientName, found: object, label: str = "") -> Examples | TrainTest:
+def held_by(
+    name: ClientName,
+    found: Any,  # noqa: ANN401 - anything
+    label: str = "",
+) -> Examples | TrainTest:
     """Return one client's data, with what it holds out where it says so."""
     if isinstance(found, Mapping) and "train" in found and PARTS.issuperset(found):
         if set(found) != {"train", "test"}:
@@ -94,7 +98,11 @@ def held_by(name: ClientName, found: object, label: str = "") -> Examples | Trai
     return halves
 
 
-def examples_of(name: ClientName, found: object, label: str = "") -> Examples:
+def examples_of(
+    name: ClientName,
+    found: Any,  # noqa: ANN401 - anything
+    label: str = "",
+) -> Examples:
     """Return one client's data as examples, without a part that it holds out.
 
     Raises:

@@ -31,13 +31,20 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = _from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"population.preferences must name a CSV file with columns name, "
             f"risk_threshold, risk_weight, or a TOML file with a table per client; "
             f"{path} is neither: {error}. Correct the file or the setting."
         ) from None
     return {name: _preference(path, name, row) for name, row in rows.items()}
+
+
+def _threshold_of(row: object) -> tuple[float, Row]:
+    """Return the threshold of a client's entry, and the entry."""
+    if not isinstance(row, Mapping):
+        raise TypeError(f"{row!r} is no table")
+    return float(str(row["risk_threshold"])), row
 
 
 def _from_csv(text: str) -> dict[ClientName, Row]:
@@ -47,13 +54,13 @@ def _from_csv(text: str) -> dict[ClientName, Row]:
     }
 
 
-def _preference(path: Path, name: ClientName, row: Row) -> Preference:
+def _preference(path: Path, name: ClientName, found: object) -> Preference:
     try:
-        threshold = float(str(row["risk_threshold"]))
+        threshold, row = _threshold_of(found)
         weight = float(str(row.get("risk_weight", weight_from_threshold(threshold))))
     except (KeyError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"{path} must give {name} a number risk_threshold, found {dict(row)} "
+            f"{path} must give {name} a number risk_threshold, found {found!r} "
             f"({error}). Correct this client's entry."
         ) from None
     if not (0 <= threshold <= 1 and 0 <= weight <= 1):
