@@ -54,7 +54,6 @@ def test_importing_covey_loads_nothing_heavy():
         (["--help"], "Commands"),
         (["--version"], "covey "),
         (["data", "list"], "train-images"),
-        (["verify", "--help"], "--ledger"),
         (["verify", "pyproject.toml"], "FAILED"),
     ],
 )
@@ -81,6 +80,18 @@ def test_completion_loads_nothing_heavy(line, offered):
 def test_a_proof_is_held_against_its_ledger_without_torch():
     ledger = "from covey.ledger import Ledger; from covey.simulation import RunFolder"
     assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
+
+
+def test_no_command_loads_anything_heavy_before_it_is_run():
+    modules, _ = heavy(
+        f"""
+from covey.cli.commands import COMMANDS, loaded
+for name in COMMANDS:
+    loaded(name)
+{LOADED}
+"""
+    )
+    assert modules == set()
 
 
 def test_the_table_of_commands_is_what_the_modules_say():

@@ -1,5 +1,7 @@
 """`covey audit`."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,14 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from covey import api
+import covey
+from covey import report, simulation
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console, shown
 from covey.cli.tables import tabled
 from covey.errors import ConfigError
-from covey.redteam import DIVERGED
-from covey.report import audit_rows
-from covey.simulation import DEFAULT_ATTACKS
 
 __all__ = ["audit"]
 
@@ -89,7 +89,9 @@ def audit(
         console.print(line, highlight=False)
 
     began = time.monotonic()
-    answer = api.audit(run, attack or DEFAULT_ATTACKS, references, observe=observe)
+    answer = covey.audit(
+        run, attack or simulation.DEFAULT_ATTACKS, references, observe=observe
+    )
     page = run / "audit" / "audit.html"
     told = {
         "run": str(run),
@@ -98,7 +100,7 @@ def audit(
         "report": str(page),
     }
     stated(told, f"{_text(told)}\nreport: {page}", as_json=as_json)
-    if any(each["reason"].startswith(DIVERGED) for each in told["clusters"]):
+    if any(each["reason"].startswith("diverged") for each in told["clusters"]):
         raise typer.Exit(FAILED_CHECK)
 
 
@@ -119,7 +121,7 @@ def _check_game(game: str | None, attack: list[str] | None, control: bool) -> No
 def _test_noise(run: Path, as_json: bool) -> None:
     """Print what canaries say of one release; exit code 1 if they refute its epsilon."""
     began = time.monotonic()
-    found = api.audit_epsilon(run)
+    found = covey.audit_epsilon(run)
     told = {
         "run": str(run),
         **found,
@@ -146,9 +148,9 @@ def _play(run: Path, control: bool, as_json: bool) -> None:
     began = time.monotonic()
     if control:
         with shown(f"{run.name}, the control") as observe:
-            found = api.game(run, control=True, observe=observe)
+            found = covey.game(run, control=True, observe=observe)
     else:
-        found = api.game(run)
+        found = covey.game(run)
     told = {
         "run": str(run),
         "view": GAME_VIEW,
@@ -187,7 +189,7 @@ def _text(told: Mapping[str, Any]) -> str:
         "TPR at 1% FPR",
         "at 0.1%",
     )
-    lines = [tabled(heads, (tuple(row.values()) for row in audit_rows(told)))]
+    lines = [tabled(heads, (tuple(row.values()) for row in report.audit_rows(told)))]
     for each in told["clusters"]:
         reasons = [*filter(None, [each["reason"]]), *each["unknown"]]
         lines += [f"cluster {each['cluster']}: {reason}" for reason in reasons]

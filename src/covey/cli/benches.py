@@ -1,5 +1,7 @@
 """`covey bench`: is what covey measures true, and what does leaving cost?"""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,38 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.assembly import assemble
-from covey.bench import (
-    FULL,
-    PAPER,
-    QUICK,
-    QUICK_LEAVING,
-    SOURCES,
-    BenchSet,
-    Check,
-    Leaving,
-    Measured,
-    Outcome,
-    Row,
-    checks,
-    costs_of,
-    error_of,
-    found,
-    is_right,
-    knowledge,
-    measured,
-    outcomes,
-    predicted,
-    put,
-)
+from covey import assembly, simulation
+from covey import bench as benches
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console
 from covey.cli.tables import short, tabled
 from covey.config import Config
 from covey.errors import ConfigError
 from covey.events import RiskMeasured
-from covey.report.figures import calibration_figure, png
-from covey.simulation import RunFolder, play
+from covey.report import figures
 from covey.unlearning import ANSWERS
 
 __all__ = ["bench", "redteam", "unlearning"]
@@ -76,16 +55,19 @@ def redteam(
 
     Exit code 1 if a figure of the summary misses its limit.
     """
-    sets = _chosen(QUICK if quick else FULL, only)
+    sets = _chosen(benches.QUICK if quick else benches.FULL, only)
     known = [_measured(each, out) for each in sets]
     rows = [row for each in known for row in each.rows]
-    judged = checks(known, whole=not (quick or only))
+    judged = benches.checks(known, whole=not (quick or only))
     if out is not None:
-        (out / "redteam.png").write_bytes(png(calibration_figure(rows)))
+        (out / "redteam.png").write_bytes(figures.png(figures.calibration_figure(rows)))
     answer = {
         "rows": [asdict(row) for row in rows],
-        "sources": {source: asdict(knowledge(rows, source)) for source in SOURCES},
-        "cost": asdict(costs_of(known)),
+        "sources": {
+            source: asdict(benches.knowledge(rows, source))
+            for source in benches.SOURCES
+        },
+        "cost": asdict(benches.costs_of(known)),
         "controls": [
             {"set": bench.name, "control": name, **asdict(figure)}
             for bench, each in zip(sets, known, strict=True)
@@ -108,14 +90,14 @@ def unlearning(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what leaving costs: training again, FedEraser, isolated clusters, sets."""
-    leaving = QUICK_LEAVING if quick else PAPER
-    least, most = predicted(leaving, _seconds_per_round(leaving, seed, out))
+    leaving = benches.QUICK_LEAVING if quick else benches.PAPER
+    least, most = benches.predicted(leaving, _seconds_per_round(leaving, seed, out))
     console.print(
         f"{leaving.name}: about {least / 60:.0f} to {most / 60:.0f} minutes on this "
         f"machine, less what lies in {out} already",
         highlight=False,
     )
-    found = outcomes(leaving, seed, out, _observe_outcome)
+    found = benches.outcomes(leaving, seed, out, _observe_outcome)
     answer = {
         "experiment": leaving.name,
         "seed": seed,
@@ -144,7 +126,7 @@ LEAVING_HEADS = (
 )
 
 
-def _outcome_cells(each: Outcome) -> list[str]:
+def _outcome_cells(each: benches.Outcome) -> list[str]:
     answers = [each.answers.get(name, 0) for name in ANSWERS]
     return [
         each.name,
@@ -157,23 +139,26 @@ def _outcome_cells(each: Outcome) -> list[str]:
     ]
 
 
-def _observe_outcome(each: Outcome) -> None:
+def _observe_outcome(each: benches.Outcome) -> None:
     cells = zip(LEAVING_HEADS, _outcome_cells(each), strict=True)
     console.print(", ".join(f"{head} {cell}" for head, cell in cells), highlight=False)
 
 
-def _seconds_per_round(leaving: Leaving, seed: int, out: Path) -> float:
+def _seconds_per_round(leaving: benches.Leaving, seed: int, out: Path) -> float:
     """Play two rounds of the first setting, to know what a round takes."""
     settings = {**leaving.base, "seed": seed, "rounds": 2}
-    assembled = assemble(Config.of({**settings, "unlearning": {}}))
+    assembled = assembly.assemble(Config.of({**settings, "unlearning": {}}))
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out) as folder:
         began = time.monotonic()
-        play(assembled, RunFolder.create(Path(folder) / "probe", assembled.config))
+        simulation.play(
+            assembled,
+            simulation.RunFolder.create(Path(folder) / "probe", assembled.config),
+        )
         return (time.monotonic() - began) / 2
 
 
-def _chosen(sets: Sequence[BenchSet], name: str) -> list[BenchSet]:
+def _chosen(sets: Sequence[benches.BenchSet], name: str) -> list[benches.BenchSet]:
     chosen = [each for each in sets if not name or each.name == name]
     if not chosen:
         names = ", ".join(repr(each.name) for each in sets)
@@ -181,18 +166,20 @@ def _chosen(sets: Sequence[BenchSet], name: str) -> list[BenchSet]:
     return chosen
 
 
-def _measured(each: BenchSet, out: Path | None) -> Measured:
+def _measured(each: benches.BenchSet, out: Path | None) -> benches.Measured:
     """Measure one set, unless it lies in the folder."""
-    if out is not None and (kept := found(out, each)) is not None:
+    if out is not None and (kept := benches.found(out, each)) is not None:
         return kept
-    fresh = measured(each, time.process_time, _observe)
+    fresh = benches.measured(each, time.process_time, _observe)
     if out is not None:
-        put(out, each, fresh)
+        benches.put(out, each, fresh)
     return fresh
 
 
-def _observe(row: Row) -> None:
-    told = ", ".join(f"{source} {_figure(row.told[source])}" for source in SOURCES)
+def _observe(row: benches.Row) -> None:
+    told = ", ".join(
+        f"{source} {_figure(row.told[source])}" for source in benches.SOURCES
+    )
     console.print(
         f"{row.set_name}, cluster {row.cluster} before round {row.round_index}: truth "
         f"{row.truth:.3f}±{row.truth_error:.3f}, {told}",
@@ -201,7 +188,9 @@ def _observe(row: Row) -> None:
     )
 
 
-def _text(rows: Sequence[Row], answer: dict[str, Any], judged: Sequence[Check]) -> str:
+def _text(
+    rows: Sequence[benches.Row], answer: dict[str, Any], judged: Sequence[benches.Check]
+) -> str:
     """Return every row, the summary and the checks as tables."""
     tables = (
         _row_table(rows),
@@ -226,7 +215,7 @@ def _controls(answer: dict[str, Any]) -> str:
     )
 
 
-def _row_table(rows: Sequence[Row]) -> str:
+def _row_table(rows: Sequence[benches.Row]) -> str:
     """Return a line per model; `*`: further off than max(0.03, 2 SE)."""
     columns = (
         "set",
@@ -234,7 +223,7 @@ def _row_table(rows: Sequence[Row]) -> str:
         "size",
         "round",
         "truth",
-        *SOURCES,
+        *benches.SOURCES,
         "withheld, and why",
     )
     return tabled(
@@ -246,9 +235,14 @@ def _row_table(rows: Sequence[Row]) -> str:
                 str(row.size),
                 str(row.round_index),
                 f"{row.truth:.3f}±{row.truth_error:.3f}",
-                *(f"{_figure(row.told[name])}{_mark(row, name)}" for name in SOURCES),
+                *(
+                    f"{_figure(row.told[name])}{_mark(row, name)}"
+                    for name in benches.SOURCES
+                ),
                 "; ".join(
-                    row.told[s].reason for s in SOURCES if not row.told[s].calibrated
+                    row.told[s].reason
+                    for s in benches.SOURCES
+                    if not row.told[s].calibrated
                 ),
             )
             for row in rows
@@ -263,28 +257,28 @@ def _figure(told: RiskMeasured) -> str:
     return figure if told.calibrated else f"({figure})"
 
 
-def _mark(row: Row, source: str) -> str:
-    error = error_of(row, source)
+def _mark(row: benches.Row, source: str) -> str:
+    error = benches.error_of(row, source)
     if error is None or not row.told[source].calibrated:
         return ""
-    return "" if is_right(*error) else " *"
+    return "" if benches.is_right(*error) else " *"
 
 
 def _summary(answer: dict[str, Any]) -> str:
     sources = answer["sources"]
     names = list(next(iter(sources.values())))
     lines = [
-        (name.replace("_", " "), *(short(sources[s][name]) for s in SOURCES))
+        (name.replace("_", " "), *(short(sources[s][name]) for s in benches.SOURCES))
         for name in names
     ]
     costs = [
         (name.replace("_", " "), short(value), "")
         for name, value in answer["cost"].items()
     ]
-    return tabled(("", *SOURCES), [*lines, *costs])
+    return tabled(("", *benches.SOURCES), [*lines, *costs])
 
 
-def _check_table(judged: Sequence[Check]) -> str:
+def _check_table(judged: Sequence[benches.Check]) -> str:
     return tabled(
         ("check", "value", "limit", ""),
         [

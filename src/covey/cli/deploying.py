@@ -1,5 +1,7 @@
 """`covey deploy`: a federation on Flower, from its folder to its nodes."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from covey import deploy as deployment
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.tables import tabled
-from covey.deploy import Plan, Status, check, status_of, write_federation
 
 __all__ = ["deploy"]
 
@@ -41,8 +43,8 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Write all that is started on the server and carried to the nodes."""
-    plan = Plan(tuple(node), host, port, insecure)
-    folder = write_federation(config, out, plan, datetime.now(UTC))
+    plan = deployment.Plan(tuple(node), host, port, insecure)
+    folder = deployment.write_federation(config, out, plan, datetime.now(UTC))
     answer = {
         "folder": str(folder),
         "address": plan.address,
@@ -64,7 +66,7 @@ def check_folder(
     as_json: JsonOption = False,
 ) -> None:
     """Look for what is missing, wrong or risky; exit code 1 if something is wrong."""
-    found = check(folder, datetime.now(UTC))
+    found = deployment.check(folder, datetime.now(UTC))
     valid = all(finding.level != "error" for finding in found)
     told = {"valid": valid, "findings": [asdict(finding) for finding in found]}
     lines = [f"{each.level:8} {each.about}: {each.detail}" for each in found]
@@ -76,7 +78,7 @@ def check_folder(
 @deploy.command()
 def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Tell which nodes are online and how the runs are; exit code 1 without an answer."""
-    found = status_of(folder)
+    found = deployment.status_of(folder)
     stated(
         {"folder": str(folder), "answers": not found.problem, **asdict(found)},
         found.problem or _status_text(found),
@@ -86,7 +88,7 @@ def status(folder: FolderArgument, as_json: JsonOption = False) -> None:
         raise typer.Exit(FAILED_CHECK)
 
 
-def _status_text(found: Status) -> str:
+def _status_text(found: deployment.Status) -> str:
     nodes = [
         (node.name or "?", node.state, node.since or "-", node.id or "-")
         for node in found.nodes

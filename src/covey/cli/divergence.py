@@ -5,10 +5,10 @@ from typing import Any
 
 import typer
 
+from covey import report
 from covey.cli.app import FAILED_CHECK
-from covey.cli.progress import console
+from covey.cli.consoles import errors
 from covey.history import History
-from covey.report import diverged_models, diverged_sentences
 
 __all__ = ["diverged_in", "fail_if_diverged"]
 
@@ -18,7 +18,7 @@ def diverged_in(histories: Mapping[str, History]) -> list[dict[str, Any]]:
     return [
         {"run": name, **each}
         for name, history in histories.items()
-        for each in diverged_models(history)
+        for each in report.diverged_models(history)
     ]
 
 
@@ -31,17 +31,14 @@ def fail_if_diverged(histories: Mapping[str, History]) -> None:
     sentences = [
         f"{name}: {sentence}"
         for name, history in histories.items()
-        for sentence in diverged_sentences(history)
+        for sentence in report.diverged_sentences(history)
     ]
     for sentence in sentences:
-        console.print(
-            sentence, style="red", highlight=False, markup=False, soft_wrap=True
-        )
+        errors.print(sentence, style="red", soft_wrap=True)
     if sentences:
-        console.print(
+        errors.print(
             "Figures that rest on a model that diverged are unknown. A lower "
             "train.learning_rate is the first thing to try.",
-            highlight=False,
             soft_wrap=True,
         )
         raise typer.Exit(FAILED_CHECK)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from covey.api import load
+import covey
 from covey.errors import ConfigError, RunError
 
 __all__ = ["submitted"]
@@ -37,7 +37,9 @@ def submitted(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> No
         stdout=sys.stderr,
         check=False,
     )
-    ended = (out / "config.toml").is_file() and load(out).history.finished is not None
+    ended = (out / "config.toml").is_file() and covey.load(
+        out
+    ).history.finished is not None
     if told.returncode or not ended:
         raise RunError(
             f"The run in {out} did not come to its end; what the server said stands above. "

@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from covey.api import load
+import covey
+from covey import simulation
 from covey.cli.app import JsonOption, app, stated
-from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.errors import ConfigError
-from covey.runs import page_of, page_over
-from covey.simulation import RunFolder
 
 __all__ = ["export", "report"]
 
@@ -25,8 +23,11 @@ def report(
 
     Exit code 1 if a model of theirs diverged: the report says which.
     """
+    from covey.cli.divergence import diverged_in, fail_if_diverged
+    from covey.runs import page_of, page_over
+
     page = page_of(runs[0], None, out) if len(runs) == 1 else page_over(runs, out)
-    told = {str(run): load(run).history for run in runs}
+    told = {str(run): covey.load(run).history for run in runs}
     answer = {"report": str(page), "diverged": diverged_in(told)}
     stated(answer, f"report: {page}", as_json=as_json)
     fail_if_diverged(told)
@@ -57,8 +58,8 @@ def export(
         raise ConfigError(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
-    copy = load(run).export(cluster, client, out, recipient)
-    path = copy.place(RunFolder(run))
+    copy = covey.load(run).export(cluster, client, out, recipient)
+    path = copy.place(simulation.RunFolder(run))
     answer = {
         "file": str(path),
         "cluster": copy.cluster,

@@ -1,5 +1,7 @@
 """`covey forget` and `covey explain`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.api import Run, load
+import covey
+from covey import report, runs, simulation
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
 from covey.cli.places import places_text
@@ -15,18 +18,6 @@ from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.cli.tables import short, tabled
 from covey.errors import ConfigError, LedgerLocked, RunError
-from covey.report import budget_of, write_explanation
-from covey.runs import on_record
-from covey.simulation import (
-    Forgotten,
-    Planned,
-    Returning,
-    Roster,
-    RunFolder,
-    put_down,
-    reassembled,
-)
-from covey.simulation.settling import copies_told
 from covey.types import BASES
 from covey.unlearning import ANSWERS
 
@@ -58,8 +49,8 @@ def leave(
 ) -> None:
     """Answer clients that ask to leave a run, and prove what was answered."""
     asked = asked_by(clients, answer, basis, salt)
-    folder = RunFolder.existing(run)
-    held = load(run)
+    folder = simulation.RunFolder.existing(run)
+    held = covey.load(run)
     if plan:
         found = held.plan([*asked.clients], asked.answer, asked.basis)
         _show(folder, found, as_json=as_json)
@@ -86,13 +77,15 @@ def leave(
             raise typer.Exit(1)
         asked = replace(asked, answer=chosen)
         found = held.plan([*asked.clients], asked.answer, asked.basis)
-    if found is None or (Roster.of(folder) and any(map(_replays, found))):
+    if found is None or (simulation.Roster.of(folder) and any(map(_replays, found))):
         _leave_word(folder, asked, as_json=as_json)
         return
     _let_go(held, asked, as_json=as_json)
 
 
-def _show(folder: RunFolder, found: Sequence[Planned], *, as_json: bool) -> None:
+def _show(
+    folder: simulation.RunFolder, found: Sequence[simulation.Planned], *, as_json: bool
+) -> None:
     told: dict[str, Any] = {
         "run": str(folder.path),
         "plans": [_plan_json(each) for each in found],
@@ -105,7 +98,7 @@ def _show(folder: RunFolder, found: Sequence[Planned], *, as_json: bool) -> None
     stated(told, text, as_json=as_json)
 
 
-def _together(found: Sequence[Planned]) -> dict[str, Any]:
+def _together(found: Sequence[simulation.Planned]) -> dict[str, Any]:
     """Return the one replay that all these answers share."""
     again = [each.chosen for each in found if each.chosen and _replays(each)]
     return {
@@ -114,18 +107,18 @@ def _together(found: Sequence[Planned]) -> dict[str, Any]:
     }
 
 
-def _replays(found: Planned) -> bool:
+def _replays(found: simulation.Planned) -> bool:
     return found.chosen is not None and found.chosen.first_replayed_round is not None
 
 
-def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
+def _leave_word(folder: simulation.RunFolder, asked: Asked, *, as_json: bool) -> None:
     """Leave it to whoever plays the run, now or next: it looks between two rounds."""
     clients = list(dict.fromkeys(map(_name, asked.clients)))
-    if any(isinstance(each, Returning) for each in asked.clients):
-        run = reassembled(folder)
-        put_down(run, folder, asked.clients, asked.answer, asked.basis)
+    if any(isinstance(each, simulation.Returning) for each in asked.clients):
+        run = simulation.reassembled(folder)
+        simulation.put_down(run, folder, asked.clients, asked.answer, asked.basis)
     else:
-        known = load(folder.path).names
+        known = covey.load(folder.path).names
         if unknown := [client for client in clients if client not in known]:
             raise RunError(
                 f"{folder.path} has no client {unknown[0]!r}. Correct the name."
@@ -140,12 +133,12 @@ def _leave_word(folder: RunFolder, asked: Asked, *, as_json: bool) -> None:
     stated({"run": str(folder.path), "answers": told}, text, as_json=as_json)
 
 
-def _let_go(run: Run, asked: Asked, *, as_json: bool) -> None:
+def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
     with stoppable(run.folder), shown(run.folder.name) as observe:
         done = run.forget([*asked.clients], asked.answer, asked.basis, observe)
     answers = [_answer_json(each) for each in done]
-    told = {"run": str(run.folder), "answers": answers, **budget_of(run.history)}
+    told = {"run": str(run.folder), "answers": answers, **report.budget_of(run.history)}
     stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)
     run.report()
     answered = {each.client for each in done}
@@ -156,11 +149,11 @@ def _let_go(run: Run, asked: Asked, *, as_json: bool) -> None:
         )
 
 
-def _name(client: str | Returning) -> str:
-    return client.client if isinstance(client, Returning) else client
+def _name(client: str | simulation.Returning) -> str:
+    return client.client if isinstance(client, simulation.Returning) else client
 
 
-def _answer_json(done: Forgotten) -> dict[str, Any]:
+def _answer_json(done: simulation.Forgotten) -> dict[str, Any]:
     given = done.answered
     return {
         "client": done.client,
@@ -190,10 +183,10 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is held on a client, and where, before anything is erased."""
-    told = load(run).explain(client)
+    told = covey.load(run).explain(client)
     if page is not None:
-        with on_record([run], "explanation", page, subject=told["handle"]):
-            write_explanation(told, run.name, page)
+        with runs.on_record([run], "explanation", page, subject=told["handle"]):
+            report.write_explanation(told, run.name, page)
     lines = [
         f"{key.replace('_', ' ')}: {_brief(value)}"
         for key, value in told.items()
@@ -204,7 +197,7 @@ def explain(
     stated({**told, **more}, text, as_json=as_json)
 
 
-def _plan_json(found: Planned) -> dict[str, Any]:
+def _plan_json(found: simulation.Planned) -> dict[str, Any]:
     return {
         "client": found.client,
         "answer": found.chosen.answer if found.chosen else None,
@@ -234,7 +227,7 @@ AFTERWARDS = {
 }
 
 
-def _plan_text(found: Planned) -> str:
+def _plan_text(found: simulation.Planned) -> str:
     heads = (
         "answer",
         "possible",
@@ -259,6 +252,8 @@ def _plan_text(found: Planned) -> str:
 
 
 def _answer_text(told: dict[str, Any]) -> str:
+    from covey.simulation.settling import copies_told
+
     changed = "changed" if told["model_changed"] else "unchanged"
     if told["answer"] == "deny":
         changed += ": nothing was removed from it"

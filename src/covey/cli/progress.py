@@ -1,5 +1,7 @@
 """What a running federation looks like: a live table, or a line per round."""
 
+from __future__ import annotations
+
 import logging
 import sys
 import time
@@ -12,10 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from covey import report, simulation
 from covey.cli.consoles import console
 from covey.history import History, RoundRow
-from covey.report import budget_of, diverged_sentences
-from covey.simulation import Observer
 
 __all__ = ["console", "shown"]
 
@@ -23,7 +24,7 @@ log = logging.getLogger("covey.run")
 
 
 @contextmanager
-def shown(title: str) -> Generator[Observer]:
+def shown(title: str) -> Generator[simulation.Observer]:
     """Show a run as it goes on: live on a terminal, else one line per round."""
     if console.quiet:
         yield _logged(lambda _: None)
@@ -47,7 +48,7 @@ def shown(title: str) -> Generator[Observer]:
         yield _logged(observe)
 
 
-def _logged(observe: Observer) -> Observer:
+def _logged(observe: simulation.Observer) -> simulation.Observer:
     """Log every round too, by number and sizes."""
     logged = 0
 
@@ -90,7 +91,7 @@ def _line(history: History) -> str:
     parts += [f"{name} {_share(v)}" for name, v in row.accuracy_by_group.items()]
     parts.append("risk " + " ".join(_risk(risk) for risk in row.risks[:SHOWN]))
     parts.append(f"over threshold {_count(row.over)}")
-    parts += diverged_sentences(history)[:SHOWN]
+    parts += report.diverged_sentences(history)[:SHOWN]
     if sentence := _budget(history):
         parts.append(sentence)
     return "  ".join(parts)
@@ -119,7 +120,7 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
         ),
         *(
             Text(sentence, style="red")
-            for sentence in diverged_sentences(history)[:SHOWN]
+            for sentence in report.diverged_sentences(history)[:SHOWN]
         ),
         Text(_budget(history)),
     )
@@ -127,7 +128,7 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
 
 def _budget(history: History) -> str:
     """Say how many more clients can be denied; nothing where updates are not hidden."""
-    budget = budget_of(history)["budget"]
+    budget = report.budget_of(history)["budget"]
     if budget is None or budget["denials_left"] is None:
         return ""
     return (

@@ -1,26 +1,18 @@
 """`covey reproduce`: the papers' tables and figures, beside what covey measures."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from covey import reproduce as papers
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.progress import console, shown
 from covey.cli.runs import SetOption
 from covey.cli.tables import tabled
 from covey.errors import ConfigError
-from covey.reproduce import (
-    COLUMNS,
-    Asked,
-    Record,
-    Shelf,
-    experiments,
-    records,
-    reproduced,
-    words,
-    write_page,
-)
 
 __all__ = ["reproduce"]
 
@@ -50,7 +42,8 @@ def reproduce(
     ] = 0,
     overrides: SetOption = None,
     out: Annotated[
-        Path, typer.Option("--out", help="For records, tables, figures and the page.")
+        Path,
+        typer.Option("--out", help="For records, tables, figures and the page."),
     ] = OUT,
     runs: Annotated[
         Path | None, typer.Option("--runs", help="For the runs; default OUT/runs.")
@@ -69,22 +62,24 @@ def reproduce(
         raise ConfigError(
             "`covey reproduce` takes an experiment, `all`, or --list, which names them."
         )
-    chosen = list(experiments()) if name == "all" else [name]
-    shelf = Shelf(runs or out / "runs", shown)
-    found: list[Record] = []
+    chosen = list(papers.experiments()) if name == "all" else [name]
+    shelf = papers.Shelf(runs or out / "runs", shown)
+    found: list[papers.Record] = []
     for each in chosen:
         if len(chosen) > 1:
             console.print(each, style="bold", highlight=False)
-        asked = Asked(each, quick, tuple(column or ()), repeats, tuple(overrides or ()))
-        found.append(reproduced(asked, out, shelf))
-    page = write_page(records(out), out)
+        asked = papers.Asked(
+            each, quick, tuple(column or ()), repeats, tuple(overrides or ())
+        )
+        found.append(papers.reproduced(asked, out, shelf))
+    page = papers.write_page(papers.records(out), out)
     answer = {
         "experiments": [
             {
                 "name": record.name,
                 "quick": record.quick,
                 "rows": [
-                    dict(zip(KEYS, words(cell), strict=True))
+                    dict(zip(_keys(), papers.words(cell), strict=True))
                     for cell in record.found.cells
                 ],
                 "notes": list(record.found.notes),
@@ -97,11 +92,12 @@ def reproduce(
     stated(answer, f"{text}\n\npage: {page}", as_json=as_json)
 
 
-KEYS = tuple(name.replace("95% ", "") for name in COLUMNS)
+def _keys() -> tuple[str, ...]:
+    return tuple(name.replace("95% ", "") for name in papers.COLUMNS)
 
 
 def _list(*, as_json: bool) -> None:
-    known = experiments()
+    known = papers.experiments()
     answer = {
         "experiments": [
             {
@@ -122,8 +118,10 @@ def _list(*, as_json: bool) -> None:
     )
 
 
-def _text(record: Record) -> str:
+def _text(record: papers.Record) -> str:
     lines = [f"{record.title}", record.shows, ""]
     if record.found.cells:
-        lines.append(tabled(COLUMNS, (words(cell) for cell in record.found.cells)))
+        lines.append(
+            tabled(papers.COLUMNS, (papers.words(cell) for cell in record.found.cells))
+        )
     return "\n".join([*lines, *record.found.notes])

@@ -1,5 +1,7 @@
 """`covey run` and `covey resume`."""
 
+from __future__ import annotations
+
 import time
 from importlib.resources import as_file, files
 from itertools import count
@@ -8,18 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.api import Run, load
-from covey.assembly import Assembled, assemble
+import covey
+from covey import assembly, simulation
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.consoles import errors
-from covey.cli.divergence import fail_if_diverged
 from covey.cli.federated import submitted
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.cli.unused import tell, unused_settings
 from covey.config import Config, load_config, unheeded
-from covey.runs import page_of
-from covey.simulation import Answered, Roster, RunFolder, carry_on, opened
 
 __all__ = ["SetOption", "configured", "played", "resume", "run"]
 
@@ -56,16 +55,21 @@ def run(
     if config is not None and settings.engine.name == "flower":
         place = out or _free_name(settings)
         submitted(config.parent, place, overrides or [])
-        _concluded(load(place), None, time.monotonic() - began, as_json=as_json)
+        _concluded(covey.load(place), None, time.monotonic() - began, as_json=as_json)
         return
-    assembled = assemble(settings)
-    fedavg = assemble(_as_fedavg(settings)) if with_baseline else None
-    folder = RunFolder.create(out or _free_name(settings), settings)
+    assembled = assembly.assemble(settings)
+    fedavg = assembly.assemble(_as_fedavg(settings)) if with_baseline else None
+    folder = simulation.RunFolder.create(out or _free_name(settings), settings)
     with stoppable(folder.path):
         played(assembled, folder)
         if fedavg is not None:
-            played(fedavg, RunFolder.create(folder.path / "baseline", fedavg.config))
-    _concluded(load(folder.path), assembled, time.monotonic() - began, as_json=as_json)
+            played(
+                fedavg,
+                simulation.RunFolder.create(folder.path / "baseline", fedavg.config),
+            )
+    _concluded(
+        covey.load(folder.path), assembled, time.monotonic() - began, as_json=as_json
+    )
 
 
 @app.command()
@@ -74,13 +78,13 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Carry a run on after it was stopped, to the result it would have had."""
-    folder = RunFolder.existing(run)
+    folder = simulation.RunFolder.existing(run)
     began = time.monotonic()
-    if (roster := Roster.of(folder)) is not None:
+    if (roster := simulation.Roster.of(folder)) is not None:
         submitted(Path(roster.home) if roster.home else None, run)
-        _concluded(load(run), None, time.monotonic() - began, as_json=as_json)
+        _concluded(covey.load(run), None, time.monotonic() - began, as_json=as_json)
         return
-    result = load(run)
+    result = covey.load(run)
     with stoppable(run):
         with shown(run.name) as observe:
             result.resume(observe)
@@ -88,8 +92,8 @@ def resume(
             errors.print(each.told, soft_wrap=True)
         baseline = run / "baseline"
         if (baseline / "config.toml").is_file():
-            inner = RunFolder.existing(baseline)
-            played(assemble(inner.config()), inner)
+            inner = simulation.RunFolder.existing(baseline)
+            played(assembly.assemble(inner.config()), inner)
     _concluded(result, None, time.monotonic() - began, as_json=as_json)
 
 
@@ -101,13 +105,15 @@ def configured(path: Path | None, overrides: list[str]) -> Config:
         return load_config(embedded, overrides)
 
 
-def played(assembled: Assembled, folder: RunFolder) -> tuple[Answered, ...]:
+def played(
+    assembled: assembly.Assembled, folder: simulation.RunFolder
+) -> tuple[simulation.Answered, ...]:
     """Play a run to its end and show it meanwhile; return who was let go."""
     with (
         shown(folder.path.name) as observe,
-        opened(assembled, folder) as desk,
+        simulation.opened(assembled, folder) as desk,
     ):
-        return carry_on(desk, assembled.config.rounds, observe)[1]
+        return simulation.carry_on(desk, assembled.config.rounds, observe)[1]
 
 
 def _as_fedavg(settings: Config) -> Config:
@@ -123,19 +129,27 @@ def _free_name(settings: Config) -> Path:
 
 
 def _concluded(
-    result: Run, assembled: Assembled | None, seconds: float, *, as_json: bool
+    result: covey.Run,
+    assembled: assembly.Assembled | None,
+    seconds: float,
+    *,
+    as_json: bool,
 ) -> None:
+    from covey.cli.divergence import fail_if_diverged
+    from covey.runs import page_of
+
     page = page_of(result.folder, assembled.population if assembled else None)
+    folder = simulation.RunFolder.existing(result.folder)
     answer: dict[str, Any] = {
         **result.summary,
-        "unused_settings": unused_settings(RunFolder.existing(result.folder).config()),
+        "unused_settings": unused_settings(folder.config()),
         "seconds": round(seconds, 1),
         "report": str(page),
     }
     stated(answer, f"{_headline(answer)}\nreport: {page}", as_json=as_json)
     told, baseline = {result.folder.name: result.history}, result.folder / "baseline"
     if (baseline / "config.toml").is_file():
-        told[f"{result.folder.name}/baseline"] = load(baseline).history
+        told[f"{result.folder.name}/baseline"] = covey.load(baseline).history
     fail_if_diverged(told)
 
 

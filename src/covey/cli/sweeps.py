@@ -1,5 +1,7 @@
 """`covey sweep`: the same federation under several settings and seeds."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from covey import report, simulation
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.progress import console
@@ -16,9 +19,6 @@ from covey.cli.tables import short, tabled
 from covey.cli.unused import as_answer, tell, unused_everywhere
 from covey.config import Config, flat, why_unheeded
 from covey.errors import ConfigError
-from covey.report import comparison, means, spread
-from covey.runs import page_over, reported
-from covey.simulation import RunFolder, begun, is_finished
 
 __all__ = ["sweep"]
 
@@ -49,13 +49,15 @@ def sweep(
         _ensured(root / name, settings, f"{index}/{len(variants)} {name}")
         for index, (name, settings) in enumerate(variants.items(), start=1)
     ]
+    from covey.runs import page_over, reported
+
     runs = [reported(folder) for folder in folders]
     told = {run.name: run.history for run in runs}
     page = page_over(folders, root / "report.html")
     answer = {
         "runs": [str(folder) for folder in folders],
-        "rows": comparison(runs),
-        "means": means(runs),
+        "rows": report.comparison(runs),
+        "means": report.means(runs),
         "diverged": diverged_in(told),
         "unused_settings": [as_answer(each) for each in nowhere],
         "report": str(page),
@@ -116,12 +118,12 @@ def _meaning(settings: Config) -> Mapping[str, Any]:
 def _ensured(path: Path, settings: Config, title: str) -> Path:
     """Play a run unless it is there; a folder of another run is refused."""
     known = (path / "config.toml").is_file()
-    if known and RunFolder.existing(path).config() != settings:
+    if known and simulation.RunFolder.existing(path).config() != settings:
         raise ConfigError(
             f"{path} holds a run with other settings. Give the sweep another --out."
         )
-    if not is_finished(path):
-        run, folder = begun(path, settings)
+    if not simulation.is_finished(path):
+        run, folder = simulation.begun(path, settings)
         console.print(title, highlight=False)
         with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
             played(run, folder)
@@ -139,9 +141,9 @@ def _text(answer: Mapping[str, Any]) -> str:
     ]
     settings = [
         {"setting": each["setting"], "runs": each["runs"]}
-        | {key: spread(each[key]) for key in METRICS}
+        | {key: report.spread(each[key]) for key in METRICS}
         | {
-            f"{key} - {method}": spread(each[f"minus_{method}"][key])
+            f"{key} - {method}": report.spread(each[f"minus_{method}"][key])
             for method in ("fedavg", "ifca")
             if each[f"minus_{method}"]
             for key in METRICS

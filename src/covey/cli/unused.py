@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from covey.cli.progress import console
+from covey.cli.consoles import console
 from covey.config import Config, Unheeded, unheeded
 
 __all__ = ["as_answer", "tell", "unused_everywhere", "unused_settings"]

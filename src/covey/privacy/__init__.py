@@ -4,40 +4,6 @@
 of settings; `theorem` holds what the second paper claims.
 """
 
-from covey.privacy.account import aggregate_multiplier, guarantees
-from covey.privacy.accountant import gaussian_epsilon
-from covey.privacy.empirical import Refuted, least_epsilon
-from covey.privacy.forecast import (
-    Plan,
-    Size,
-    forecast,
-    multiplier,
-    representative_noise,
-    size_of,
-    views,
-)
-from covey.privacy.guarantee import Guarantee
-from covey.privacy.standing import Standing, spent_so_far, standing_of
-from covey.privacy.theorem import claimed_epsilon, claimed_sigma, delivered
+import lazy_loader
 
-__all__ = [
-    "Guarantee",
-    "Plan",
-    "Refuted",
-    "Size",
-    "Standing",
-    "aggregate_multiplier",
-    "claimed_epsilon",
-    "claimed_sigma",
-    "delivered",
-    "forecast",
-    "gaussian_epsilon",
-    "guarantees",
-    "least_epsilon",
-    "multiplier",
-    "representative_noise",
-    "size_of",
-    "spent_so_far",
-    "standing_of",
-    "views",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,53 @@
+from .leaving import (
+    PAPER,
+    QUICK_LEAVING,
+    Leaving,
+    Outcome,
+    outcomes,
+    predicted,
+)
+from .measure import SOURCES, Measured, Row, measured
+from .meter import Clock, Cost, Metered
+from .sets import FULL, QUICK, BenchSet
+from .shelf import found, put
+from .verdict import (
+    NEAR,
+    Check,
+    Costs,
+    Knowledge,
+    checks,
+    costs_of,
+    error_of,
+    is_right,
+    knowledge,
+)
+
+__all__ = [
+    "FULL",
+    "NEAR",
+    "PAPER",
+    "QUICK",
+    "QUICK_LEAVING",
+    "SOURCES",
+    "BenchSet",
+    "Check",
+    "Clock",
+    "Cost",
+    "Costs",
+    "Knowledge",
+    "Leaving",
+    "Measured",
+    "Metered",
+    "Outcome",
+    "Row",
+    "checks",
+    "costs_of",
+    "error_of",
+    "found",
+    "is_right",
+    "knowledge",
+    "measured",
+    "outcomes",
+    "predicted",
+    "put",
+]

@@ -1,0 +1,25 @@
+from .experiment import Experiment, experiment, experiments
+from .page import write_page
+from .play import Asked, records, reproduced
+from .record import Cell, Found, Line, Printed, Record
+from .shelf import Shelf, digest
+from .table import COLUMNS, words
+
+__all__ = [
+    "COLUMNS",
+    "Asked",
+    "Cell",
+    "Experiment",
+    "Found",
+    "Line",
+    "Printed",
+    "Record",
+    "Shelf",
+    "digest",
+    "experiment",
+    "experiments",
+    "records",
+    "reproduced",
+    "words",
+    "write_page",
+]
