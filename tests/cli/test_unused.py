@@ -41,7 +41,7 @@ def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
     [
         (["merge.sigma=1,2"], "--over merge.sigma changes no run of this sweep"),
         (["redteam.shadows=2,4"], "redteam.source = 'shadow', found 'federated'"),
-        (["seed=1,2"], "Set --seeds N"),
+        (["seed=1,2"], "its seeds are those of --seeds"),
         (
             ["method.selection=loss,weighted", "method.name=fedavg,local"],
             "--over method.selection changes no run",

@@ -72,25 +72,30 @@ def _variants(
     """Return the settings by name; combinations that mean the same are played once."""
     axes = [_axis(each) for each in over]
     found: dict[str, Config] = {}
-    every: list[Config] = []
+    meanings: list[Mapping[str, Any]] = []
+    without_effect: list[Mapping[str, str]] = []
     for pairs, seed in product(product(*axes), range(seeds)):
         changes = [f"{key}={value}" for key, value in pairs]
         settings = configured(config, [*overrides, *changes, f"seed={seed}"])
-        every.append(settings)
-        if _meaning(settings) not in map(_meaning, found.values()):
+        reasons = why_unheeded(settings)
+        without_effect.append(reasons)
+        every = flat(settings.model_dump(mode="json"))
+        meaning = {key: value for key, value in every.items() if key not in reasons}
+        if meaning not in meanings:
+            meanings.append(meaning)
             slug = "-".join(str(value).replace(":", "_") for _, value in pairs)
             found[f"{slug}-seed{seed}"] = settings
     for axis in axes:
-        _refuse_without_effect(axis[0][0], every)
+        _refuse_without_effect(axis[0][0], without_effect)
     return found
 
 
-def _refuse_without_effect(key: str, every: Sequence[Config]) -> None:
-    """Refuse to compare runs by a setting that none of them looks at."""
-    reasons = [why_unheeded(key, settings) for settings in every]
-    if None not in reasons:
+def _refuse_without_effect(key: str, found: Sequence[Mapping[str, str]]) -> None:
+    """Refuse to compare runs by a setting that does nothing in any of them."""
+    first = "its seeds are those of --seeds" if key == "seed" else found[0].get(key, "")
+    if key == "seed" or all(key in each for each in found):
         raise ConfigError(
-            f"--over {key} changes no run of this sweep: {reasons[0]}. Leave it out, or "
+            f"--over {key} changes no run of this sweep: {first}. Leave it out, or "
             f"change what makes it do nothing."
         )
 
@@ -102,17 +107,7 @@ def _axis(text: str) -> list[tuple[str, str]]:
             f"--over takes section.key=v1,v2,..., found {text!r}. "
             f"Write for example --over method.name=fedavg,ifca."
         )
-    if key.strip() == "seed":
-        raise ConfigError(
-            f"The seeds of a sweep are 0 to N - 1, found --over {text}. Set --seeds N."
-        )
     return [(key.strip(), value.strip()) for value in values.split(",")]
-
-
-def _meaning(settings: Config) -> Mapping[str, Any]:
-    """Return the settings without those that do nothing beside the others."""
-    every = flat(settings.model_dump(mode="json"))
-    return {k: v for k, v in every.items() if why_unheeded(k, settings) is None}
 
 
 def _ensured(path: Path, settings: Config, title: str) -> Path:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tomli_w
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
 from covey.config.apart import apart_problems
 from covey.config.private import privacy_problems
@@ -28,9 +28,10 @@ class Config(Sections):
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Config":
         """Return validated settings; ConfigError with key, value and remedy of all."""
-        if problems := cls.problems(settings):
-            raise ConfigError(together(problems))
-        return cls.model_validate(settings)
+        try:
+            return cls.model_validate(settings)
+        except (ValidationError, ConfigError):
+            raise ConfigError(together(cls.problems(settings))) from None
 
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:

@@ -57,19 +57,21 @@ class Unheeded:
 def unheeded(config: Config) -> tuple[Unheeded, ...]:
     """Return the settings that are not at their defaults, and do nothing."""
     changed = flat(config.model_dump(mode="json", exclude_defaults=True))
+    reasons = why_unheeded(config)
     return tuple(
-        Unheeded(key, value, why)
+        Unheeded(key, value, reasons[key])
         for key, value in changed.items()
-        if (why := why_unheeded(key, config)) is not None
+        if key in reasons
     )
 
 
-def why_unheeded(key: str, config: Config) -> str | None:
-    """Return why this `section.key` changes nothing beside the others; None: it does."""
+def why_unheeded(config: Config) -> dict[str, str]:
+    """Return every `section.key` that changes nothing beside the others, and why."""
+    found: dict[str, str] = {}
     for keys, holds, why in _rows(config):
-        if holds and key in keys:
-            return why
-    return None
+        if holds:
+            found |= {key: why for key in keys if key not in found}
+    return found
 
 
 def _rows(config: Config) -> Iterator[Row]:
