@@ -132,11 +132,11 @@ def test_a_mismatch_is_refused_with_the_blind_baseline(covey, small):
 
 
 def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
-    draw = np.random.default_rng(0)
+    draw, y = np.random.default_rng(0), np.arange(40) % 2
     clients = [
         (
-            torch.from_numpy(draw.normal(size=(40, 4)).astype(np.float32)),
-            torch.arange(40) % 2,
+            torch.from_numpy(draw.normal(y[:, None], 1, (40, 4)).astype(np.float32)),
+            torch.from_numpy(y),
         )
         for _ in range(3)
     ]
@@ -144,7 +144,8 @@ def test_runs_from_python_need_their_model_and_clients_again(covey, tmp_path):
     def model() -> torch.nn.Module:
         return torch.nn.Linear(4, 2)
 
-    config = package.Config.of({"rounds": 2, "method": {"name": "fedavg"}})
+    settings = {"rounds": 2, "method": {"name": "fedavg"}}
+    config = package.Config.of({**settings, "train": {"learning_rate": 0.5}})
     package.run(model, clients, config, out=tmp_path / "mine")
     code, _, err = covey("audit", tmp_path / "mine")
     assert code == 2

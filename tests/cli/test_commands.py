@@ -77,6 +77,7 @@ def test_a_run_is_not_started_twice(ran, covey):
 def test_sweep_plays_each_setting_once_and_reuses_runs(answer, covey, tmp_path):
     (tmp_path / "small.toml").write_text(
         "rounds = 2\n[model]\nname = 'mlp'\n[method]\ninitialisation = 'random'\n"
+        "[train]\nlocal_epochs = 20\n"
         "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 0\n"
     )
     words = [

@@ -147,10 +147,10 @@ def _concluded(
         "report": str(page),
     }
     stated(answer, f"{_headline(answer)}\nreport: {page}", as_json=as_json)
-    told, baseline = {result.folder.name: result.history}, result.folder / "baseline"
-    if (baseline / "config.toml").is_file():
-        told[f"{result.folder.name}/baseline"] = covey.load(baseline).history
-    fail_if_diverged(told)
+    name, baseline = result.folder.name, result.folder / "baseline"
+    has_baseline = (baseline / "config.toml").is_file()
+    beside = {f"{name}/baseline": covey.load(baseline).history} if has_baseline else {}
+    fail_if_diverged({name: result.history}, beside)
 
 
 def _headline(answer: dict[str, Any]) -> str:

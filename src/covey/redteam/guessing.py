@@ -31,6 +31,9 @@ __all__ = [
 MOST_EXAMPLES = 2_000
 """Examples that a model is judged on, evenly spaced, and at least one per client."""
 
+ROUNDING = 1e-4
+"""Share of a loss by which single precision may understate it."""
+
 FAR = 3.0
 """So often the loss of guessing, a model in the middle of a run has diverged."""
 
@@ -112,10 +115,10 @@ def no_better_than_guessing(
         return ""
     (scored,) = engine.score([ScoringJob(params, some)])
     loss, n = float(scored.losses.double().mean()), len(some)
-    if loss < times * constant.loss:
+    if loss < times * constant.loss * (1 - ROUNDING):
         return ""
-    found = f"{loss:.3g} nats" if math.isfinite(loss) else "not finite"
-    told = f"a mean loss of {found}, and {constant.loss:.3g} without looking at inputs"
+    found = f"of {loss:.3g} nats" if math.isfinite(loss) else "that is not finite"
+    told = f"a mean loss {found}, and {constant.loss:.3g} without looking at inputs"
     if scored.correct is not None and constant.accuracy is not None:
         accuracy, a = float(scored.correct.double().mean()), constant.accuracy
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):

@@ -12,12 +12,14 @@ from covey.events import (
     ClusterAudited,
     Event,
     ModelDiverged,
+    RiskMeasured,
     RunFinished,
 )
 from covey.history import History, pooled_clusters, trained_clusters
 from covey.metrics import fairness
 from covey.params import model_hash
 from covey.redteam import (
+    DIVERGED,
     Membership,
     audited,
     has_finite_examples,
@@ -73,8 +75,18 @@ def conclude(
     )
     exposed = _exposed(run, final, history, (found, audits))
     new = (each for each in diverged.values() if each not in last.events)
-    heard, finished = (*told.events, *last.events, *new), _finished(run, final, found)
+    measured = (_void(each, diverged) for each in last.events)
+    heard, finished = (*told.events, *measured, *new), _finished(run, final, found)
     return Played(final, (*heard, *audits, *gaps, *exposed, finished))
+
+
+def _void(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
+    """Take back the figure of a model that turned out to be none."""
+    if not isinstance(fact, RiskMeasured) or fact.cluster not in diverged:
+        return fact
+    reason = f"{DIVERGED}: {diverged[fact.cluster].reason}"
+    nothing = replace(fact, risk=None, standard_error=None, auc=None)
+    return replace(nothing, members=0, non_members=0, calibrated=False, reason=reason)
 
 
 def _assigned(run: Assembled, final: ServerState) -> Cohort:

@@ -135,12 +135,6 @@ def play_game(
     _check_alike(run.config)
     everybody = run.population.clients
     found = finished(run, folder, GAME)
-    if gone := found.history.diverged:
-        j, why = next(iter(sorted(gone.items())))
-        raise RunError(
-            f"The game asks what models show of clients, and the model of cluster {j} is "
-            f"none: {why.reason}. Play it on a run whose models learn something."
-        )
     run, models = found.run, found.models
     streams = run.streams.at("participation game")
     reserved = reserved_clients(everybody, run.reference, streams.at("reserved"))
@@ -155,6 +149,12 @@ def play_game(
     met = table.outcome(models, participants, "participants")
     if met is None:
         raise RunError(_too_few(run, everybody))
+    if gone := found.history.diverged:
+        j, why = next(iter(sorted(gone.items())))
+        raise RunError(
+            f"The game asks what models show of clients, and the model of cluster {j} is "
+            f"none: {why.reason}. Play it on a run whose models learn something."
+        )
     blind = blind_risk(participants, run.reference, streams)
     if blind is not None and beats_chance(blind):
         raise RunError(f"The game is {refusal(blind)}. Play it on another population.")

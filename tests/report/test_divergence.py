@@ -1,0 +1,189 @@
+"""What is said of a run in which a model diverged: by hand, on a story that is told."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from covey.events import (
+    AnswerRefused,
+    ClientExposed,
+    ClientsAssigned,
+    ClusterAudited,
+    Event,
+    FairnessMeasured,
+    ModelDiverged,
+    RiskMeasured,
+    RoundMeasured,
+    RunFinished,
+    RunStarted,
+)
+from covey.history import History, history_of
+from covey.redteam import unjudged
+from covey.report import Reported, comparison, means, summary, write_report
+from covey.report.wording import happenings
+
+WHY = "it does no better than guessing"
+CLIENTS = {"h0": 0, "h1": 0, "h2": 1, "h3": 1}
+
+
+def risk(j: int, t: int, value: float | None = 0.7) -> RiskMeasured:
+    return RiskMeasured(j, t, "oracle", value, 0.01, 0.7, 9, 9, value is not None, "x")
+
+
+def told(*rounds: list[Event]) -> History:
+    began = RunStarted("0", "ifca", "c", "d", 2, 3, ("small", "large"),
+                       dict(zip(CLIENTS, (0, 0, 1, 1), strict=True)),
+                       dict.fromkeys(CLIENTS, 0.6), 10, ())  # fmt: skip
+    played = [
+        [*([began] if t == 0 else []), ClientsAssigned(CLIENTS, "clients"), *events,
+         RoundMeasured(0.5, {}, (2, 2))]
+        for t, events in enumerate(rounds)
+    ]  # fmt: skip
+    return history_of(list(enumerate(played)))
+
+
+def ended(
+    history: History, diverged: int, audits: Callable[..., ClusterAudited]
+) -> History:
+    """End a story in which cluster `diverged` has no model, and the other's risk is .7."""
+    other = 1 - diverged
+    sound = audits(other, 0.7)
+    events = [
+        ModelDiverged(diverged, 3, WHY),
+        *sorted([sound, unjudged(audits(diverged, 0.7), WHY)], key=lambda e: e.cluster),
+        *(
+            ClientExposed(
+                h, j, 0.5, *((None,) * 3 if j == diverged else (0.7, 0.01, 0.7))
+            )
+            for h, j in CLIENTS.items()
+        ),
+        RunFinished("abc", 0.5, {"small": 0.5, "large": 0.5}, 1.0),
+    ]
+    rest = list(history.told)
+    return history_of([(0, rest), (3, events)])
+
+
+@pytest.fixture
+def audits() -> Callable[..., ClusterAudited]:
+    return lambda j, value: ClusterAudited(
+        j, 2, value, 0.01, 0.7, value, 0.5, "matched"
+    )
+
+
+@pytest.fixture
+def one_of_two(audits) -> History:
+    return ended(told([risk(0, 0), risk(1, 0)]), 0, audits)
+
+
+def test_a_diverged_model_takes_its_figure_with_it_and_says_since_when():
+    history = told([risk(0, 0), risk(1, 0)], [ModelDiverged(0, 1, "a")],
+                   [ModelDiverged(0, 2, "b")])  # fmt: skip
+    assert set(history.figures) == {1}
+    assert history.diverged == {0: ModelDiverged(0, 1, "b")}
+    assert history.rounds[1].risks == (None, (0.7, 0.01))
+    assert history.over() is None
+    cured = told([ModelDiverged(0, 0, "a")], [risk(0, 1)])
+    assert cured.diverged == {}
+    assert set(cured.figures) == {0}
+
+
+def test_what_rests_on_a_diverged_model_is_null_and_the_rest_is_not(one_of_two):
+    told_ = summary(one_of_two)
+    assert told_["diverged"] == [{"cluster": 0, "round": 3, "reason": WHY}]
+    none, sound = told_["clusters"]
+    for key in ("risk", "risk_standard_error", "true_risk", "true_risk_standard_error",
+                "auc", "blind_auc", "exposed_risk", "traced_risk"):  # fmt: skip
+        assert none[key] is None
+    assert none["reason"] == none["true_risk_reason"] == f"diverged: {WHY}"
+    assert sound["true_risk"] == sound["risk"] == 0.7
+    above = told_["violations"]
+    rests = "diverged: it rests on the model of cluster 0"
+    assert {above[k] for k in ("count", "count_lower", "count_exposed")} == {None}
+    assert above["by_group"] is above["clients"] is None
+    assert above["reason"] == told_["fairness_reason"] == rests
+    assert told_["exposure"] == {"mean": None, "maximum": None, "reason": rests}
+    assert told_["fairness"] is None
+    assert told_["accuracy"]["overall"] == 0.5
+
+
+def test_who_left_a_model_that_diverged_has_no_exposure_but_a_risk(audits):
+    # h0 trained cluster 0 and sits in cluster 1 now, like everybody else.
+    history = ended(told([]), 0, audits)
+    history = replace(
+        history,
+        assignment=dict.fromkeys(CLIENTS, 1),
+        moves={"h0": (2,)},
+        exposures=tuple(
+            ClientExposed(h, 1, 0.5, 0.7, 0.01, None if h == "h0" else 0.7)
+            for h in CLIENTS
+        ),
+    )
+    found = summary(history)
+    assert found["violations"]["count"] == 4
+    assert found["violations"]["count_exposed"] is None
+    assert found["exposure"]["mean"] is None
+    assert found["moved_and_exposed"] is None
+    assert "cluster 0" in found["exposure"]["reason"]
+
+
+def test_a_diverged_run_never_counts_as_zero_among_others(one_of_two, audits):
+    fair = ended(told([risk(0, 0)]), 0, audits)
+    sound = replace(
+        fair,
+        diverged={},
+        exposures=tuple(
+            ClientExposed(h, j, 0.5, 0.7, 0.01, 0.7) for h, j in CLIENTS.items()
+        ),
+    )
+    config = "seed = {}\n[method]\nname = 'ifca'\n"
+    runs = [
+        Reported("a", one_of_two, config.format(0)),
+        Reported("b", sound, config.format(1)),
+    ]
+    rows = comparison(runs)
+    assert [row["violations"] for row in rows] == [None, 4]
+    assert [row["diverged"] for row in rows] == [[0], []]
+    assert WHY in rows[0]["reason"]
+    (row,) = means(runs)
+    assert row["diverged"] == 1
+    assert row["violations"]["mean"] is None
+    assert row["violations"]["reason"] == "unknown in 1 of 2 runs"
+
+
+def test_the_page_says_it_and_shows_no_figure_for_it(one_of_two, tmp_path):
+    everybody = replace(one_of_two, fairness=())
+    page = write_report([Reported("run", everybody, "seed = 0")], tmp_path / "r.html")
+    words = re.sub(r"<[^>]+>", " ", page.read_text())
+    assert f"Diverged: the model of cluster 0 diverged (round 3): {WHY}." in words
+    assert words.count(f"diverged: {WHY}") == 2  # measured, and true
+    assert "unknown: diverged: it rests on the model of cluster 0" in words
+    compared = write_report(
+        [Reported(name, one_of_two, f"seed = {i}") for i, name in enumerate("ab")],
+        tmp_path / "c.html",
+    )
+    text = re.sub(r"<[^>]+>", " ", compared.read_text())
+    assert "a (diverged)" in text
+    assert f"unknown: the model of cluster 0 diverged (round 3): {WHY}" in text
+
+
+def test_rounds_that_diverged_and_answers_that_were_refused_are_told():
+    story = told([AnswerRefused("h0", "x"), AnswerRefused("h1", "x")],
+                 [ModelDiverged(1, 1, "a"), AnswerRefused("h0", "x")],
+                 [ModelDiverged(1, 2, "b")])  # fmt: skip
+    assert happenings(story)[:2] == [
+        "Rounds 1 to 2: the model of cluster 1 diverged; in the last of these, b.",
+        "Rounds 0 to 1: 3 answers were refused.",
+    ]
+
+
+def test_the_object_is_json(one_of_two):
+    assert json.loads(json.dumps(summary(one_of_two), allow_nan=False))
+
+
+def test_fairness_of_a_sound_run_has_no_reason(audits):
+    history = ended(told([]), 0, audits)
+    gap = FairnessMeasured("demographic_parity", 0.1, 0.2, 0.5)
+    assert summary(replace(history, fairness=(gap,)))["fairness_reason"] == ""

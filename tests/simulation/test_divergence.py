@@ -1,0 +1,214 @@
+"""The law: no figure of privacy is ever told of a model that is none."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from covey import Config, ConfigError, Result, RunError, audit, game, resume, run
+from covey.events import (
+    AnswerRefused,
+    ClientExposed,
+    ClusterAudited,
+    Event,
+    RiskMeasured,
+)
+
+RISKS = (
+    *("risk", "risk_standard_error", "risk_round", "true_risk"),
+    *("true_risk_standard_error", "auc", "blind_auc", "exposed_risk", "traced_risk"),
+)
+HARMLESS = ("reason", "unknown")
+
+
+def leaked(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every figure of privacy that rests on a model that diverged."""
+    gone = {each["cluster"] for each in told["diverged"]}
+    for each in told["clusters"]:
+        if each["cluster"] in gone:
+            yield from (key for key in RISKS if each[key] is not None)
+            reasons = (each["reason"], each["true_risk_reason"])
+            yield from (r for r in reasons if not r.startswith("diverged: "))
+    if {c["cluster"] for c in told["clusters"] if c["clients"]} & gone:
+        yield from leaked_over_clients(told)
+
+
+def leaked_over_clients(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is told over all clients, though one of them uses such a model."""
+    rests: dict[str, Any] = {"fairness": told["fairness"]}
+    for where in ("violations", "exposure"):
+        rests |= {f"{where}.{key}": value for key, value in told[where].items()}
+        if "diverged" not in told[where]["reason"]:
+            yield f"{where}.reason"
+    for key, value in rests.items():
+        if not key.endswith(HARMLESS) and value is not None:
+            yield key
+
+
+def recorded(result: Result) -> Iterator[Event]:
+    """Yield every fact of the run's end that states such a figure."""
+    gone, end = result.history.diverged, result.summary["rounds"]
+    for fact in result.history.told:
+        match fact:
+            case RiskMeasured(cluster, round_index, _, risk):
+                figures = (risk,) if round_index == end else ()
+            case ClusterAudited(cluster):
+                figures = (fact.true_risk, fact.auc, fact.exposed_risk, fact.blind_auc)
+            case ClientExposed(_, cluster):
+                figures = (fact.risk, fact.exposure)
+            case _:
+                continue
+        if cluster in gone and any(figure is not None for figure in figures):
+            yield fact
+
+
+TINY = {
+    "rounds": 3,
+    "population": {"clients": 6, "examples_per_client": 30, "audit_examples": 60},
+    "model": {"name": "mlp"},
+    "redteam": {"every": 1},
+}
+DEEP: list[dict[str, Any]] = [
+    {"method": {"name": name}, "merge": merge}
+    for name in ("fedavg", "ifca", "isolated", "local")
+    for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
+    if not (name == "local" and merge)
+] + [
+    {"method": {"selection": selection}, "redteam": {"source": source}, "merge": merge}
+    for selection in ("weighted", "threshold", "priced", "menu")
+    for source in ("federated", "oracle", "client", "none")
+    for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
+]
+
+
+def diverging(rate: float, **sections: Any) -> Config:
+    parts = {k: {**TINY.get(k, {}), **v} for k, v in sections.items() if v}  # type: ignore[dict-item]
+    return Config.of({**TINY, **parts, "train": {"learning_rate": rate}})
+
+
+def check(result: Result) -> None:
+    told = json.loads(json.dumps(result.summary, allow_nan=False))
+    assert list(leaked(told)) == []
+    assert list(recorded(result)) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "sections"),
+    [
+        (5000.0, {}),
+        (1e30, {"method": {"name": "fedavg"}, "redteam": {"source": "oracle"}}),
+        (1e30, {"merge": {"name": "anonymity-sets", "min_anonymity": 3}}),
+    ],
+    ids=["5000", "everything is refused", "nothing hides in sets"],
+)
+def test_no_figure_is_told_of_a_model_that_diverged(tmp_path, rate, sections):
+    result = run(config=diverging(rate, **sections), out=tmp_path / "run")
+    assert result.summary["diverged"]
+    assert all(c["cluster"] in result.history.diverged
+               for c in result.summary["clusters"] if c["clients"])  # fmt: skip
+    check(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [5000.0, 1e30])
+@pytest.mark.parametrize("sections", DEEP, ids=str)
+def test_no_method_selection_source_or_merge_tells_one(tmp_path, rate, sections):
+    try:
+        config = diverging(rate, **sections)
+    except ConfigError:
+        pytest.skip("these settings do not go together")
+    result = run(config=config, out=tmp_path / "run")
+    assert result.summary["diverged"]
+    check(result)
+
+
+def blobs(seed: int, count: int = 30) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    return torch.randn(count, 4, generator=draw) + 3 * labels[:, None], labels
+
+
+def linear() -> nn.Module:
+    return nn.Linear(4, 2)
+
+
+OWN = {"rounds": 3, "method": {"name": "fedavg"}, "redteam": {"every": 1}}
+
+
+@pytest.mark.parametrize("merge", ["mean", "anonymity-sets"])
+def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path, merge):
+    hidden = {} if merge == "mean" else {"merge": {"name": merge, "min_anonymity": 3}}
+    config = Config.of({**OWN, **hidden})
+    sound = {f"c{i}": blobs(i) for i in range(5)}
+    broken = (torch.full((30, 4), math.nan), torch.arange(30) % 2)
+    with_it = run(linear, {**sound, "d": broken}, config, tmp_path / "with")
+    without = run(linear, sound, config, tmp_path / "without")
+    told, other = with_it.summary, without.summary
+    assert told["model_hash"] == other["model_hash"]
+    assert told["diverged"] == []
+    for key in ("true_risk", "auc"):
+        assert told["clusters"][0][key] == other["clusters"][0][key] is not None
+    refused = [e for e in with_it.history.told if isinstance(e, AnswerRefused)]
+    assert {e.handle for e in refused} == {with_it.names["d"]}
+    assert len(refused) == 3
+    assert with_it.history.refused == {with_it.names["d"]}
+
+
+def test_a_model_of_broken_inputs_alone_has_diverged(tmp_path):
+    broken = (torch.full((30, 4), math.inf), torch.arange(30) % 2)
+    clients = {"a": broken, "b": broken}
+    result = run(linear, clients, Config.of(OWN), tmp_path / "run")
+    assert [each["round"] for each in result.summary["diverged"]] == [0]
+    assert "its training diverged" in result.summary["diverged"][0]["reason"]
+    check(result)
+
+
+def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
+    config = diverging(1e30, method={"name": "fedavg"})
+    result = run(config=config, out=tmp_path / "run")
+    answer = audit(result.folder, ["loss", "source"], references=2)
+    assert all(each["reason"].startswith("diverged: ") for each in answer["clusters"])
+    assert not any(each["attacks"] or each["accuracies"] for each in answer["clusters"])
+    assert {each["blind_auc"] for each in answer["clusters"]} == {None}
+    assert answer["source"] is None
+    assert answer["source_reason"].startswith("diverged: ")
+    page = (result.folder / "audit" / "audit.html").read_text()
+    assert "diverged: its training diverged" in page
+    with pytest.raises(RunError, match="the model of cluster 0 is none"):
+        game(result.folder)
+
+
+def test_a_proof_measures_no_model_that_diverged(tmp_path):
+    config = diverging(1e30, method={"name": "fedavg"},
+                       unlearning={"request_probability": 1.0})  # fmt: skip
+    result = run(config=config, out=tmp_path / "run")
+    proofs = [json.loads(each.read_text()) for each in _proofs(result.folder)]
+    assert proofs
+    for proof in proofs:
+        assert proof["measured"]["value"] is None
+        assert "the model diverged: " in proof["measured"]["reason"]
+
+
+def _proofs(folder: Path) -> list[Path]:
+    return sorted((folder / "proofs").glob("*.json"))
+
+
+def test_a_run_that_is_carried_on_remembers_what_stalled(tmp_path):
+    stop = RuntimeError("enough")
+
+    def after_two(history):
+        if len(history.rounds) == 2:
+            raise stop
+
+    config = diverging(1e30, method={"name": "fedavg"})
+    whole = run(config=config, out=tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="enough"):
+        run(config=config, out=tmp_path / "run", observe=after_two)
+    carried = resume(tmp_path / "run")
+    assert carried.ledger_head == whole.ledger_head
+    assert carried.summary["diverged"] == whole.summary["diverged"]
