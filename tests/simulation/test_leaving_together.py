@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from covey.simulation import (
     put_down,
     read_events,
 )
+from covey.types import Basis
 
 ONE, OTHER = PAIR = ("client-00002", "client-00005")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
@@ -68,7 +70,7 @@ def folder(config, copied, tmp_path):
     return tmp_path / "run"
 
 
-def left(folder: Path, *clients, answer="auto", basis="none") -> tuple[Forgotten, ...]:
+def left(folder: Path, *clients, answer="auto", basis: Basis = "none"):
     existing = RunFolder.existing(folder)
     return forget(assemble(existing.config()), existing, clients, answer, basis)[1]
 
@@ -85,7 +87,7 @@ def between(folder: Path) -> list[ClientLeft | RunRolledBack]:
     return [each for each in told if isinstance(each, ClientLeft | RunRolledBack)]
 
 
-def proof_of(done: Forgotten) -> dict:
+def proof_of(done: Forgotten) -> dict[str, Any]:
     assert all(check.ok is not False for check in verify(done.answered.proof))
     return json.loads(done.answered.proof.read_text())
 

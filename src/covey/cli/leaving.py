@@ -36,7 +36,9 @@ def leave(
     ] = None,
     basis: Annotated[
         str | None,
-        typer.Option(help=f"What the request rests on: {', '.join(BASES)}."),
+        typer.Option(
+            help=f"What it rests on: {', '.join(BASES)}. Erasure is never denied."
+        ),
     ] = None,
     salt: Annotated[
         str | None,

@@ -2,8 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
 
 from covey.assembly import Assembled
 from covey.errors import RunError
@@ -18,7 +17,8 @@ __all__ = ["Mark", "Returning", "asking", "found", "mark_of", "wish_of"]
 SALT_BYTES = 16
 
 
-class Returning(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Returning:
     """A client that has left, and comes back for a stronger answer.
 
     Attributes:
@@ -26,7 +26,7 @@ class Returning(NamedTuple):
     """
 
     client: ClientName
-    salt: str
+    salt: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Mark:
         sealed: what name and salt together open.
     """
 
-    salt: str
+    salt: str = field(repr=False)
     subject: str
     sealed: str
 
@@ -94,7 +94,7 @@ def asking(desk: Desk, name: ClientName, wish: Wish) -> Asking:
     request that a crash cuts off is served without the name.
     """
     left = wish.handle not in desk.ledger.names()
-    note = _note(Mark.fresh(wish.handle, name)) if left else None
+    note = {"mark": asdict(Mark.fresh(wish.handle, name))} if left else None
     return Asking(wish.handle, wish.wanted, basis=wish.basis, note=note)
 
 
@@ -108,10 +108,6 @@ def mark_of(desk: Desk, request: Request) -> Mark:
 def wish_of(request: Request) -> Wish:
     """Return what a request asks for."""
     return Wish(request.handle, request.wanted, request.basis)
-
-
-def _note(mark: Mark) -> dict[str, Any]:
-    return {"mark": {"salt": mark.salt, "subject": mark.subject, "sealed": mark.sealed}}
 
 
 def _opened(desk: Desk, back: Returning) -> Handle | None:
