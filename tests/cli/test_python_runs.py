@@ -11,7 +11,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Config, ConfigError, ModelError, RunError, load, resume, run
+import covey as package
+from covey import (
+    Config,
+    ConfigError,
+    ModelError,
+    Returning,
+    Run,
+    RunError,
+    load,
+    resume,
+    run,
+)
 from covey.events import ClientLeft
 from covey.simulation import RunFolder
 
@@ -207,6 +218,22 @@ def test_a_later_answer_with_the_data_at_hand_records_their_hash_again(folder):
     changed = data_of() | {"c": data_of()["d"]}
     with pytest.raises(RunError, match="clients' data must be those"):
         resume(folder, make_model, changed)
+
+
+def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(
+    folder, never
+):
+    (denied,) = load(folder).forget("a", answer="deny")
+    back = Returning("a", denied.answered.salt)
+    held = load(folder, make_model, data_of())
+    (done,) = held.forget(back, basis="erasure")
+    assert done.answered.option.answer == "retrain"
+    assert held.summary["model_hash"] == never
+
+
+def test_the_old_name_of_run_warns():
+    with pytest.warns(DeprecationWarning, match=r"covey\.Run"):
+        assert getattr(package, "Result") is Run  # noqa: B009 - types do not know it
 
 
 def test_another_model_than_the_run_s_own_is_refused(folder):
