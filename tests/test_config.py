@@ -18,6 +18,7 @@ rounds = 30
 [data]
 name = "digits"
 dir = ""
+label = ""
 dimension = 10
 noise = 0.5
 separation = 2.0
@@ -38,6 +39,7 @@ holdout = 0.2
 audit_examples = 400
 thresholds = [0.5, 0.8]
 preferences = ""
+preferences_by_handle = []
 exclude = []
 [model]
 name = "mnist-cnn"

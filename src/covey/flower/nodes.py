@@ -185,9 +185,10 @@ class Nodes:
             None,
         )
         if known and _kind(known) != _kind(hello):
+            other = " of another kind (images, features or whole numbers)"
             raise Refused(
-                f"its examples must be {known.shape}, like the others', and like them "
-                f"images, features or whole numbers, found {hello.shape}"
+                f"its examples must be {known.shape}, like the others', found "
+                f"{hello.shape}{other if known.shape == hello.shape else ''}"
             )
         self._hellos[node] = hello
 
