@@ -118,3 +118,21 @@ def test_what_is_held_on_a_client_is_a_page_to_print_and_lists_its_places(
     _, out, _ = covey("explain", copied, LEAVER)
     assert f"  {page}\n    a page: explanation" in out
     assert str(page) not in covey("explain", copied, "client-00001")[1]
+
+
+@pytest.mark.slow
+def test_a_run_whose_ledger_is_in_postgresql_keeps_the_record_too(
+    postgres, answer, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    folder, url = tmp_path / "run", postgres.run("copies")
+    run(config=Config.of({**TINY, "ledger": {"url": url}}), out=folder)
+    answer("export", folder, "--cluster", 0, "--out", "x", "--recipient", "A Clinic")
+    told = answer("explain", folder, LEAVER)
+    ledgers = {each["path"] for each in told["places"] if each["kind"] == "ledger"}
+    assert len(ledgers) == 1
+    assert ledgers.pop().startswith("postgresql://")
+    assert any("write-ahead log" in sentence for sentence in told["not_searched"])
+    (one,) = answer("forget", folder, LEAVER, "--answer", "retrain")["answers"]
+    (copy,) = one["copies"]
+    assert (copy["fate"], copy["notify"]) == ("outside", True)

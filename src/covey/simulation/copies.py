@@ -119,6 +119,9 @@ def record_copy(
         path: the file.
         sha256: of its bytes.
         more: further attributes of the copy.
+
+    Raises:
+        RunError: the record cannot be read or written.
     """
     copy = Copy(
         id=secrets.token_hex(8),
@@ -137,10 +140,20 @@ def record_copy(
 
 
 def keep_copy(folder: RunFolder, copy: Copy) -> None:
-    """Write a record, in the place of what it said before."""
-    folder.copies.mkdir(exist_ok=True)
+    """Write a record, in the place of what it said before.
+
+    Raises:
+        RunError: it cannot be written.
+    """
     record = json.dumps(asdict(copy), indent=1).encode("ascii")
-    replace_whole(folder.copies / f"{copy.id}.json", record, mode=0o600)
+    try:
+        folder.copies.mkdir(exist_ok=True)
+        replace_whole(folder.copies / f"{copy.id}.json", record, mode=0o600)
+    except OSError as error:
+        raise RunError(
+            f"What is written out of a run is put on record in {folder.copies}, but that "
+            f"cannot be written: {error.strerror}. Get the right to write there."
+        ) from error
 
 
 def erase_copy(folder: RunFolder, copy: Copy) -> None:

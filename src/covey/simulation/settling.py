@@ -208,7 +208,7 @@ def _deleted(folder: RunFolder, copy: Copy) -> Copy:
 
 def unrecorded(folder: RunFolder) -> Iterator[Copy]:
     """Yield the models in the run's folder that lie where exports do, without a record."""
-    known = {copy.place(folder) for copy in copies_of(folder)}
+    known = {copy.place(folder) for copy in copies_of(folder) if not copy.deleted}
     places = (*folder.path.glob(EARLIER), *folder.exports.glob("*.safetensors"))
     for path in sorted(set(places) - known):
         sha256 = hash_of(path) or ""

@@ -272,8 +272,10 @@ def _representative(facts: Facts) -> str:
         if facts.answer == "deny"
         else "Before the answer, the requester's"
     )
+    if facts.min_anonymity is None and facts.first_round is None:
+        return "No round is recorded in which the requester's data were used."
     if facts.min_anonymity is None:
-        return f"{whose} updates were used: no anonymity sets hid which one was."
+        return f"{whose} updates were used as they were: no anonymity set hid them."
     may = f"{whose} update may have been the one that was used."
     chance = facts.representative_probability
     if chance.value is None:
