@@ -82,6 +82,24 @@ def test_a_proof_is_held_against_its_ledger_without_torch():
     assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
 
 
+def test_a_users_folder_hides_no_module_of_pythons_own(tmp_path, monkeypatch):
+    (tmp_path / "statistics.py").write_text("raise RuntimeError('hidden')")
+    (tmp_path / "mine.py").write_text("answer = 42")
+    monkeypatch.chdir(tmp_path)
+    program = f"""
+import atexit, sys
+sys.path.remove("")  # which an installed command does not have
+def told():
+    import mine, statistics
+    exec({LOADED!r})
+atexit.register(told)
+from covey.cli import main
+main()
+"""
+    modules, out = heavy(program, "--version")
+    assert (modules, out[:6]) == (set(), "covey ")
+
+
 def test_no_command_loads_anything_heavy_before_it_is_run():
     modules, _ = heavy(
         f"""
