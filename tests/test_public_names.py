@@ -21,7 +21,7 @@ def test_all_is_what_can_be_imported(name):
     promised = {
         public
         for public in module.__all__
-        if not isinstance(getattr(module, public), ModuleType)  # loads what is lazy
+        if getattr(module, public) is not None  # loads what is lazy
         and public != "__version__"
     }
     names = {
@@ -31,6 +31,16 @@ def test_all_is_what_can_be_imported(name):
     }
     assert promised == names
     assert len(module.__all__) == len(set(module.__all__))
+
+
+@pytest.mark.parametrize("name", ["covey", *PACKAGES])
+def test_no_public_name_is_hidden_by_a_module_of_the_same_name(name):
+    package = importlib.import_module(name)
+    for _, inside, _ in pkgutil.iter_modules(package.__path__, f"{name}."):
+        if not inside.endswith("__main__"):
+            importlib.import_module(inside)  # which sets the package's attribute
+    found = {public: getattr(package, public) for public in package.__all__}
+    assert [n for n, value in found.items() if isinstance(value, ModuleType)] == []
 
 
 def test_every_error_is_drawn_in_the_tree():

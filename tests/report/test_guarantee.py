@@ -11,7 +11,7 @@ from covey.history import History
 from covey.privacy import gaussian_epsilon
 from covey.report import Reported, comparison, write_report
 from covey.report.figures import epsilon_figure, spent_figure
-from covey.report.summary import guarantee_of
+from covey.report.run_summary import guarantee_of
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from covey import Config, ConfigError
 from covey.config import flat
 from covey.config.later import LATER_VALUES
 from covey.reproduce import Experiment, experiment, experiments
-from covey.reproduce.experiment import Column, Row
 from covey.reproduce.leaving import EVERY_ANSWER, NAMES
 from covey.reproduce.leaving import MEASURES as OF_LEAVING
 from covey.reproduce.measures import MEASURES
 from covey.reproduce.papers import paper_title, printed_table
+from covey.reproduce.specification import Column, Row
 
 EVERY = experiments()
 PLAYED = [n for n, e in EVERY.items() if e.kind in ("federations", "leaving")]

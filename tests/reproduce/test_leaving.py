@@ -4,8 +4,8 @@ import pytest
 
 from covey import Config, load
 from covey.reproduce import digest
-from covey.reproduce.experiment import Column
 from covey.reproduce.leaving import EVERY_ANSWER, leaving
+from covey.reproduce.specification import Column
 from reproduce.tiny import experiment, shelf, times
 
 pytestmark = pytest.mark.slow

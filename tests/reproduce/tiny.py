@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.reproduce import Cell, Experiment, Found, Record, Shelf
-from covey.reproduce.experiment import Column, Row
+from covey.reproduce.specification import Column, Row
 from covey.simulation import Observer
 
 TINY: dict[str, Any] = {

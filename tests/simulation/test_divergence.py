@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from covey import Config, ConfigError, Result, RunError, audit, game, resume, run
+from covey import Config, ConfigError, Run, RunError, audit, game, resume, run
 from covey.events import (
     AnswerRefused,
     ClientExposed,
@@ -50,7 +50,7 @@ def leaked_over_clients(told: Mapping[str, Any]) -> Iterator[str]:
             yield key
 
 
-def recorded(result: Result) -> Iterator[Event]:
+def recorded(result: Run) -> Iterator[Event]:
     """Yield every fact of the run's end that states such a figure."""
     gone, end = result.history.diverged, result.summary["rounds"]
     for fact in result.history.told:
@@ -91,7 +91,7 @@ def diverging(rate: float, **sections: Any) -> Config:
     return Config.of({**TINY, **parts, "train": {"learning_rate": rate}})
 
 
-def check(result: Result) -> None:
+def check(result: Run) -> None:
     told = json.loads(json.dumps(result.summary, allow_nan=False))
     assert list(leaked(told)) == []
     assert list(recorded(result)) == []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey import ConfigError, DataError, ModelError, Result, audit, run
+from covey import ConfigError, DataError, ModelError, Run, audit, run
 from covey.errors import CoveyError
 
 MODULE = """
@@ -110,8 +110,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., Result]:
-    def played(**settings: Any) -> Result:
+def play(tmp_path: Path) -> Callable[..., Run]:
+    def played(**settings: Any) -> Run:
         given: dict[str, Any] = {"rounds": 1, "redteam.source": "none"}
         start = {"method.initialisation": "random"}
         return run(net, clients(), given | start | settings, tmp_path / "run")
@@ -120,14 +120,14 @@ def play(tmp_path: Path) -> Callable[..., Result]:
 
 
 @pytest.mark.parametrize("name", BAD_SELECTIONS)
-def test_a_bad_selection(name: str, mine: str, play: Callable[..., Result]):
+def test_a_bad_selection(name: str, mine: str, play: Callable[..., Run]):
     said = f"Your selection {mine}:{name} .*{BAD_SELECTIONS[name]}"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         play(**{"method.selection": f"{mine}:{name}"})
 
 
 @pytest.mark.parametrize("name", BAD_MERGES)
-def test_a_bad_merge(name: str, mine: str, play: Callable[..., Result]):
+def test_a_bad_merge(name: str, mine: str, play: Callable[..., Run]):
     said = f"Your merge {mine}:{name} .*{BAD_MERGES[name]}"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         play(**{"merge.name": f"{mine}:{name}"})
@@ -173,7 +173,7 @@ def test_bad_attacks(mine: str, tmp_path: Path):
 
 
 def test_a_function_may_return_tables_and_say_where_the_labels_are(
-    mine: str, play: Callable[..., Result], tmp_path: Path
+    mine: str, play: Callable[..., Run], tmp_path: Path
 ):
     settings = {
         "rounds": 1,
@@ -186,8 +186,6 @@ def test_a_function_may_return_tables_and_say_where_the_labels_are(
     assert any("1 of 2 clients brought test" in n for n in result.summary["notes"])
 
 
-def test_a_diverged_run_is_not_blamed_on_the_merge(
-    mine: str, play: Callable[..., Result]
-):
+def test_a_diverged_run_is_not_blamed_on_the_merge(mine: str, play: Callable[..., Run]):
     infinite = {"train.learning_rate": 1e38, "method.name": "fedavg"}
     play(**{"merge.name": f"{mine}:good", **infinite, "train.local_epochs": 3})

@@ -1,5 +1,30 @@
 """Every setting of a run: frozen, validated once, read from TOML."""
 
-import lazy_loader
+from covey.config.meaning import flat, heeded, that_matter, unused
+from covey.config.problems import Problem, together
+from covey.config.reading import config_of, load_config, put, read_settings
+from covey.config.schema import Setting, schema, settings
+from covey.config.sections import Section
+from covey.config.settings import Config
+from covey.config.unheeded import Unheeded, unheeded, why_unheeded
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "Config",
+    "Problem",
+    "Section",
+    "Setting",
+    "Unheeded",
+    "config_of",
+    "flat",
+    "heeded",
+    "load_config",
+    "put",
+    "read_settings",
+    "schema",
+    "settings",
+    "that_matter",
+    "together",
+    "unheeded",
+    "unused",
+    "why_unheeded",
+]

@@ -1,7 +1,8 @@
 from .account import aggregate_multiplier, guarantees
 from .accountant import gaussian_epsilon
 from .empirical import Refuted, least_epsilon
-from .forecast import (
+from .guarantee import Guarantee
+from .planner import (
     Plan,
     Size,
     forecast,
@@ -10,7 +11,6 @@ from .forecast import (
     size_of,
     views,
 )
-from .guarantee import Guarantee
 from .standing import Standing, spent_so_far, standing_of
 from .theorem import claimed_epsilon, claimed_sigma, delivered
 

@@ -8,7 +8,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from covey.report.comparison import comparison
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,
@@ -25,9 +24,10 @@ from covey.report.figures import (
 )
 from covey.report.metrics_file import metrics_csv
 from covey.report.reading import Reported, group_sizes
+from covey.report.run_comparison import comparison
+from covey.report.run_summary import PROMISE, guarantee_of
 from covey.report.seeds import means
 from covey.report.settings import labels, with_baselines
-from covey.report.summary import PROMISE, guarantee_of
 from covey.report.view import MOST_CLUSTERS, run_view
 from covey.report.wording import estimate, interval, number, spread
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.events import ClusterAudited
 from covey.history import History
-from covey.report.summary import client_groups
+from covey.report.run_summary import client_groups
 
 __all__ = [
     "OVERALL",

@@ -5,8 +5,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from covey.report.reading import OVERALL, Reported, accuracies, group_sizes
+from covey.report.run_summary import violations
 from covey.report.settings import labels, method_of, settings_of, twin, with_baselines
-from covey.report.summary import violations
 
 __all__ = ["means"]
 

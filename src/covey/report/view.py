@@ -10,8 +10,8 @@ from covey.events import ClusterAudited
 from covey.history import History
 from covey.report.divergence import NOT_FINISHED, diverged_sentences
 from covey.report.reading import OVERALL, Reported, accuracies, group_sizes
+from covey.report.run_summary import NO_GROUPS, summary
 from covey.report.settings import method_of, selection_of
-from covey.report.summary import NO_GROUPS, summary
 from covey.report.wording import happenings, number
 
 __all__ = ["MOST_CLUSTERS", "run_view"]

@@ -1,8 +1,8 @@
-from .experiment import Experiment, experiment, experiments
 from .page import write_page
 from .play import Asked, records, reproduced
 from .record import Cell, Found, Line, Printed, Record
 from .shelf import Shelf, digest
+from .specification import Experiment, experiment, experiments
 from .table import COLUMNS, words
 
 __all__ = [

@@ -15,7 +15,6 @@ from covey.config import Config, put
 from covey.durable import replace_whole
 from covey.errors import ConfigError
 from covey.report.figures import png, samples_figure, svg
-from covey.reproduce.experiment import Column, Experiment, Row, experiment
 from covey.reproduce.federations import federations
 from covey.reproduce.figures import drawn
 from covey.reproduce.leaving import leaving
@@ -25,6 +24,7 @@ from covey.reproduce.provenance import commit, machine
 from covey.reproduce.reasons import with_settings
 from covey.reproduce.record import Found, Record, read_record, write_record
 from covey.reproduce.shelf import Shelf
+from covey.reproduce.specification import Column, Experiment, Row, experiment
 from covey.reproduce.table import as_csv
 from covey.reproduce.theorems import contraction, margin
 

@@ -10,7 +10,7 @@ from covey.errors import ConfigError, RunError
 from covey.history import History
 from covey.ledger import Ledger
 from covey.report import summary, write_audit
-from covey.report.summary import guarantee_of
+from covey.report.run_summary import guarantee_of
 from covey.runs.pages import page_of
 from covey.runs.parts import check_answerable, parts_at_hand, playable, readable
 from covey.runs.story import Story, story_of

@@ -23,7 +23,7 @@ from covey.report.figures.style import (
     say,
 )
 from covey.report.reading import group_sizes
-from covey.report.summary import client_groups
+from covey.report.run_summary import client_groups
 
 __all__ = ["fairness_figure", "samples_figure", "violations_figure"]
 

@@ -7,13 +7,13 @@ from covey.history import History
 from covey.redteam import DIVERGED
 from covey.report.divergence import diverged_sentences
 from covey.report.reading import OVERALL, Reported, accuracies, group_sizes, home_of
+from covey.report.run_summary import guarantee_of, violations
 from covey.report.settings import (
     method_of,
     selection_of,
     settings_of,
     with_baselines,
 )
-from covey.report.summary import guarantee_of, violations
 
 __all__ = ["comparison"]
 
