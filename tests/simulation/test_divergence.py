@@ -145,7 +145,7 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path, merge)
     hidden = {} if merge == "mean" else {"merge": {"name": merge, "min_anonymity": 3}}
     config = Config.of({**OWN, **hidden})
     sound = {f"c{i}": blobs(i) for i in range(5)}
-    broken = (torch.full((30, 4), math.nan), torch.arange(30) % 2)
+    broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
     with_it = run(linear, {**sound, "d": broken}, config, tmp_path / "with")
     without = run(linear, sound, config, tmp_path / "without")
     told, other = with_it.summary, without.summary
@@ -160,7 +160,7 @@ def test_a_client_with_broken_inputs_changes_nobody_elses_model(tmp_path, merge)
 
 
 def test_a_model_of_broken_inputs_alone_has_diverged(tmp_path):
-    broken = (torch.full((30, 4), math.inf), torch.arange(30) % 2)
+    broken = (torch.full((30, 4), 1e38), torch.arange(30) % 2)
     clients = {"a": broken, "b": broken}
     result = run(linear, clients, Config.of(OWN), tmp_path / "run")
     assert [each["round"] for each in result.summary["diverged"]] == [0]

@@ -117,8 +117,9 @@ class StopError(Exception):
 
 
 def test_an_unfinished_run_is_refused(settings, tmp_path):
-    def stop(_):
-        raise StopError
+    def stop(history):
+        if history.rounds:
+            raise StopError
 
     with pytest.raises(StopError):
         run(config=settings(redteam={"source": "none"}), out=tmp_path, observe=stop)

@@ -166,7 +166,8 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: Any):
 def test_bad_attacks(mine: str, tmp_path: Path):
     many = {name: (x.repeat(6, 1), y.repeat(6)) for name, (x, y) in clients().items()}
     settings = {"rounds": 1, "redteam.source": "none", "method.name": "fedavg"}
-    run(net, many, settings, tmp_path / "run")
+    learns = {"train.local_epochs": 200, "train.learning_rate": 0.5}
+    run(net, many, settings | learns, tmp_path / "run")
     for name, said in BAD_ATTACKS.items():
         with pytest.raises(ConfigError, match=f"(?s)attack {mine}:{name} .*{said}"):
             audit(tmp_path / "run", [f"{mine}:{name}"], 2, model=net, clients=many)

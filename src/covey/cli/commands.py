@@ -39,7 +39,8 @@ COMMANDS = {
         "Write a run's report again, or one that compares several runs.",
     ),
     "export": Row(
-        "covey.cli.inspect", "Write one cluster model's state dict as safetensors."
+        "covey.cli.inspect",
+        "Write one cluster model's state dict as safetensors, and put it on record.",
     ),
     "data": Row(
         "covey.cli.datasets",
@@ -51,7 +52,7 @@ COMMANDS = {
     ),
     "explain": Row(
         "covey.cli.leaving",
-        "Show what is held on a client, before anything is erased.",
+        "Show what is held on a client, and where, before anything is erased.",
     ),
     "verify": Row(
         "covey.cli.verifying", "Check a proof offline; exit code 1 if a check fails."

@@ -130,8 +130,12 @@ def _one_of(words: Sequence[str]) -> str:
 
 def _list_in_words(spec: Spec) -> str:
     if "prefixItems" in spec:
-        first, *_ = spec["prefixItems"]
-        return f"[low, high], each {in_words(first)}"
+        parts = [in_words(each) for each in spec["prefixItems"]]
+        if len(set(parts)) == 1:
+            return f"[low, high], each {parts[0]}"
+        return f"[{', '.join(parts)}]"
     item = _resolved(spec["items"])
+    if item["type"] == "array":
+        return f"a list of {_list_in_words(item)}"
     inside = f" of {', '.join(item['properties'])}" if "properties" in item else ""
     return f"a list of {MANY[item['type']]}{inside}"
