@@ -169,7 +169,8 @@ def test_a_model_of_broken_inputs_alone_has_diverged(tmp_path):
 
 
 def test_audit_and_game_tell_nothing_of_it_either(tmp_path):
-    config = diverging(1e30, method={"name": "fedavg"})
+    enough = {"audit_examples": 300}  # to make reserved clients of
+    config = diverging(1e30, method={"name": "fedavg"}, population=enough)
     result = run(config=config, out=tmp_path / "run")
     answer = audit(result.folder, ["loss", "source"], references=2)
     assert all(each["reason"].startswith("diverged: ") for each in answer["clusters"])
