@@ -1,7 +1,6 @@
 """The law: no figure of privacy is ever told of a model that is none."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

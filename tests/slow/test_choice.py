@@ -3,12 +3,13 @@
 Three seeds of each method on the same data, so that every comparison is paired.
 """
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from covey import Run, load_config, run
+from covey import Run, load, load_config, run
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -16,20 +17,26 @@ SEEDS = range(3)
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory, real_data):
-    def of(example: str, method: str, *more: str) -> list[Run]:
-        results = []
-        for seed in SEEDS:
-            pairs = [f"method.name={method}", f"seed={seed}", f"data.dir={real_data}"]
-            pairs += more
-            config = load_config(EXAMPLES / f"{example}.toml", pairs)
-            results.append(
-                run(config=config, out=tmp_path_factory.mktemp("runs") / "r")
-            )
-        return results
+def played(once, real_data):
+    """Runs of an example with every seed, each played by whichever process is first."""
 
-    made: dict[tuple[str, ...], list[Run]] = {}
-    return lambda *key: made.setdefault(key, made.get(key) or of(*key))
+    def of(example: str, *pairs: str) -> Run:
+        config = load_config(
+            EXAMPLES / f"{example}.toml", [*pairs, f"data.dir={real_data}"]
+        )
+        name = "-".join([example, *(pair.partition("=")[2] for pair in pairs)])
+        return load(
+            once(name, lambda folder: run(config=config, out=folder / "r")) / "r"
+        )
+
+    @cache
+    def with_every_seed(example: str, method: str, *more: str) -> list[Run]:
+        return [
+            of(example, f"method.name={method}", f"seed={seed}", *more)
+            for seed in SEEDS
+        ]
+
+    return with_every_seed
 
 
 def violations(results: list[Run]) -> int:
