@@ -109,7 +109,7 @@ def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(
 ):
     (tmp_path / "small.toml").write_text(
         "rounds = 1\n[model]\nname = 'mlp'\n[merge]\nname = 'anonymity-sets'\n"
-        "min_anonymity = 4\n[method]\nname = 'fedavg'\n"
+        "min_anonymity = 4\n[method]\nname = 'fedavg'\n[train]\nlocal_epochs = 40\n"
         "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 0\n"
     )
     over = ["--over", "merge.deniability_threshold=2,3"]

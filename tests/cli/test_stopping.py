@@ -22,7 +22,7 @@ TINY = [
         "population.clients=6",
         "population.audit_examples=60",
         "model.name=mlp",
-        "train.local_epochs=1",
+        "train.local_epochs=5",
         "redteam.every=2",
     )
     for word in ("--set", setting)

@@ -136,7 +136,12 @@ def linear() -> nn.Module:
     return nn.Linear(4, 2)
 
 
-OWN = {"rounds": 3, "method": {"name": "fedavg"}, "redteam": {"every": 1}}
+OWN = {
+    "rounds": 3,
+    "train": {"local_epochs": 2},
+    "method": {"name": "fedavg"},
+    "redteam": {"every": 1},
+}
 
 
 @pytest.mark.parametrize("merge", ["mean", "anonymity-sets"])
