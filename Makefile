@@ -34,11 +34,11 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal \
 test: setup
 	$(PYTEST) -m "not slow"
 
-# The suites whose arrays cross from one part to another, with their shapes checked and
-# many more examples of every law.
-CONTRACTS := aggregation assembly engine redteam simulation/test_tasks.py strategies \
-	test_clustering.py test_floors.py test_metrics.py test_models.py test_params.py \
-	test_shapes.py
+# The suites of laws, and those whose arrays cross from one part to another: with their
+# shapes checked, and many more examples of every law.
+CONTRACTS := aggregation assembly data engine flower/test_messages.py ledger privacy \
+	redteam report/test_figures.py reproduce simulation/test_tasks.py strategies \
+	unlearning $(notdir $(wildcard tests/test_*.py))
 
 contracts: SHAPES = 1
 contracts: setup
