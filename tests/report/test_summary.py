@@ -48,3 +48,29 @@ def test_there_is_no_budget_where_nothing_can_be_denied(histories: dict[str, His
         told = budget_of(history)
         assert told["budget"] is None
         assert reason in told["budget_reason"]
+
+
+def test_why_no_true_risk_is_known_is_what_the_audits_found(
+    histories: dict[str, History],
+):
+    finished = [each for each in histories.values() if each.exposures]
+    assert finished
+    for reason in ("too few records", "refused: the sides do not match"):
+        told = [summary(unjudged(each, reason))["violations"] for each in finished]
+        assert {each["count"] for each in told} == {None}
+        why = f"no model in use has a true risk: {reason}"
+        assert {each["reason"] for each in told} == {why}
+
+
+def unjudged(history: History, reason: str) -> History:
+    """The same run, but for its audits: none of them could tell a risk."""
+    return replace(
+        history,
+        audits=tuple(
+            replace(each, true_risk=None, reason=reason) for each in history.audits
+        ),
+        exposures=tuple(
+            replace(each, risk=None, standard_error=None, exposure=None)
+            for each in history.exposures
+        ),
+    )

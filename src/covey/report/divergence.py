@@ -16,7 +16,6 @@ __all__ = [
 ]
 
 NOT_FINISHED = "it is measured when a run ends, and this one has not"
-NO_TRUTH = "the true risk of every final model was refused; the clusters say why"
 
 
 def diverged_models(history: History) -> list[dict[str, Any]]:
@@ -57,4 +56,13 @@ def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
         names = ", ".join(str(j) for j in sorted(clusters))
         plural = "s" if len(clusters) > 1 else ""
         return f"{DIVERGED}: it rests on the model{plural} of cluster{plural} {names}"
-    return NO_TRUTH if history.exposures else NOT_FINISHED
+    return _no_truth(history) if history.exposures else NOT_FINISHED
+
+
+def _no_truth(history: History) -> str:
+    """Say why no model that is in use has a true risk, as its audit found."""
+    unknown = [a for a in history.audits if a.clients and a.true_risk is None]
+    reasons = dict.fromkeys(audit.reason for audit in unknown)
+    return (
+        f"no model in use has a true risk: {'; '.join(reasons) or 'none was audited'}"
+    )

@@ -36,13 +36,17 @@ SETTLED_AFTER = 5
 """The round after which a move is no longer part of finding one's place."""
 
 NO_GROUPS = "the clients have no known groups"
+NO_GAPS = (
+    "no gap was measured: that takes two groups or more, with test examples and classes"
+)
 NO_SETS = "updates were not hidden in anonymity sets: no participation can be denied"
 STORED = (
     "raw updates are stored beside the anonymity sets: no participation can be denied"
 )
 PROMISE = (
-    "Choosing a cluster by its risk lowers the risk of no model; it lowers how many "
-    "clients end in a model riskier than they accept."
+    "Choosing a cluster by its risk lowers the risk of no model: it changes which model a "
+    "client ends in. Whether fewer then end in one that is riskier than they accept, the "
+    "violations say, beside those of FedAvg."
 )
 
 
@@ -238,7 +242,9 @@ def fairness_reason(history: History) -> str:
         return ""
     if sits := sits_in_diverged(history):
         return why_unknown(history, sits)
-    return NO_GROUPS if history.finished else NOT_FINISHED
+    if history.finished is None:
+        return NOT_FINISHED
+    return NO_GAPS if client_groups(history) else NO_GROUPS
 
 
 def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
