@@ -3,6 +3,7 @@
 Three seeds of each method on the same data, so that every comparison is paired.
 """
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -29,11 +30,16 @@ def played(once, real_data):
             once(name, lambda folder: run(config=config, out=folder / "r")) / "r"
         )
 
+    # Two of pytest's processes begin at opposite ends, so that neither waits for the
+    # run that the other is playing.
+    odd = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2
+    seeds = SEEDS[::-1] if odd else SEEDS
+
     @cache
     def with_every_seed(example: str, method: str, *more: str) -> list[Run]:
         return [
             of(example, f"method.name={method}", f"seed={seed}", *more)
-            for seed in SEEDS
+            for seed in seeds
         ]
 
     return with_every_seed
@@ -64,12 +70,6 @@ def test_the_minority_is_exposed_under_ifca(played):
     majority = np.mean([risk_of(result, "majority") for result in ifca])
     assert minority >= 0.70
     assert minority - majority >= 0.08
-
-
-def test_a_threshold_lowers_violations_on_cifar_small(played):
-    ifca, chosen = played("cifar-small", "ifca"), played("cifar-small", "ifca-mir")
-    assert violations(chosen) <= 0.8 * violations(ifca)
-    assert accuracy(chosen) >= accuracy(ifca) - 0.02
 
 
 def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
