@@ -19,6 +19,7 @@ TINY: dict[str, Any] = {
     "rounds": 1,
     "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
     "model": {"name": "mlp"},
+    "train": {"local_epochs": 20},
     "redteam": {"source": "none"},
     "method": {"name": "fedavg"},
     "engine": {"name": "reference"},

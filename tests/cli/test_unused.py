@@ -5,7 +5,7 @@ import json
 import pytest
 
 SMALL = (
-    "rounds = 1\n[model]\nname = 'mlp'\n"
+    "rounds = 1\n[model]\nname = 'mlp'\n[train]\nlocal_epochs = 20\n"
     "[population]\nclients = 6\nexamples_per_client = 20\naudit_examples = 60\n"
 )
 
