@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import isroutine
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 from torch import nn
 
 from covey.assembly import Given, assemble
+from covey.assembly.imported import owned
 from covey.config import Config, config_of
 from covey.data import examples_of
+from covey.errors import DataError
 from covey.runs import PYTHON, Run, played, reference_of
 from covey.simulation import DEFAULT_ATTACKS, Observer, RunFolder
 from covey.simulation.verification import verify
@@ -194,7 +197,9 @@ def game(
 
 
 def _given(model: Model | None, clients: Clients | None) -> Given:
-    return Given(model, clients() if isroutine(clients) else clients)
+    if isroutine(clients) or isinstance(clients, partial):
+        clients = owned("function of clients", clients, DataError)()
+    return Given(model, clients)
 
 
 def _named(config: Config, given: Given, model: str | None) -> Config:

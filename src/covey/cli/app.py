@@ -13,7 +13,7 @@ import typer
 
 from covey.cli import consoles, logs
 from covey.cli.commands import LazyGroup
-from covey.cli.stopping import StoppedError
+from covey.cli.stopping import StoppedError, sigterm_raised
 from covey.errors import CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
 
 __all__ = ["BAD_INPUT", "FAILED_CHECK", "JsonOption", "app", "main", "stated"]
@@ -32,7 +32,7 @@ JsonOption = Annotated[
     typer.Option("--json", help="Print exactly one JSON object on standard output."),
 ]
 
-BAD_INPUT, FAILED_CHECK, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED_CHECK, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 log = logging.getLogger("covey.cli")
 
@@ -96,8 +96,10 @@ def main() -> None:
     _answered.set(False)
     logs.reset()
     try:
-        code = app(standalone_mode=False) or 0
+        with sigterm_raised() as terminated:
+            code = app(standalone_mode=False) or 0
         if code == INTERRUPTED:
+            code = TERMINATED if terminated else INTERRUPTED
             _told("Stopped", "stopped before it was done", code, show=True)
     except click.ClickException as error:
         error.show()

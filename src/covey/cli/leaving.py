@@ -13,6 +13,7 @@ import covey
 from covey import report, runs, simulation
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
+from covey.cli.consoles import errors
 from covey.cli.places import places_text
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
@@ -138,7 +139,15 @@ def _leave_word(folder: simulation.RunFolder, asked: Asked, *, as_json: bool) ->
 def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
     with stoppable(run.folder), shown(run.folder.name) as observe:
-        done = run.forget([*asked.clients], asked.answer, asked.basis, observe)
+        signed: list[simulation.Answered] = []
+        try:
+            done = run.forget(
+                [*asked.clients], asked.answer, asked.basis, observe, signed.append
+            )
+        except BaseException:  # what was signed is told, whatever stops the others
+            for each in signed:
+                errors.print(each.told, soft_wrap=True)
+            raise
     answers = [_answer_json(each) for each in done]
     told = {"run": str(run.folder), "answers": answers, **report.budget_of(run.history)}
     stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)

@@ -60,13 +60,12 @@ def run(
     assembled = assembly.assemble(settings)
     fedavg = assembly.assemble(_as_fedavg(settings)) if with_baseline else None
     folder = simulation.RunFolder.create(out or _free_name(settings), settings)
+    beside = folder.path / "baseline"  # made first: `covey resume` plays it as well
+    inner = fedavg and simulation.RunFolder.create(beside, fedavg.config)
     with stoppable(folder.path):
         played(assembled, folder)
-        if fedavg is not None:
-            played(
-                fedavg,
-                simulation.RunFolder.create(folder.path / "baseline", fedavg.config),
-            )
+        if fedavg is not None and inner is not None:
+            played(fedavg, inner)
     _concluded(
         covey.load(folder.path), assembled, time.monotonic() - began, as_json=as_json
     )
@@ -87,9 +86,7 @@ def resume(
     result = covey.load(run)
     with stoppable(run):
         with shown(run.name) as observe:
-            result.resume(observe)
-        for each in result.answered:
-            errors.print(each.told, soft_wrap=True)
+            result.resume(observe, lambda done: errors.print(done.told, soft_wrap=True))
         baseline = run / "baseline"
         if (baseline / "config.toml").is_file():
             inner = simulation.RunFolder.existing(baseline)
@@ -119,6 +116,7 @@ def played(
 def _as_fedavg(settings: Config) -> Config:
     changed = settings.model_dump()
     changed["method"]["name"] = "fedavg"
+    changed["ledger"]["url"] = ""  # a ledger holds one run
     return Config.of(changed)
 
 

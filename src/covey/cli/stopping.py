@@ -10,7 +10,7 @@ from types import FrameType
 
 from covey.errors import LedgerError
 
-__all__ = ["StoppedError", "TerminatedError", "stoppable"]
+__all__ = ["StoppedError", "TerminatedError", "sigterm_raised", "stoppable"]
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -41,7 +41,7 @@ def stoppable(run: Path, carry_on: str = "") -> Generator[None]:
         StoppedError: the process was told to stop.
     """
     try:
-        with _sigterm_raised():
+        with sigterm_raised():
             yield
     except KeyboardInterrupt as stopped:
         ended = isinstance(stopped, TerminatedError)
@@ -53,17 +53,20 @@ def stoppable(run: Path, carry_on: str = "") -> Generator[None]:
 
 
 @contextmanager
-def _sigterm_raised() -> Generator[None]:
+def sigterm_raised() -> Generator[list[int]]:
+    """Raise `TerminatedError` at SIGTERM; what is yielded then holds its number."""
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield came  # signals are the main thread's
         return
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        came.append(number)
         raise TerminatedError
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        yield came
     finally:
         signal.signal(signal.SIGTERM, before)
 

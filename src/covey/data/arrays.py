@@ -55,15 +55,13 @@ def tensor_of(who: str, what: str, found: object) -> Tensor:
         return _converted(who, what, found)
     try:
         array = np.asarray(found)
+        if array.dtype == object and array.ndim == 1:
+            array = np.array(array.tolist())  # a column that may hold missing values
     except Exception as error:  # ragged lists, and whatever foreign arrays raise
         raise DataError(
             f"{who}: {what} must make one array of numbers, but {error}. Give all "
             f"examples one shape."
         ) from error
-    if (
-        array.dtype == object and array.ndim == 1
-    ):  # a column that may hold missing values
-        array = np.array(array.tolist())
     if array.dtype.kind not in "biuf":
         raise DataError(
             f"{who}: {what} must be numbers, found {array.dtype}. Number classes and "

@@ -10,7 +10,6 @@ of numbers, and (train, test) where both halves are such data by themselves.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -188,7 +187,10 @@ def _is_train_test(found: Any) -> bool:  # noqa: ANN401 - anything
 def _is_set(found: object) -> bool:
     """Say whether this is a whole set of examples, and not one of them."""
     if isinstance(found, Mapping):
-        return not any(np.ndim(each) == 0 for each in found.values())
+        return all(
+            isinstance(each, (list, tuple)) or getattr(each, "ndim", 0) > 0
+            for each in found.values()
+        )
     if isinstance(found, list) and not _is_pair(found):
         return all(isinstance(each, (tuple, list, Mapping)) for each in found)
     whole = isinstance(found, (Examples, DataLoader))

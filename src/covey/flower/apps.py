@@ -85,9 +85,12 @@ class Federated:
         replace(roster, profile=federation.profile).write(folder)
         run = assemble(config, Given(model=self.model, federation=federation))
         with opened(run, folder) as desk:
-            _, let_go = carry_on(desk, config.rounds, _report)
-        for each in let_go:
-            log.info("%s", each.told)
+            carry_on(
+                desk,
+                config.rounds,
+                _report,
+                on_answer=lambda done: log.info("%s", done.told),
+            )
         log.info("Finished. `covey report %s` shows it.", folder.path)
         return load(folder.path)
 

@@ -69,7 +69,7 @@ def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
     folder, baseline = RunFolder.existing(path), path / "baseline"
     story = story_of(folder)
-    has_baseline = (baseline / "config.toml").is_file()
+    has_baseline = RunFolder(baseline).ledger_path.is_file()  # it has begun
     return Reported(
         name=path.name,
         history=story.history,

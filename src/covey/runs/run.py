@@ -35,6 +35,7 @@ from covey.simulation.canaries import audit_noise
 from covey.simulation.copies import Copy
 from covey.simulation.exports import export_model, latest_model
 from covey.simulation.game import play_game
+from covey.simulation.loop import OnAnswer
 from covey.simulation.verification import verify
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check
@@ -170,6 +171,7 @@ class Run:
         answer: str | None = None,
         basis: str | None = None,
         observe: Observer = quiet,
+        on_answer: OnAnswer = quiet,
     ) -> tuple[Forgotten, ...]:
         """Let clients leave, play again what has to be, and prove what was answered.
 
@@ -180,6 +182,8 @@ class Run:
             basis: what the request rests on: "erasure", "withdrawal", "restriction" or
                 "none".
             observe: called after every round that is played again.
+            on_answer: called with each answer as it is signed: its salt is kept nowhere
+                else, and the replays of others may be interrupted.
 
         Raises:
             CoveyError: neither answer nor basis is given, a client is not known, or the
@@ -190,7 +194,7 @@ class Run:
         for plan in plans(run, self._folder, clients, *wanted):
             check_answerable(run, self._folder, plan)
         self._story = None
-        return forget(run, self._folder, clients, *wanted, observe)[1]
+        return forget(run, self._folder, clients, *wanted, observe, on_answer)[1]
 
     def verify(
         self,
@@ -259,7 +263,7 @@ class Run:
         run = playable(self._folder, self._given, "game(...)")
         return asdict(play_game(run, self._folder, control=control, observe=observe))
 
-    def resume(self, observe: Observer = quiet) -> "Run":
+    def resume(self, observe: Observer = quiet, on_answer: OnAnswer = quiet) -> "Run":
         """Carry the run on to its end, answer who asked to leave, and return it.
 
         Raises:
@@ -267,7 +271,7 @@ class Run:
         """
         run = playable(self._folder, self._given, "resume()")
         self._story = None
-        self.answered = (*self.answered, *played(run, self._folder, observe))
+        self.answered = (*self.answered, *played(run, self._folder, observe, on_answer))
         return self
 
     def _told(self) -> Story:
@@ -277,8 +281,11 @@ class Run:
 
 
 def played(
-    run: Assembled, folder: RunFolder, observe: Observer = quiet
+    run: Assembled,
+    folder: RunFolder,
+    observe: Observer = quiet,
+    on_answer: OnAnswer = quiet,
 ) -> tuple[Answered, ...]:
     """Play a run to its end; return who was let go meanwhile."""
     with opened(run, folder) as desk:
-        return carry_on(desk, run.config.rounds, observe)[1]
+        return carry_on(desk, run.config.rounds, observe, on_answer=on_answer)[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from covey.assembly import Assembled, Told
 from covey.data import Client
 from covey.events import (
+    AnswerRefused,
     ClientExposed,
     ClientsAssigned,
     ClusterAudited,
@@ -119,16 +120,28 @@ def _diverged(
     return found | {each.cluster: each for each in told}
 
 
+def _accepted(history: History) -> set[Handle]:
+    """Return whose update was ever accepted.
+
+    Where noise is accounted for, who was refused is assigned all the same, as one that
+    sent 0; the refusal then precedes the assignment.
+    """
+    accepted: set[Handle] = set()
+    refused: set[Handle] = set()
+    for fact in history.told:
+        if isinstance(fact, AnswerRefused) and fact.handle:
+            refused.add(fact.handle)
+        if isinstance(fact, ClientsAssigned) and fact.by != "final":
+            accepted |= fact.clusters.keys() - refused
+            refused = set()
+    return accepted
+
+
 def _membership(
     run: Assembled, assignment: Mapping[Handle, int], history: History
 ) -> Membership:
     everybody, clusters = run.population.clients, range(run.num_clusters)
-    accepted = {
-        handle
-        for fact in history.told
-        if isinstance(fact, ClientsAssigned) and fact.by != "final"
-        for handle in fact.clusters
-    }
+    accepted = _accepted(history)
     broken = {c.handle for c in everybody if not has_finite_examples(c)}
     broken |= history.refused - accepted
 

@@ -15,9 +15,10 @@ from covey.simulation.asking import Returning, asking, found
 from covey.simulation.desk import Desk, opened
 from covey.simulation.folder import RunFolder
 from covey.simulation.leaving import Answered
-from covey.simulation.loop import Observer, carry_on
+from covey.simulation.loop import Observer, OnAnswer, carry_on
 from covey.simulation.places import Sought, places_of
 from covey.simulation.planning import planned, planned_jointly
+from covey.simulation.settling import erase_from_copies
 from covey.simulation.updates import stored_rounds
 from covey.types import Basis, ClientName, Handle
 from covey.unlearning.jointly import Wish
@@ -100,10 +101,11 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
     wanted: str = "auto",
     basis: Basis = "none",
     observe: Observer = lambda _: None,
+    on_answer: OnAnswer = lambda _: None,
 ) -> tuple[History, tuple[Forgotten, ...]]:
     """Let clients leave, and play again, once for all, what has to be played again.
 
-    An unfinished run is not carried on.
+    An unfinished run is not carried on. `on_answer` is as in `carry_on`.
 
     Returns:
         The story, and what came of each request, but for those that requests from
@@ -119,7 +121,7 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
         requests = _put_down(desk, known, wanted, basis)
         last = desk.ledger.last_round()
         until = 0 if last is None else min(last + 1, run.config.rounds)
-        history, answered = carry_on(desk, until, observe)
+        history, answered = carry_on(desk, until, observe, on_answer=on_answer)
         given = {each.request: each for each in answered}
     seconds = time.monotonic() - began
     return history, tuple(
@@ -210,6 +212,10 @@ def _put_down(
         if each.chosen is None:
             who = f"{each.client}: " if len(known) > 1 else ""
             raise RunError(f"{who}{each.reason}")
+    names = desk.ledger.names()
+    for name, handle in known.items():
+        if handle not in names:  # nobody else knows the name of who comes back
+            erase_from_copies(desk.folder, name, {*names.values(), name})
     return desk.ledger.ask_together(
         [
             asking(desk, name, Wish(handle, wanted, basis))

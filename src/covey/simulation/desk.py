@@ -97,7 +97,9 @@ def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
             is_open = True
             yield desk
     except Exception:
-        if not is_open or _holds_nothing(folder):
+        # Names that a ledger elsewhere holds must stay within this folder's reach.
+        elsewhere = is_open and bool(run.config.ledger.url)
+        if not elsewhere and (not is_open or _holds_nothing(folder)):
             folder.discard()
         raise
 

@@ -7,7 +7,7 @@ plays the rounds again, once for all, and signs a proof for each.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -256,8 +256,8 @@ def tidy(desk: Desk) -> None:
     notes = [r.note for r in requests if r.state == "serving" and r.note is not None]
     if notes:
         desk.ledger.scrub()
-        for name in RENDERED:
-            _delete(desk.folder.path / name)
+        for path in _shown_or_cut_off(desk.folder):
+            _delete(path)
     for note in notes:
         first, last = note["first"], desk.ledger.last_round()
         if first is not None and (last is None or last < first):
@@ -267,6 +267,13 @@ def tidy(desk: Desk) -> None:
             if note["facts"]["answer"] != "calibrate":
                 delete_updates(desk.folder.updates, first)
             desk.secrets.begin_again_at(first)
+
+
+def _shown_or_cut_off(folder: RunFolder) -> Iterator[Path]:
+    """Yield what shows the run as it was, and files whose writing a kill cut off."""
+    yield from (folder.path / name for name in RENDERED)
+    for place in (folder.copies, folder.path / "exports"):
+        yield from place.glob("*.unfinished")
 
 
 def kept_models(desk: Desk, t: int) -> Mapping[int, Params]:
@@ -287,14 +294,13 @@ def kept_models(desk: Desk, t: int) -> Mapping[int, Params]:
 def finish(
     desk: Desk, request: Request, state: ServerState, leaver: Client | None
 ) -> Answered:
-    """Sign what was answered, and close the request."""
+    """Sign what was answered; until the request is closed this may be done again."""
     note = request.note or {}
     told = note["facts"]
     drop_client(desk.folder.updates, request.handle)
     _delete(desk.folder.superseded)
     copies = settled(desk.folder, request, state.clusters)
     path, document = prove(desk, request, state, leaver, copies)
-    desk.ledger.answered(request.id, told["answer"])
     return Answered(
         request=request.id,
         handle=request.handle,

@@ -43,7 +43,7 @@ from covey.simulation.updates import read_updates, write_updates
 from covey.strategies import Cohort, Played, ServerState, divergences, figure_lives
 from covey.types import Handle
 
-__all__ = ["Observer", "Witness", "carry_on", "play"]
+__all__ = ["Observer", "OnAnswer", "Witness", "carry_on", "play"]
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,9 @@ TESTS_PER_ROUND = 2_000
 
 Observer = Callable[[History], None]
 """Called after every durable round, with the story so far."""
+
+OnAnswer = Callable[[Answered], None]
+"""Called with an answer that was signed, before its salt is forgotten."""
 
 Witness = Callable[[Desk, Request], None]
 """Called before a request is served, while everything on the disk is as it was."""
@@ -83,8 +86,17 @@ def carry_on(
     until: int,
     observe: Observer = lambda _: None,
     before_answer: Witness = lambda _, __: None,
+    on_answer: OnAnswer = lambda _: None,
 ) -> tuple[History, tuple[Answered, ...]]:
     """Serve who asked to leave and play on, up to the round `until` or a run's end.
+
+    Args:
+        desk: the run.
+        until: the round before which to stop.
+        observe: called after every round.
+        before_answer: called before a request is served.
+        on_answer: called with each answer as it is signed, however long the replays of
+            others still take; its salt is forgotten right afterwards.
 
     Returns:
         The story, and the requests that were answered.
@@ -97,6 +109,8 @@ def carry_on(
         if stretch.served is not None:
             leaver = leavers.get(stretch.served.id)
             done = finish(desk, stretch.served, stretch.state, leaver)
+            on_answer(done)
+            desk.ledger.answered(done.request, done.option.answer)
             log.info("request of %s answered: %s", done.handle, done.option.answer)
             answered.append(done)
         elif stretch.asked:
@@ -105,6 +119,8 @@ def carry_on(
                 leavers[each.id] = desk.client(each.handle)
             desk = serve(desk, stretch.asked, stretch.state)
         else:
+            if answered:
+                desk.ledger.scrub()  # of the salts as well
             return stretch.history, tuple(answered)
 
 
@@ -179,6 +195,8 @@ def _next(desk: Desk, t: int) -> tuple[Request | None, Sequence[Request]]:
     for each in requests:
         if each.state == "serving" and each.note and each.note["until"] <= t:
             return each, ()
+    if any(each.state == "serving" for each in requests):
+        return None, ()  # rounds that are owed to somebody come first
     pending = [each for each in requests if each.state == "pending"]
     fresh = None if pending else drawn(desk, t)
     return None, pending if fresh is None else [fresh]

@@ -149,7 +149,10 @@ def settled(
         request: the one that is being served.
         models: the cluster models after the answer.
     """
-    first = (request.note or {})["facts"]["first_replayed_round"]
+    facts = (request.note or {})["facts"]
+    first = facts["first_replayed_round"]
+    if first is None and facts.get("answer") == "retrain":
+        first = 0  # what is not today's model may be of rounds that held the client
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
     found: list[Settled] = []
     for copy in (*copies_of(folder), *unrecorded(folder)):

@@ -130,7 +130,12 @@ def with_findings(
     for handle, figures in found.items():
         mine = state.trained_by(handle) if handle in state.assignment else ()
         rows[handle] = tuple(
-            _newer(figure, old, state.round_index, inside=cluster in mine)
+            _newer(
+                None if cluster in void else figure,
+                old,
+                state.round_index,
+                inside=cluster in mine,
+            )
             for cluster, (figure, old) in enumerate(
                 zip(figures, rows.get(handle, nothing), strict=True)
             )

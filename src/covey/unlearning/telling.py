@@ -12,6 +12,9 @@ def summary(facts: Facts) -> tuple[str, str, str]:
     asked = "A client asked to leave this run, and takes part in no later round of it."
     start, count = facts.first_replayed_round, facts.rounds_replayed
     again = f"{_were(count)} played again without it, {beginning(start)}"
+    if start is None and facts.answer in ("retrain", "calibrate"):
+        nothing = "No round that counts holds its data, so none was played again."
+        return asked, nothing, _left(facts)
     match facts.answer:
         case "deny":
             return (
