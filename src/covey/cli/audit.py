@@ -100,7 +100,9 @@ def audit(
         "report": str(page),
     }
     stated(told, f"{_text(told)}\nreport: {page}", as_json=as_json)
-    if any(each["reason"].startswith("diverged") for each in told["clusters"]):
+    from covey.redteam import DIVERGED
+
+    if any(each["reason"].startswith(DIVERGED) for each in told["clusters"]):
         raise typer.Exit(FAILED_CHECK)
 
 

@@ -18,7 +18,7 @@ from covey.cli.places import places_text
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.cli.tables import short, tabled
-from covey.errors import ConfigError, LedgerLocked, RunError
+from covey.errors import LedgerLocked, RunError
 from covey.types import BASES
 from covey.unlearning import ANSWERS
 
@@ -66,13 +66,7 @@ def leave(
         if salt is not None or (answer is None and basis is None):
             raise
         found = None
-    if answer is None and basis is None:
-        if found is None:
-            raise ConfigError(
-                "A run that is being played now shows no plan, and neither --answer nor "
-                "--basis says what is asked for. Give one of them, or ask again when the "
-                "run has stopped."
-            )
+    if found is not None and answer is None and basis is None:
         _show(folder, found, as_json=False)
         chosen = chosen_in_dialogue(found)
         if chosen is None:
