@@ -36,8 +36,8 @@ test: setup
 
 # The suites of laws, and those whose arrays cross from one part to another: with their
 # shapes checked, and many more examples of every law.
-CONTRACTS := aggregation assembly data engine flower/test_messages.py ledger privacy \
-	redteam report/test_figures.py reproduce simulation/test_tasks.py strategies \
+CONTRACTS := aggregation algorithms build data dp engine flower/test_messages.py ledger \
+	membership report/test_figures.py reproduce runtime/test_tasks.py \
 	unlearning $(notdir $(wildcard tests/test_*.py))
 
 contracts: SHAPES = 1

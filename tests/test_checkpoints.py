@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from covey import checkpoints, durable
+from covey import atomic_io, checkpoints
 from covey.checkpoints import (
     checkpoint_of,
     checkpointed_rounds,
@@ -188,7 +188,7 @@ def save_until(folder: Path, steps: int) -> None:
     def count_down(frame: FrameType, _event: str, _argument: object) -> None:
         nonlocal left
         here = {one.f_code.co_filename for one in (frame, frame.f_back) if one}
-        left -= bool(here & {checkpoints.__file__, durable.__file__})
+        left -= bool(here & {checkpoints.__file__, atomic_io.__file__})
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.config import Config, load_config
-from covey.config.later import LATER_KEYS, LATER_VALUES
+from covey.config.unsupported import LATER_KEYS, LATER_VALUES
 from covey.errors import ConfigError
 
 DOCUMENTED = """

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from covey import portable
-from covey.durable import flush_folder, replace_whole
+from covey.atomic_io import flush_folder, replace_whole
 
 ELSEWHERE = """
 import os, sys

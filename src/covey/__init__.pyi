@@ -29,8 +29,8 @@ from .errors import (
     RunError,
 )
 from .history import History
-from .redteam import Signals
-from .simulation import Returning
+from .membership import Signals
+from .runtime import Returning
 from .version import __version__
 
 __all__ = [

@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import nn
 
-from covey.assembly import Given, assemble
-from covey.assembly.imported import owned
+from covey.build import Given, assemble
+from covey.build.plugins import owned
 from covey.config import Config, config_of
 from covey.data import examples_of
 from covey.errors import DataError
 from covey.runs import PYTHON, Run, played, reference_of
-from covey.simulation import DEFAULT_ATTACKS, Observer, RunFolder
-from covey.simulation.verification import verify
+from covey.runtime import DEFAULT_ATTACKS, Observer, RunFolder
+from covey.runtime.verification import verify
 from covey.types import ClientName
 
 __all__ = [

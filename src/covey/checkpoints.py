@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from covey.durable import flush_folder, replace_whole
+from covey.atomic_io import flush_folder, replace_whole
 from covey.errors import RunError
 
 __all__ = [

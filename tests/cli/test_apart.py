@@ -7,7 +7,7 @@ import pytest
 from covey import Config, load
 from covey.flower import Federated
 from covey.ledger import Ledger
-from covey.simulation import RunFolder
+from covey.runtime import RunFolder
 from flower.conftest import IN_SETS, build, own_data, settings_with
 
 __all__ = ["build", "own_data"]

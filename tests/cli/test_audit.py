@@ -12,7 +12,7 @@ import covey as package
 QUICK = ["--references", "2", "--attack", "loss", "--attack", "lira"]
 RATES = {"balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"}
 MINE = """
-from covey.redteam.signals import of_label
+from covey.membership.signals import of_label
 
 def confident(signals):
     return of_label(signals.target, signals.labels)

@@ -10,8 +10,8 @@ import pytest
 
 from covey import Config, run
 from covey.runs import on_record
-from covey.simulation import RunFolder
-from covey.simulation.copies import copies_of, hash_of
+from covey.runtime import RunFolder
+from covey.runtime.copies import copies_of, hash_of
 
 LEAVER = "client-00003"
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}

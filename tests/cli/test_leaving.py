@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from covey import Config, load, run
-from covey.assembly import assemble
+from covey.build import assemble
 from covey.ledger import Ledger
-from covey.simulation import Forgotten, RunFolder, forget
+from covey.runtime import Forgotten, RunFolder, forget
 from covey.unlearning.proof import text
 from covey.unlearning.signature import sign, signing_key
 

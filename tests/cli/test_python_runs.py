@@ -24,7 +24,7 @@ from covey import (
     run,
 )
 from covey.events import ClientLeft
-from covey.simulation import RunFolder
+from covey.runtime import RunFolder
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 HIDDEN = {"name": "anonymity-sets", "min_anonymity": 3, "deniability_threshold": 2}

@@ -78,7 +78,7 @@ def test_completion_loads_nothing_heavy(line, offered):
 
 
 def test_a_proof_is_held_against_its_ledger_without_torch():
-    ledger = "from covey.ledger import Ledger; from covey.simulation import RunFolder"
+    ledger = "from covey.ledger import Ledger; from covey.runtime import RunFolder"
     assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
 
 

@@ -20,7 +20,7 @@ from covey.events import Event
 from covey.flower import Federated, client_app
 from covey.flower.inprocess import InProcessGrid
 from covey.ledger import Ledger
-from covey.simulation import RunFolder, read_events
+from covey.runtime import RunFolder, read_events
 
 E = TypeVar("E", bound=Event)
 Wire = Callable[[Message, Message], list[Message]]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from covey.algorithms import Call, Slip, Task
 from covey.flower.compat import outside_a_run
 from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import (
@@ -30,9 +31,8 @@ from covey.flower.messages import (
     reply_of,
     sent,
 )
-from covey.flower.nodes import Nodes, Terms
-from covey.redteam import EDGES, FOLDS
-from covey.strategies import Call, Slip, Task
+from covey.flower.server import Nodes, Terms
+from covey.membership import EDGES, FOLDS
 from covey.types import Params
 
 VERSION = "0.1.0"

@@ -15,7 +15,7 @@ from covey.api import Run, load
 from covey.config import load_config
 from covey.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger import Ledger
-from covey.simulation import RunFolder
+from covey.runtime import RunFolder
 from flower.conftest import all_of, told
 from flower.deployment import Deployment, free_ports, invited, until
 

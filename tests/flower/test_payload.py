@@ -11,7 +11,7 @@ import pytest
 
 from covey.api import load
 from covey.ledger import Ledger
-from covey.simulation import RunFolder
+from covey.runtime import RunFolder
 from flower.deployment import Deployment, invited, until
 
 pytestmark = pytest.mark.slow

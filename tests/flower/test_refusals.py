@@ -22,7 +22,7 @@ from covey.flower import Federated
 from covey.flower.messages import Asked, Refused, question_of, reply_of
 from covey.flower.node import agreement
 from covey.ledger import Ledger
-from covey.simulation import RunFolder, read_events
+from covey.runtime import RunFolder, read_events
 from covey.types import Params
 from flower.conftest import Built, settings_with
 

@@ -10,7 +10,7 @@ from sqlalchemy import insert
 
 from covey.errors import LedgerError, LedgerLocked
 from covey.ledger import Ledger
-from covey.ledger.place import explained, place_of
+from covey.ledger.backend import explained, place_of
 from covey.ledger.tables import clients
 
 

@@ -8,8 +8,8 @@ import pytest
 from covey.events import ClientExposed, ClientsAssigned, Event
 from covey.history import History, history_of
 from covey.report import Reported, comparison, means, spread
+from covey.report.run_labels import labels
 from covey.report.run_summary import moves
-from covey.report.settings import labels
 
 
 def test_a_row_per_run_with_equal_keys(two_seeds: list[Reported]):

@@ -21,7 +21,7 @@ from covey.events import (
     RunStarted,
 )
 from covey.history import History, history_of
-from covey.redteam import unjudged
+from covey.membership import unjudged
 from covey.report import Reported, comparison, means, summary, write_report
 from covey.report.wording import happenings
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from covey.dp import gaussian_epsilon
 from covey.history import History
-from covey.privacy import gaussian_epsilon
 from covey.report import Reported, comparison, write_report
 from covey.report.figures import epsilon_figure, spent_figure
 from covey.report.run_summary import guarantee_of

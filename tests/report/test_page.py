@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from covey.dp.wording import NOT_ACCOUNTED
 from covey.history import History
-from covey.privacy.wording import NOT_ACCOUNTED
 from covey.report import PROMISE, Reported, write_report
 
 SECTIONS = (

@@ -4,7 +4,7 @@ import pytest
 
 from covey import Config, ConfigError
 from covey.config import flat
-from covey.config.later import LATER_VALUES
+from covey.config.unsupported import LATER_VALUES
 from covey.reproduce import Experiment, experiment, experiments
 from covey.reproduce.leaving import EVERY_ANSWER, NAMES
 from covey.reproduce.leaving import MEASURES as OF_LEAVING

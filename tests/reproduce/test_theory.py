@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.assembly import assemble
+from covey.build import assemble
 from covey.data import MixtureSpec
 from covey.reproduce.mixtures import Setting, models_of, start_of
-from covey.reproduce.shelf import Shelf
+from covey.reproduce.run_cache import Shelf
 from covey.reproduce.theory import (
     TILTED,
     Choice,

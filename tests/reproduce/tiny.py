@@ -7,7 +7,7 @@ from typing import Any
 
 from covey.reproduce import Cell, Experiment, Found, Record, Shelf
 from covey.reproduce.specification import Column, Row
-from covey.simulation import Observer
+from covey.runtime import Observer
 
 TINY: dict[str, Any] = {
     "rounds": 2,

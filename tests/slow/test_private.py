@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from covey import Config, load_config, run
-from covey.privacy import Plan, multiplier
+from covey.dp import Plan, multiplier
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private.toml"

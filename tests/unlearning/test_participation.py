@@ -15,9 +15,9 @@ from covey.events import (
     RunRolledBack,
 )
 from covey.unlearning import latest_models, participation_of, sizes_left
+from covey.unlearning.influence import touched_by
 from covey.unlearning.participation import HidingSet, Participation
-from covey.unlearning.touched import touched_by
-from covey.unlearning.wording import Touch
+from covey.unlearning.proof_text import Touch
 
 
 def risk(cluster: int, t: int, value: float | None = 0.6) -> RiskMeasured:

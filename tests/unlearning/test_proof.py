@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from covey.errors import LedgerError
-from covey.unlearning.odds import representative_probability
+from covey.unlearning.deniability_probability import representative_probability
 from covey.unlearning.proof import (
     ChainView,
     page,
@@ -20,9 +20,7 @@ from covey.unlearning.proof import (
     text,
     verify,
 )
-from covey.unlearning.signature import SigningKey, sign
-from covey.unlearning.telling import done
-from covey.unlearning.wording import (
+from covey.unlearning.proof_text import (
     FORBIDDEN,
     Facts,
     HeldRound,
@@ -31,6 +29,8 @@ from covey.unlearning.wording import (
     Touch,
     limits,
 )
+from covey.unlearning.signature import SigningKey, sign
+from covey.unlearning.telling import done
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 OTHER = SigningKey.from_private_bytes(bytes([1] * 32))

@@ -1,16 +1,4 @@
-from .leaving import (
-    PAPER,
-    QUICK_LEAVING,
-    Leaving,
-    Outcome,
-    outcomes,
-    predicted,
-)
-from .measure import SOURCES, Measured, Row, measured
-from .meter import Clock, Cost, Metered
-from .sets import FULL, QUICK, BenchSet
-from .shelf import found, put
-from .verdict import (
+from .criteria import (
     NEAR,
     Check,
     Costs,
@@ -21,6 +9,18 @@ from .verdict import (
     is_right,
     knowledge,
 )
+from .leaving import (
+    PAPER,
+    QUICK_LEAVING,
+    Leaving,
+    Outcome,
+    outcomes,
+    predicted,
+)
+from .measure import SOURCES, Measured, Row, measured
+from .profiler import Clock, Cost, Metered
+from .run_cache import found, put
+from .scenarios import FULL, QUICK, BenchSet
 
 __all__ = [
     "FULL",

@@ -7,7 +7,7 @@ setting is a run in a folder of its own, so that a stopped bench goes on where i
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
-    Tables 1, 2 and 4, Figure 4. Isolated clusters: `strategies.isolated`.
+    Tables 1, 2 and 4, Figure 4. Isolated clusters: `algorithms.isolated`.
 """
 
 import shutil
@@ -22,7 +22,7 @@ from typing import Any
 from covey.config import Config
 from covey.history import history_of
 from covey.ledger import Ledger, Request
-from covey.simulation import Desk, RunFolder, begun, planned, play, read_events
+from covey.runtime import Desk, RunFolder, begun, planned, play, read_events
 from covey.unlearning import cheapest
 
 __all__ = ["PAPER", "QUICK_LEAVING", "Leaving", "Outcome", "outcomes", "predicted"]

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from covey.assembly import Assembled, Parts, assemble, composed, red_team
-from covey.bench.meter import Clock, Cost, Metered
-from covey.bench.sets import BenchSet
+from covey.algorithms import ServerState, Strategy, targets
+from covey.bench.profiler import Clock, Cost, Metered
+from covey.bench.scenarios import BenchSet
+from covey.build import Assembled, Parts, assemble, composed, red_team
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import Recipe
 from covey.events import RiskMeasured
-from covey.redteam import (
+from covey.membership import (
     DIVERGED,
     FEWEST,
     Figure,
@@ -22,7 +23,6 @@ from covey.redteam import (
     positive_control,
     true_risk,
 )
-from covey.strategies import ServerState, Strategy, targets
 
 __all__ = [
     "RANDOM_LABELS",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import typer
 
-from covey import simulation
+from covey import runtime
 from covey.errors import ConfigError
 from covey.types import BASES, Basis
 from covey.unlearning import ANSWERS, check_basis
@@ -33,7 +33,7 @@ class Asked:
         clients: their names, and the salt of who comes back.
     """
 
-    clients: Sequence[str | simulation.Returning]
+    clients: Sequence[str | runtime.Returning]
     answer: str = "auto"
     basis: Basis = "none"
 
@@ -64,7 +64,7 @@ def asked_by(
             f"--salt is of one client that comes back, found {len(clients)} names. Ask "
             f"for each of them alone."
         )
-    return Asked([simulation.Returning(clients[0], salt)], wanted, known)
+    return Asked([runtime.Returning(clients[0], salt)], wanted, known)
 
 
 def check_said(answer: str | None, basis: str | None, *, as_json: bool) -> None:
@@ -87,7 +87,7 @@ def is_a_dialogue() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def chosen_in_dialogue(found: Sequence[simulation.Planned]) -> str | None:
+def chosen_in_dialogue(found: Sequence[runtime.Planned]) -> str | None:
     """Ask which answer it shall be, the same for all; None: nothing shall be done."""
     possible = [
         name
@@ -113,7 +113,7 @@ def chosen_in_dialogue(found: Sequence[simulation.Planned]) -> str | None:
     return answer
 
 
-def _question(found: Sequence[simulation.Planned], answer: str) -> str:
+def _question(found: Sequence[runtime.Planned], answer: str) -> str:
     given = {
         each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
         for each in found

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import covey
-from covey import report, simulation
+from covey import report, runtime
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console, shown
 from covey.cli.tables import tabled
@@ -90,7 +90,7 @@ def audit(
 
     began = time.monotonic()
     answer = covey.audit(
-        run, attack or simulation.DEFAULT_ATTACKS, references, observe=observe
+        run, attack or runtime.DEFAULT_ATTACKS, references, observe=observe
     )
     page = run / "audit" / "audit.html"
     told = {
@@ -100,7 +100,7 @@ def audit(
         "report": str(page),
     }
     stated(told, f"{_text(told)}\nreport: {page}", as_json=as_json)
-    from covey.redteam import DIVERGED
+    from covey.membership import DIVERGED
 
     if any(each["reason"].startswith(DIVERGED) for each in told["clusters"]):
         raise typer.Exit(FAILED_CHECK)

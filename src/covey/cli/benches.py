@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from covey import assembly, simulation
 from covey import bench as benches
+from covey import build, runtime
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
 from covey.cli.progress import console
 from covey.cli.tables import short, tabled
@@ -147,13 +147,13 @@ def _observe_outcome(each: benches.Outcome) -> None:
 def _seconds_per_round(leaving: benches.Leaving, seed: int, out: Path) -> float:
     """Play two rounds of the first setting, to know what a round takes."""
     settings = {**leaving.base, "seed": seed, "rounds": 2}
-    assembled = assembly.assemble(Config.of({**settings, "unlearning": {}}))
+    assembled = build.assemble(Config.of({**settings, "unlearning": {}}))
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out) as folder:
         began = time.monotonic()
-        simulation.play(
+        runtime.play(
             assembled,
-            simulation.RunFolder.create(Path(folder) / "probe", assembled.config),
+            runtime.RunFolder.create(Path(folder) / "probe", assembled.config),
         )
         return (time.monotonic() - began) / 2
 

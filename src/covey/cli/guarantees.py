@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from covey import privacy
+from covey import dp
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.tables import tabled
 from covey.errors import ConfigError
@@ -76,7 +76,7 @@ def guarantee(
             told = _of_the_paper(sigma, epsilon, delta, rounds)
         else:
             assert noise is not None  # noqa: S101 - looked at above
-            plan = privacy.Plan(
+            plan = dp.Plan(
                 noise, rounds, delta, set_size, sets, clients, sampling, steps
             )
             told = _of_a_run(plan, sigma, epsilon, radius, coordinates)
@@ -98,14 +98,14 @@ def _of_the_paper(
     sigma: float | None, epsilon: float | None, delta: float, rounds: int
 ) -> dict[str, Any]:
     """Return what Theorem 1 claims for a sigma, and what its algorithm delivers."""
-    noise = sigma or privacy.claimed_sigma(epsilon or 0.0, delta, rounds)
-    cost = privacy.delivered(noise, delta, rounds)
+    noise = sigma or dp.claimed_sigma(epsilon or 0.0, delta, rounds)
+    cost = dp.delivered(noise, delta, rounds)
     return {
         "noise": "paper",
         "sigma": noise,
         "rounds": rounds,
         "delta": delta,
-        "epsilon_claimed": privacy.claimed_epsilon(noise, delta, rounds),
+        "epsilon_claimed": dp.claimed_epsilon(noise, delta, rounds),
         "epsilon": cost.epsilon if cost else None,
         "noise_multiplier": noise / 2,
         "relation": "one client's update is replaced by another in the ball",
@@ -119,19 +119,19 @@ def _of_the_paper(
 
 
 def _of_a_run(
-    plan: privacy.Plan,
+    plan: dp.Plan,
     sigma: float | None,
     epsilon: float | None,
     radius: float,
     coordinates: int,
 ) -> dict[str, Any]:
     """Return what a mechanism guarantees, beside the size of its noise."""
-    z = sigma or privacy.multiplier(plan, epsilon or 0.0)
-    told = asdict(privacy.forecast(plan, z))
+    z = sigma or dp.multiplier(plan, epsilon or 0.0)
+    told = asdict(dp.forecast(plan, z))
     if plan.noise == "sound":
-        told["views"] = dict(privacy.views(plan, z))
+        told["views"] = dict(dp.views(plan, z))
     if plan.noise != "record":  # whose noise many steps and clients average
-        size = privacy.size_of(plan, z, radius, coordinates)
+        size = dp.size_of(plan, z, radius, coordinates)
         told |= {"noise_norm": size.noise, "update_norm": size.update}
     return {
         "noise": plan.noise,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import covey
-from covey import simulation
+from covey import runtime
 from covey.cli.app import JsonOption, app, stated
 from covey.errors import ConfigError
 
@@ -59,7 +59,7 @@ def export(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
     copy = covey.load(run).export(cluster, client, out, recipient)
-    path = copy.place(simulation.RunFolder(run))
+    path = copy.place(runtime.RunFolder(run))
     answer = {
         "file": str(path),
         "cluster": copy.cluster,

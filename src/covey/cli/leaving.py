@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import covey
-from covey import report, runs, simulation
+from covey import report, runs, runtime
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.asking import Asked, asked_by, check_said, chosen_in_dialogue
 from covey.cli.consoles import errors
@@ -52,7 +52,7 @@ def leave(
 ) -> None:
     """Answer clients that ask to leave a run, and prove what was answered."""
     asked = asked_by(clients, answer, basis, salt)
-    folder = simulation.RunFolder.existing(run)
+    folder = runtime.RunFolder.existing(run)
     held = covey.load(run)
     if plan:
         found = held.plan([*asked.clients], asked.answer, asked.basis)
@@ -74,14 +74,14 @@ def leave(
             raise typer.Exit(1)
         asked = replace(asked, answer=chosen)
         found = held.plan([*asked.clients], asked.answer, asked.basis)
-    if found is None or (simulation.Roster.of(folder) and any(map(_replays, found))):
+    if found is None or (runtime.Roster.of(folder) and any(map(_replays, found))):
         _leave_word(folder, asked, as_json=as_json)
         return
     _let_go(held, asked, as_json=as_json)
 
 
 def _show(
-    folder: simulation.RunFolder, found: Sequence[simulation.Planned], *, as_json: bool
+    folder: runtime.RunFolder, found: Sequence[runtime.Planned], *, as_json: bool
 ) -> None:
     told: dict[str, Any] = {
         "run": str(folder.path),
@@ -95,7 +95,7 @@ def _show(
     stated(told, text, as_json=as_json)
 
 
-def _together(found: Sequence[simulation.Planned]) -> dict[str, Any]:
+def _together(found: Sequence[runtime.Planned]) -> dict[str, Any]:
     """Return the one replay that all these answers share."""
     again = [each.chosen for each in found if each.chosen and _replays(each)]
     return {
@@ -104,16 +104,16 @@ def _together(found: Sequence[simulation.Planned]) -> dict[str, Any]:
     }
 
 
-def _replays(found: simulation.Planned) -> bool:
+def _replays(found: runtime.Planned) -> bool:
     return found.chosen is not None and found.chosen.first_replayed_round is not None
 
 
-def _leave_word(folder: simulation.RunFolder, asked: Asked, *, as_json: bool) -> None:
+def _leave_word(folder: runtime.RunFolder, asked: Asked, *, as_json: bool) -> None:
     """Leave it to whoever plays the run, now or next: it looks between two rounds."""
     clients = list(dict.fromkeys(map(_name, asked.clients)))
-    if any(isinstance(each, simulation.Returning) for each in asked.clients):
-        run = simulation.reassembled(folder)
-        simulation.put_down(run, folder, asked.clients, asked.answer, asked.basis)
+    if any(isinstance(each, runtime.Returning) for each in asked.clients):
+        run = runtime.reassembled(folder)
+        runtime.put_down(run, folder, asked.clients, asked.answer, asked.basis)
     else:
         known = covey.load(folder.path).names
         if unknown := [client for client in clients if client not in known]:
@@ -133,7 +133,7 @@ def _leave_word(folder: simulation.RunFolder, asked: Asked, *, as_json: bool) ->
 def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
     with stoppable(run.folder), shown(run.folder.name) as observe:
-        signed: list[simulation.Answered] = []
+        signed: list[runtime.Answered] = []
         try:
             done = run.forget(
                 [*asked.clients], asked.answer, asked.basis, observe, signed.append
@@ -154,11 +154,11 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
         )
 
 
-def _name(client: str | simulation.Returning) -> str:
-    return client.client if isinstance(client, simulation.Returning) else client
+def _name(client: str | runtime.Returning) -> str:
+    return client.client if isinstance(client, runtime.Returning) else client
 
 
-def _answer_json(done: simulation.Forgotten) -> dict[str, Any]:
+def _answer_json(done: runtime.Forgotten) -> dict[str, Any]:
     given = done.answered
     return {
         "client": done.client,
@@ -202,7 +202,7 @@ def explain(
     stated({**told, **more}, text, as_json=as_json)
 
 
-def _plan_json(found: simulation.Planned) -> dict[str, Any]:
+def _plan_json(found: runtime.Planned) -> dict[str, Any]:
     return {
         "client": found.client,
         "answer": found.chosen.answer if found.chosen else None,
@@ -232,7 +232,7 @@ AFTERWARDS = {
 }
 
 
-def _plan_text(found: simulation.Planned) -> str:
+def _plan_text(found: runtime.Planned) -> str:
     heads = (
         "answer",
         "possible",
@@ -257,7 +257,7 @@ def _plan_text(found: simulation.Planned) -> str:
 
 
 def _answer_text(told: dict[str, Any]) -> str:
-    from covey.simulation.settling import copies_told
+    from covey.runtime.settling import copies_told
 
     changed = "changed" if told["model_changed"] else "unchanged"
     if told["answer"] == "deny":

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from covey import report, simulation
+from covey import report, runtime
 from covey.cli.consoles import console
 from covey.history import History, RoundRow
 
@@ -24,7 +24,7 @@ log = logging.getLogger("covey.run")
 
 
 @contextmanager
-def shown(title: str) -> Generator[simulation.Observer]:
+def shown(title: str) -> Generator[runtime.Observer]:
     """Show a run as it goes on: live on a terminal, else one line per round."""
     if console.quiet:
         yield _logged(lambda _: None)
@@ -48,7 +48,7 @@ def shown(title: str) -> Generator[simulation.Observer]:
         yield _logged(observe)
 
 
-def _logged(observe: simulation.Observer) -> simulation.Observer:
+def _logged(observe: runtime.Observer) -> runtime.Observer:
     """Log every round too, by number and sizes."""
     logged = 0
 

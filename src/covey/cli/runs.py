@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import covey
-from covey import assembly, simulation
+from covey import build, runtime
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.consoles import errors
 from covey.cli.federated import submitted
@@ -57,11 +57,11 @@ def run(
         submitted(config.parent, place, overrides or [])
         _concluded(covey.load(place), None, time.monotonic() - began, as_json=as_json)
         return
-    assembled = assembly.assemble(settings)
-    fedavg = assembly.assemble(_as_fedavg(settings)) if with_baseline else None
-    folder = simulation.RunFolder.create(out or _free_name(settings), settings)
+    assembled = build.assemble(settings)
+    fedavg = build.assemble(_as_fedavg(settings)) if with_baseline else None
+    folder = runtime.RunFolder.create(out or _free_name(settings), settings)
     beside = folder.path / "baseline"  # made first: `covey resume` plays it as well
-    inner = fedavg and simulation.RunFolder.create(beside, fedavg.config)
+    inner = fedavg and runtime.RunFolder.create(beside, fedavg.config)
     with stoppable(folder.path):
         played(assembled, folder)
         if fedavg is not None and inner is not None:
@@ -77,9 +77,9 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Carry a run on after it was stopped, to the result it would have had."""
-    folder = simulation.RunFolder.existing(run)
+    folder = runtime.RunFolder.existing(run)
     began = time.monotonic()
-    if (roster := simulation.Roster.of(folder)) is not None:
+    if (roster := runtime.Roster.of(folder)) is not None:
         submitted(Path(roster.home) if roster.home else None, run)
         _concluded(covey.load(run), None, time.monotonic() - began, as_json=as_json)
         return
@@ -89,8 +89,8 @@ def resume(
             result.resume(observe, lambda done: errors.print(done.told, soft_wrap=True))
         baseline = run / "baseline"
         if (baseline / "config.toml").is_file():
-            inner = simulation.RunFolder.existing(baseline)
-            played(assembly.assemble(inner.config()), inner)
+            inner = runtime.RunFolder.existing(baseline)
+            played(build.assemble(inner.config()), inner)
     _concluded(result, None, time.monotonic() - began, as_json=as_json)
 
 
@@ -103,14 +103,14 @@ def configured(path: Path | None, overrides: list[str]) -> Config:
 
 
 def played(
-    assembled: assembly.Assembled, folder: simulation.RunFolder
-) -> tuple[simulation.Answered, ...]:
+    assembled: build.Assembled, folder: runtime.RunFolder
+) -> tuple[runtime.Answered, ...]:
     """Play a run to its end and show it meanwhile; return who was let go."""
     with (
         shown(folder.path.name) as observe,
-        simulation.opened(assembled, folder) as desk,
+        runtime.opened(assembled, folder) as desk,
     ):
-        return simulation.carry_on(desk, assembled.config.rounds, observe)[1]
+        return runtime.carry_on(desk, assembled.config.rounds, observe)[1]
 
 
 def _as_fedavg(settings: Config) -> Config:
@@ -128,7 +128,7 @@ def _free_name(settings: Config) -> Path:
 
 def _concluded(
     result: covey.Run,
-    assembled: assembly.Assembled | None,
+    assembled: build.Assembled | None,
     seconds: float,
     *,
     as_json: bool,
@@ -137,7 +137,7 @@ def _concluded(
     from covey.runs import page_of
 
     page = page_of(result.folder, assembled.population if assembled else None)
-    folder = simulation.RunFolder.existing(result.folder)
+    folder = runtime.RunFolder.existing(result.folder)
     answer: dict[str, Any] = {
         **result.summary,
         "unused_settings": unused_settings(folder.config()),

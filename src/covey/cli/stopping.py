@@ -74,7 +74,7 @@ def sigterm_raised() -> Generator[list[int]]:
 def _reached(path: Path) -> str:
     """Say how many rounds are recorded."""
     from covey.ledger import Ledger
-    from covey.simulation import RunFolder
+    from covey.runtime import RunFolder
 
     folder, last = RunFolder(path), None
     try:

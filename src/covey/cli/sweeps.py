@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from covey import report, simulation
+from covey import report, runtime
 from covey.cli.app import JsonOption, app, stated
 from covey.cli.divergence import diverged_in, fail_if_diverged
 from covey.cli.progress import console
@@ -113,12 +113,12 @@ def _axis(text: str) -> list[tuple[str, str]]:
 def _ensured(path: Path, settings: Config, title: str) -> Path:
     """Play a run unless it is there; a folder of another run is refused."""
     known = (path / "config.toml").is_file()
-    if known and simulation.RunFolder.existing(path).config() != settings:
+    if known and runtime.RunFolder.existing(path).config() != settings:
         raise ConfigError(
             f"{path} holds a run with other settings. Give the sweep another --out."
         )
-    if not simulation.is_finished(path):
-        run, folder = simulation.begun(path, settings)
+    if not runtime.is_finished(path):
+        run, folder = runtime.begun(path, settings)
         console.print(title, highlight=False)
         with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
             played(run, folder)

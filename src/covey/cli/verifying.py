@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
-from covey.simulation.verification import verify as check_proof
+from covey.runtime.verification import verify as check_proof
 from covey.unlearning import Check
 
 __all__ = ["verify"]

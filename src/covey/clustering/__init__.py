@@ -1,6 +1,9 @@
 """Which cluster a client joins: its own choice each round, and a first guess."""
 
-from covey.clustering.floors import (
+from covey.clustering.dp_selection import choice_epsilon, report_noisy_min
+from covey.clustering.hysteresis import stay_settled
+from covey.clustering.initial_clustering import Split, gap_split, update_directions
+from covey.clustering.min_cluster_size import (
     acceptance_cost,
     ascended,
     rebalanced,
@@ -8,7 +11,6 @@ from covey.clustering.floors import (
     shares,
     wishes,
 )
-from covey.clustering.private import choice_epsilon, report_noisy_min
 from covey.clustering.selection import (
     NOWHERE,
     Ballot,
@@ -19,8 +21,6 @@ from covey.clustering.selection import (
     select_weighted,
     weighted_cost,
 )
-from covey.clustering.split import Split, gap_split, update_directions
-from covey.clustering.steady import stay_settled
 
 __all__ = [
     "NOWHERE",

@@ -1,8 +1,8 @@
 """Every setting of a run: frozen, validated once, read from TOML."""
 
-from covey.config.meaning import flat, heeded, that_matter, unused
+from covey.config.identity import flat, heeded, that_matter, unused
+from covey.config.loader import config_of, load_config, put, read_settings
 from covey.config.problems import Problem, together
-from covey.config.reading import config_of, load_config, put, read_settings
 from covey.config.schema import Setting, schema, settings
 from covey.config.sections import Section
 from covey.config.settings import Config

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from covey.config.later import later_problems
 from covey.config.schema import Spec, choices, in_words, settings, spec_of
 from covey.config.sections import Sections
+from covey.config.unsupported import later_problems
 
 __all__ = ["Problem", "problems_of", "together"]
 

@@ -6,11 +6,11 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError, model_validator
 
-from covey.config.apart import apart_problems
-from covey.config.private import privacy_problems
+from covey.config.dp_constraints import privacy_problems
 from covey.config.problems import Problem, problems_of, together
+from covey.config.remote_constraints import apart_problems
 from covey.config.sections import MethodConfig, PopulationConfig, Sections
-from covey.config.task import task_problems
+from covey.config.task_constraints import task_problems
 from covey.errors import ConfigError
 
 __all__ = ["Config"]

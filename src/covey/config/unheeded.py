@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from covey.config.meaning import flat, unused
+from covey.config.identity import flat, unused
 from covey.config.schema import settings
 from covey.config.settings import Config
 

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from covey.data.conversion import TrainTest
-from covey.data.dealing import deal
 from covey.data.examples import Client, Examples, Preference
 from covey.data.partition import apportion, divide
 from covey.data.shifts import Shift
 from covey.data.sources import Source
 from covey.data.spec import GroupSpec, PopulationSpec
+from covey.data.splitting import deal
 from covey.errors import DataError
 from covey.rng import Streams
 from covey.types import ClientName, Handle

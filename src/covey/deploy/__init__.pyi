@@ -1,5 +1,5 @@
 from .checks import check
-from .findings import Finding
+from .diagnostics import Finding
 from .folder import write_federation
 from .node import NodeFile
 from .plan import Plan

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from covey.deploy.findings import Finding, error, fine, warning
+from covey.deploy.diagnostics import Finding, error, fine, warning
 
 __all__ = ["authority_findings", "server_findings"]
 

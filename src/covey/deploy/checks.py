@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.deploy.certificates import authority_findings, server_findings
-from covey.deploy.findings import Finding, error, fine, warning
+from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.deploy.folder import federation_settings
 from covey.deploy.machine import (
     knock,

@@ -14,10 +14,10 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from covey.atomic_io import flush_folder, replace_whole
 from covey.config import load_config
 from covey.deploy.keys import Authority, NodeKey
 from covey.deploy.plan import CONNECTION, SWITCHES, Plan
-from covey.durable import flush_folder, replace_whole
 from covey.errors import ConfigError
 
 __all__ = ["ROUND_TIMEOUT", "federation_settings", "write_federation"]

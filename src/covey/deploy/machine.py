@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from covey.deploy.findings import Finding, error, fine, warning
+from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.deploy.plan import SWITCHES
 from covey.deploy.scripts import Script, host_and_port
 from covey.portable import permissions_of_others

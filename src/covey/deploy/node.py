@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from covey.data import SOURCES, Preference, read_client, weight_from_threshold
-from covey.deploy.findings import Finding, error, fine, warning
+from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.errors import ConfigError, DataError
 
 __all__ = ["NodeFile", "data_findings", "settings_findings"]

@@ -11,13 +11,13 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from covey.api import Run, load
-from covey.assembly import Given, assemble
+from covey.build import Given, assemble
 from covey.config import Config, load_config
 from covey.flower.node import agreement
-from covey.flower.nodes import Nodes, Terms
+from covey.flower.server import Nodes, Terms
 from covey.history import History
 from covey.ledger import Ledger
-from covey.simulation import Roster, RunFolder, carry_on, opened
+from covey.runtime import Roster, RunFolder, carry_on, opened
 from covey.types import ClientName
 
 __all__ = ["Federated", "server_app"]

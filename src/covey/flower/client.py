@@ -11,10 +11,10 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
+from covey.algorithms import Call
 from covey.errors import ConfigError
 from covey.flower.messages import arrays
 from covey.flower.node import Node, answered
-from covey.strategies import Call
 from covey.types import Params
 
 __all__ = ["client_app", "covey_mod"]

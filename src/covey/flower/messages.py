@@ -16,10 +16,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from covey.algorithms import Answer, Call, Slip, Task
 from covey.engine import Recipe
 from covey.errors import CoveyError
-from covey.redteam import EDGES, FOLDS
-from covey.strategies import Answer, Call, Slip, Task
+from covey.membership import EDGES, FOLDS
 from covey.types import ClientName, Handle, Params
 
 __all__ = [

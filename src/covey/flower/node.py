@@ -17,12 +17,13 @@ import torch
 from flwr.app import Message
 from torch import nn
 
-from covey.assembly import Chosen, Given, Member, Own, member_of
+from covey.algorithms import Call, KnownRisk
+from covey.atomic_io import replace_whole
+from covey.build import Chosen, Given, Member, Own, member_of
 from covey.clustering import choice_epsilon
 from covey.config import Config, load_config
 from covey.data import Examples, read_client
 from covey.deploy import NodeFile
-from covey.durable import replace_whole
 from covey.flower.messages import (
     Counts,
     Hello,
@@ -32,7 +33,6 @@ from covey.flower.messages import (
     letter,
     question_of,
 )
-from covey.strategies import Call, KnownRisk
 from covey.types import Params
 
 __all__ = ["Node", "Train", "agreement", "answered"]

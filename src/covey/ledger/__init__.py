@@ -1,9 +1,9 @@
 """The ledger: what happened in every round, in order, sealed against change."""
 
 from covey.ledger.chain import GENESIS, Link, Record, canonical, link, seal, verify
-from covey.ledger.register import Asking, Request, Serving
+from covey.ledger.clients_and_requests import Asking, Request, Serving
+from covey.ledger.rollback import REWIND, current, superseded
 from covey.ledger.store import Ledger
-from covey.ledger.story import REWIND, current, superseded
 
 __all__ = [
     "GENESIS",

@@ -10,12 +10,12 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from covey.errors import LedgerError, LedgerMismatch
-from covey.ledger import entries, register, tables
+from covey.ledger import clients_and_requests, rows, tables
+from covey.ledger.backend import Lock, Place, explained, place_of
 from covey.ledger.chain import GENESIS, Link, Record, verify
-from covey.ledger.difference import first_difference
-from covey.ledger.place import Lock, Place, explained, place_of
-from covey.ledger.register import Asking, Request, Serving
-from covey.ledger.story import current, rewound_to
+from covey.ledger.clients_and_requests import Asking, Request, Serving
+from covey.ledger.replay_diff import first_difference
+from covey.ledger.rollback import current, rewound_to
 from covey.types import ClientName, Handle
 
 __all__ = ["Ledger"]
@@ -76,7 +76,7 @@ class Ledger:
                 tables.check_version(connection, ledger.where)
                 tables.migrate(connection)
                 tables.check_writable(connection)
-                verify(entries.read_links(connection))
+                verify(rows.read_links(connection))
             return ledger
 
     @classmethod
@@ -116,14 +116,14 @@ class Ledger:
         _check_round(round_index, records)
         written_at = self._writer().clock()
         with self._transaction() as connection:
-            last = entries.last_round(connection)
+            last = rows.last_round(connection)
             if last is not None and round_index <= last:
                 raise LedgerError(
                     f"A round is recorded once and in order, but round {round_index} "
                     f"comes after round {last} in {self.where}. Compare a replayed "
                     f"round instead of appending it."
                 )
-            return entries.add(connection, records, written_at)
+            return rows.add(connection, records, written_at)
 
     def append_between(self, records: Sequence[Record]) -> str:
         """Record what happened between two rounds, and return the new head.
@@ -137,7 +137,7 @@ class Ledger:
         _check_between(records)
         written_at = self._writer().clock()
         with self._transaction() as connection:
-            return entries.add(connection, records, written_at)
+            return rows.add(connection, records, written_at)
 
     def replay(self) -> list[Record]:
         """Return everything that was recorded, in order, once it is verified."""
@@ -163,7 +163,7 @@ class Ledger:
         """
         with self._transaction() as connection:
             recorded = [
-                one.record() for one in entries.read_round(connection, round_index)
+                one.record() for one in rows.read_round(connection, round_index)
             ]
         difference = first_difference(recorded, records)
         if difference:
@@ -176,29 +176,29 @@ class Ledger:
     def last_round(self) -> int | None:
         """Return the index of the newest round that counts."""
         with self._transaction() as connection:
-            return entries.last_round(connection)
+            return rows.last_round(connection)
 
     def furthest_round(self) -> int | None:
         """Return the largest index ever recorded, of a superseded round or not."""
         with self._transaction() as connection:
-            return entries.furthest_round(connection)
+            return rows.furthest_round(connection)
 
     def head(self) -> str:
         """Return the newest hash, which stands for the whole history."""
         with self._transaction() as connection:
-            last = entries.last_link(connection)
+            last = rows.last_link(connection)
         return last.hash if last else GENESIS
 
     def head_of(self, round_index: int) -> str | None:
         """Return the hash of the last event that still counts of one round."""
         with self._transaction() as connection:
-            links = entries.read_round(connection, round_index)
+            links = rows.read_round(connection, round_index)
         return links[-1].hash if links else None
 
     def seconds_per_round(self) -> list[float]:
         """Return how long each entry took to follow the one before, in seconds."""
         with self._transaction() as connection:
-            times = entries.written_at(connection)
+            times = rows.written_at(connection)
         stamps = [datetime.fromisoformat(each) for each in times]
         return [(b - a).total_seconds() for a, b in pairwise(stamps)]
 
@@ -223,12 +223,12 @@ class Ledger:
         """
         self._writer()
         with self._transaction() as connection:
-            register.bind(connection, handles, self.where)
+            clients_and_requests.bind(connection, handles, self.where)
 
     def names(self) -> dict[Handle, ClientName]:
         """Return who is behind each handle, as far as that is still known."""
         with self._transaction() as connection:
-            return register.names(connection)
+            return clients_and_requests.names(connection)
 
     def ask(
         self, handle: Handle, wanted: str, after_round: int | None = None
@@ -254,12 +254,14 @@ class Ledger:
         """
         asked_at = self._writer().clock()
         with self._transaction() as connection:
-            return [register.ask(connection, each, asked_at) for each in asked]
+            return [
+                clients_and_requests.ask(connection, each, asked_at) for each in asked
+            ]
 
     def requests(self) -> list[Request]:
         """Return every request to leave, in order of asking."""
         with self._transaction() as connection:
-            return register.read_requests(connection)
+            return clients_and_requests.read_requests(connection)
 
     def serve(self, served: Sequence[Serving], records: Sequence[Record]) -> str:
         """Record answers and erase who asked, all of it or nothing.
@@ -281,8 +283,8 @@ class Ledger:
         written_at = self._writer().clock()
         with self._transaction() as connection:
             for each in served:
-                register.serve(connection, each, written_at)
-            return entries.add(connection, records, written_at)
+                clients_and_requests.serve(connection, each, written_at)
+            return rows.add(connection, records, written_at)
 
     def answered(self, request_id: str, answer: str) -> None:
         """Close a request that was served; its note is dropped.
@@ -303,7 +305,7 @@ class Ledger:
     def tombstones(self) -> frozenset[str]:
         """Return the marks of those who left."""
         with self._transaction() as connection:
-            return register.read_tombstones(connection)
+            return clients_and_requests.read_tombstones(connection)
 
     def scrub(self) -> None:
         """Overwrite what is left of erased names; may be done again at any time.
@@ -354,16 +356,19 @@ class Ledger:
 
     def _verified(self) -> list[Link]:
         with self._transaction() as connection:
-            links = entries.read_links(connection)
+            links = rows.read_links(connection)
         verify(links)
         return links
 
     def _settle(
-        self, request_id: str, before: register.State, changes: Mapping[str, str]
+        self,
+        request_id: str,
+        before: clients_and_requests.State,
+        changes: Mapping[str, str],
     ) -> None:
         settled = {**changes, "answered_at": self._writer().clock(), "note": None}
         with self._transaction() as connection:
-            register.advance(connection, request_id, before, settled)
+            clients_and_requests.advance(connection, request_id, before, settled)
 
 
 def _existing(where: str | Path) -> Place:

@@ -1,12 +1,12 @@
+from .aggregate import means
 from .auditing import audit_rows, write_audit
 from .divergence import diverged_models, diverged_sentences
 from .explanation import write_explanation
 from .metrics_file import metrics_csv
 from .page import write_report
-from .reading import Reported
+from .queries import Reported
 from .run_comparison import comparison
 from .run_summary import PROMISE, budget_of, summary
-from .seeds import means
 from .wording import spread
 
 __all__ = [

@@ -8,11 +8,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from covey.redteam import DIVERGED, ClusterExamined, Estimate
+from covey.membership import DIVERGED, ClusterExamined, Estimate
 from covey.report.figures import png, roc_figure, svg
 from covey.report.page import rendered, write
 from covey.report.wording import interval
-from covey.simulation import Audit
+from covey.runtime import Audit
 
 __all__ = ["VIEW", "audit_rows", "write_audit"]
 

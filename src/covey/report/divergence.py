@@ -5,7 +5,7 @@ from typing import Any
 
 from covey.events import ClientExposed
 from covey.history import History
-from covey.redteam import DIVERGED
+from covey.membership import DIVERGED
 
 __all__ = [
     "diverged_models",

@@ -4,7 +4,7 @@ import csv
 from io import StringIO
 
 from covey.history import History, RoundRow
-from covey.report.reading import group_sizes
+from covey.report.queries import group_sizes
 
 __all__ = ["metrics_csv"]
 

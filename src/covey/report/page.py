@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from covey.report.aggregate import means
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,
@@ -23,12 +24,11 @@ from covey.report.figures import (
     violations_figure,
 )
 from covey.report.metrics_file import metrics_csv
-from covey.report.reading import Reported, group_sizes
+from covey.report.page_model import MOST_CLUSTERS, run_view
+from covey.report.queries import Reported, group_sizes
 from covey.report.run_comparison import comparison
+from covey.report.run_labels import labels, with_baselines
 from covey.report.run_summary import PROMISE, guarantee_of
-from covey.report.seeds import means
-from covey.report.settings import labels, with_baselines
-from covey.report.view import MOST_CLUSTERS, run_view
 from covey.report.wording import estimate, interval, number, spread
 
 __all__ = ["rendered", "write", "write_report"]

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from covey.history import History
-from covey.redteam import DIVERGED
+from covey.membership import DIVERGED
 from covey.report.divergence import diverged_sentences
-from covey.report.reading import OVERALL, Reported, accuracies, group_sizes, home_of
-from covey.report.run_summary import guarantee_of, violations
-from covey.report.settings import (
+from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
+from covey.report.run_labels import (
     method_of,
     selection_of,
     settings_of,
     with_baselines,
 )
+from covey.report.run_summary import guarantee_of, violations
 
 __all__ = ["comparison"]
 

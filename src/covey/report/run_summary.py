@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from covey.dp import standing_of
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
-from covey.privacy import standing_of
-from covey.redteam import DIVERGED
+from covey.membership import DIVERGED
 from covey.report.divergence import (
     NOT_FINISHED,
     diverged_models,

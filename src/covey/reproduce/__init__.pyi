@@ -1,7 +1,7 @@
 from .page import write_page
-from .play import Asked, records, reproduced
 from .record import Cell, Found, Line, Printed, Record
-from .shelf import Shelf, digest
+from .run_cache import Shelf, digest
+from .runner import Asked, records, reproduced
 from .specification import Experiment, experiment, experiments
 from .table import COLUMNS, words
 

@@ -7,12 +7,12 @@ from covey.api import load
 from covey.config import Config
 from covey.errors import DataError
 from covey.params import norm, subtract
-from covey.report.reading import accuracy_lines
+from covey.report.queries import accuracy_lines
 from covey.reproduce.measures import MEASURES, Seen
 from covey.reproduce.papers import Table, printed_table
 from covey.reproduce.reasons import with_settings
 from covey.reproduce.record import Cell, Found, Line, Printed, averaged
-from covey.reproduce.shelf import Shelf, sources
+from covey.reproduce.run_cache import Shelf, sources
 from covey.reproduce.specification import Column, Experiment, Row
 
 __all__ = ["federations"]

@@ -9,12 +9,12 @@ from covey.api import load
 from covey.bench import Leaving, Outcome, outcomes
 from covey.config import Config
 from covey.errors import DataError
-from covey.report.reading import OVERALL, accuracy_lines
+from covey.report.queries import OVERALL, accuracy_lines
 from covey.reproduce.papers import Table, printed_table
 from covey.reproduce.provenance import commit
 from covey.reproduce.reasons import with_settings
 from covey.reproduce.record import Cell, Found, Line, averaged
-from covey.reproduce.shelf import Shelf, digest, note, sources
+from covey.reproduce.run_cache import Shelf, digest, note, sources
 from covey.reproduce.specification import Column, Experiment, Row
 
 __all__ = ["leaving"]

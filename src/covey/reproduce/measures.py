@@ -11,8 +11,8 @@ from covey.api import load
 from covey.history import History
 from covey.metrics import GAPS
 from covey.report import summary
-from covey.report.reading import OVERALL, accuracies, group_sizes, home_of
-from covey.reproduce.mismatch import KINDS, Attacked, attacked
+from covey.report.queries import OVERALL, accuracies, group_sizes, home_of
+from covey.reproduce.nonmember_mismatch import KINDS, Attacked, attacked
 from covey.reproduce.reasons import non_members_reason
 
 __all__ = ["MEASURES", "Measure", "Seen"]

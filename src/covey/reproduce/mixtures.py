@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from covey.assembly import Assembled, assemble
+from covey.algorithms import ServerState
+from covey.build import Assembled, assemble
 from covey.checkpoints import checkpoint_of
 from covey.config import Config
 from covey.data import Client, MixtureSpec
@@ -18,9 +19,8 @@ from covey.errors import RunError
 from covey.events import ClientsAssigned
 from covey.ledger import Ledger
 from covey.params import flatten
-from covey.reproduce.shelf import Shelf
-from covey.simulation import RunFolder, load_state, read_events
-from covey.strategies import ServerState
+from covey.reproduce.run_cache import Shelf
+from covey.runtime import RunFolder, load_state, read_events
 
 __all__ = ["Method", "Setting", "Start", "Story", "models_of", "played", "start_of"]
 

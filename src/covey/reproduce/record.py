@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from pydantic import TypeAdapter
 from scipy.stats import t as student
 
-from covey.durable import replace_whole
+from covey.atomic_io import replace_whole
 
 __all__ = [
     "Cell",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from covey.reproduce.record import Cell, Found, Line, Printed
-from covey.reproduce.shelf import Shelf, digest, sources
+from covey.reproduce.run_cache import Shelf, digest, sources
 from covey.reproduce.theory import (
     FULL,
     LIMITS,

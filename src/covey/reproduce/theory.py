@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from covey.algorithms import ServerState
 from covey.data import Client, MixtureSpec
 from covey.reproduce.mixtures import (
     Method,
@@ -33,8 +34,7 @@ from covey.reproduce.mixtures import (
     models_of,
     played,
 )
-from covey.reproduce.shelf import Shelf
-from covey.strategies import ServerState
+from covey.reproduce.run_cache import Shelf
 
 __all__ = [
     "ABOVE_FLOOR",

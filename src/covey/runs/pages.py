@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.assembly import assemble
+from covey.build import assemble
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
 from covey.runs.parts import PYTHON
 from covey.runs.story import story_of
-from covey.simulation import RunFolder
-from covey.simulation.copies import hash_of, keep_copy, record_copy
+from covey.runtime import RunFolder
+from covey.runtime.copies import hash_of, keep_copy, record_copy
 from covey.types import Handle
 
 __all__ = ["on_record", "page_of", "page_over", "reported"]

@@ -1,11 +1,11 @@
 """What a run is made of, from what is at hand: all of it, or what its folder records."""
 
-from covey.assembly import Assembled, Given
+from covey.build import Assembled, Given
 from covey.checkpoints import newest_checkpoint
 from covey.config import Config
 from covey.errors import CoveyError, ModelError, RunError
 from covey.models import NETWORKS
-from covey.simulation import (
+from covey.runtime import (
     Planned,
     RecordedRun,
     Roster,

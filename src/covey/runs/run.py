@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
 
-from covey.assembly import Assembled, Given
+from covey.build import Assembled, Given
 from covey.errors import ConfigError, RunError
 from covey.history import History
 from covey.ledger import Ledger
@@ -15,7 +15,7 @@ from covey.runs.pages import page_of
 from covey.runs.parts import check_answerable, parts_at_hand, playable, readable
 from covey.runs.story import Story, story_of
 from covey.runs.wishes import Names, Several, asked, listed
-from covey.simulation import (
+from covey.runtime import (
     DEFAULT_ATTACKS,
     Answered,
     AuditRequest,
@@ -31,12 +31,12 @@ from covey.simulation import (
     opened,
     plans,
 )
-from covey.simulation.canaries import audit_noise
-from covey.simulation.copies import Copy
-from covey.simulation.exports import export_model, latest_model
-from covey.simulation.game import play_game
-from covey.simulation.loop import OnAnswer
-from covey.simulation.verification import verify
+from covey.runtime.copies import Copy
+from covey.runtime.dp_audit import audit_noise
+from covey.runtime.exports import export_model, latest_model
+from covey.runtime.loop import OnAnswer
+from covey.runtime.participation_inference import play_game
+from covey.runtime.verification import verify
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check
 

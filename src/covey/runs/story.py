@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from covey.history import History
 from covey.ledger import Ledger
-from covey.simulation import RunFolder, read_history
+from covey.runtime import RunFolder, read_history
 from covey.types import ClientName, Handle
 
 __all__ = ["Story", "story_of"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from covey.errors import ConfigError
-from covey.simulation import Returning
+from covey.runtime import Returning
 from covey.types import BASES, Basis, ClientName
 from covey.unlearning import ANSWERS
 

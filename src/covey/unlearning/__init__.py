@@ -1,8 +1,13 @@
 """Leaving a run: what may be answered, what it costs, and what can be proved."""
 
 from covey.unlearning.basis import answer_for, check_basis
+from covey.unlearning.deniability_probability import (
+    Budget,
+    budget,
+    rollback_probability,
+    settings_below,
+)
 from covey.unlearning.jointly import Choice, How, Wish, jointly, replayed_as
-from covey.unlearning.odds import Budget, budget, rollback_probability, settings_below
 from covey.unlearning.participation import (
     Participation,
     latest_models,

@@ -16,9 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter, ValidationError
 
 from covey.errors import LedgerError
-from covey.unlearning.signature import Check, PublicKey, canonical, check_signature
-from covey.unlearning.telling import done, summary
-from covey.unlearning.wording import (
+from covey.unlearning.proof_text import (
     FORBIDDEN,
     STRICT,
     Facts,
@@ -27,6 +25,8 @@ from covey.unlearning.wording import (
     limits,
     refuters,
 )
+from covey.unlearning.signature import Check, PublicKey, canonical, check_signature
+from covey.unlearning.telling import done, summary
 
 __all__ = [
     "ChainView",

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from covey.durable import flush_folder
+from covey.atomic_io import flush_folder
 from covey.errors import ConfigError, LedgerError
 from covey.portable import permissions_of_others
 

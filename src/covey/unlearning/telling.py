@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from covey.unlearning.wording import Facts, Told, beginning, counted
+from covey.unlearning.proof_text import Facts, Told, beginning, counted
 
 __all__ = ["done", "summary"]
 

@@ -1,19 +1,19 @@
 from .attacks import roc_figure
 from .calibration import calibration_figure
-from .outcome import (
+from .fairness_plots import (
     fairness_figure,
     samples_figure,
     violations_figure,
 )
 from .overlay import overlaid_accuracy
 from .pareto import pareto_figure
+from .privacy_budget import epsilon_figure, spent_figure
 from .risk import risk_figure
 from .rounds import (
     accuracy_figure,
     clusters_figure,
     prices_figure,
 )
-from .spent import epsilon_figure, spent_figure
 from .style import png, svg
 
 __all__ = [

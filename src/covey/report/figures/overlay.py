@@ -17,7 +17,7 @@ from covey.report.figures.style import (
     say,
     whole_rounds,
 )
-from covey.report.reading import OVERALL, accuracy_lines, finish_line, group_sizes
+from covey.report.queries import OVERALL, accuracy_lines, finish_line, group_sizes
 
 __all__ = ["overlaid_accuracy"]
 

@@ -22,7 +22,7 @@ from covey.report.figures.style import (
     say,
     whole_rounds,
 )
-from covey.report.reading import finish_line
+from covey.report.queries import finish_line
 
 __all__ = ["risk_figure"]
 

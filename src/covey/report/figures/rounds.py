@@ -19,7 +19,7 @@ from covey.report.figures.style import (
     say,
     whole_rounds,
 )
-from covey.report.reading import OVERALL, accuracy_lines, finish_line
+from covey.report.queries import OVERALL, accuracy_lines, finish_line
 
 __all__ = ["accuracy_figure", "clusters_figure", "prices_figure"]
 

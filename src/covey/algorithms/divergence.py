@@ -1,0 +1,21 @@
+"""Which of a state's models are none, by what the state alone shows."""
+
+from collections.abc import Mapping
+
+from covey.algorithms.base import ServerState
+from covey.membership import STALLED, broken
+
+__all__ = ["divergences"]
+
+
+def divergences(state: ServerState) -> Mapping[int, str]:
+    """Return why these cluster models diverged; nothing of those that did not.
+
+    Numbers that are not finite, or a training of which nothing is accepted: such a model
+    stays what it was, and what it shows says nothing of the clients who train it.
+    """
+    found = {
+        j: broken(model) or (STALLED if j in state.stalled else "")
+        for j, model in enumerate(state.clusters)
+    }
+    return {j: reason for j, reason in found.items() if reason}

@@ -1,0 +1,250 @@
+"""Partial pooling: cluster models that lean on what safer clusters have learned.
+
+A small cluster's own model is accurate for its clients and remembers them; the model of
+everybody remembers hardly anybody, and may fail them. Between the two lie models of which
+a part is shared. After every round, layer by layer:
+
+    theta_j <- (1 - lambda_j) theta_j + lambda_j theta_all
+    theta_all = sum_j w_j theta_j / sum_j w_j,    w_j = n_j (1 - lambda_j)
+
+n_j is the number of examples that cluster j trains on. A cluster gives to the shared model
+as much as it keeps of its own: what is given up because it remembers too much must not
+come back through the mean. Where every cluster gives a layer up, w_j = n_j.
+
+References:
+    Mansour et al., Three Approaches for Personalization with Applications to Federated
+    Learning, 2020, and Deng et al., Adaptive Personalized Federated Learning (APFL),
+    2020: interpolation between an own and a shared model.
+    Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global
+    Representations (LG-FedAvg), 2020: own first layers and a shared head.
+    Zhang et al., LCFed: An Efficient Clustered Federated Learning Framework for
+    Heterogeneous Data, 2025: cluster models with a common part, the embedding, under
+    heads of their own; the other way round from LG-FedAvg, and from here.
+    Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, 2021:
+    an own model held near the shared one by a penalty.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from covey.algorithms.base import Cohort, Played, ServerState, Strategy
+from covey.data.examples import Client
+from covey.events import ModelsPooled
+from covey.params import model_hash
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = [
+    "Control",
+    "Layers",
+    "Order",
+    "fixed_share",
+    "head_first",
+    "pooled",
+    "share_by_risk",
+    "uniform",
+]
+
+Control = Callable[[ServerState], tuple[float, ...]]
+"""How much of each cluster model is shared after a round: a share per cluster.
+
+It sees the state before the round, with the choices made and losses reported in it."""
+
+Order = Callable[[float, int], Float[ndarray, " layers"]]
+"""What a share means for each of so many layers, input to output: lambda in [0, 1]."""
+
+Layers = Sequence[Sequence[str]]
+"""The names of a model's parameters layer by layer, from input to output."""
+
+START = STEP = 1 / 3
+TOO_MANY = 0.25
+"""Share of a cluster's clients above which it is protected more."""
+MOST = 0.9
+"""Share of all examples above which a cluster is not helped by the others'."""
+
+
+def pooled(
+    strategy: Strategy,
+    control: Control,
+    order: Order,
+    layers: Layers,
+    clients: Mapping[Handle, Client],
+) -> Strategy:
+    """Pull every cluster model towards the shared one after each round.
+
+    Of a menu, each release is pooled by itself, over the clusters.
+    A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
+    cluster yet have one model, and nothing to pull; in a round without clients nothing
+    moves.
+
+    Args:
+        strategy: the rounds to play.
+        control: the share of each cluster.
+        order: what a share means layer by layer.
+        layers: the names of the model's parameters by layer, from input to output.
+        clients: all of them, by handle; only their numbers of examples are used.
+    """
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        played = strategy.play_round(state, cohort, streams)
+        after = played.state
+        if not cohort or not after.assignment:
+            return played
+        seen = replace(state, assignment=after.assignment, memory=after.memory)
+        shares = control(seen)
+        sizes = _sizes(after, clients)
+        shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
+        pulls = np.array([order(share, len(layers)) for share in shares])
+        each = len(shares) // after.releases
+        models = tuple(
+            model
+            for first in range(0, len(shares), each)
+            for model in _pulled(
+                after.clusters[first : first + each],
+                sizes[first : first + each],
+                pulls[first : first + each],
+                layers,
+            )
+        )
+        fact = ModelsPooled(shares, model_hash(models))
+        after = replace(after, clusters=models, pooling=shares)
+        return Played(after, (*played.events, fact))
+
+    return strategy._replace(play_round=play_round)
+
+
+def uniform(share: float, num_layers: int) -> Float[ndarray, " layers"]:
+    """Pull every layer alike: lambda_l = p."""
+    return np.full(num_layers, share)
+
+
+def head_first(share: float, num_layers: int) -> Float[ndarray, " layers"]:
+    """Share the last layers first: lambda_l = clip(p L - (L - l), 0, 1), l = 1..L.
+
+    Output layers hold most of a network's parameters, and so of its memory, while a shift
+    of the inputs is met by the first layers: on dark or inverted images, sharing the head
+    alone costs a small cluster nothing and takes away most of its risk.
+    """
+    behind = np.arange(num_layers)[::-1]
+    return np.clip(share * num_layers - behind, 0.0, 1.0)
+
+
+def fixed_share(share: float, num_clusters: int) -> Control:
+    """Pool every cluster by the same share in every round; 1 is FedAvg."""
+    return lambda _: (share,) * num_clusters
+
+
+def share_by_risk(clients: Mapping[Handle, Client], guess: float) -> Control:
+    """Raise a cluster's share for as long as too many of its clients refuse its risk.
+
+    At every new figure each client answers whether it refuses the risk; the server sees
+    counts:
+
+        refused_j = share of the clients i of cluster j with tau_i < risk_ij
+        lambda_j <- lambda_j + STEP    if refused_j > TOO_MANY
+
+    from START up to 1, and never down: what was refused at a share would come back with
+    it. A risk that a client does not know it refuses. The risk is the cluster's, or what
+    each client found by itself: then its answer, one bit, is all that it sends.
+
+    Two things pooling cannot do. A cluster that holds over MOST of all examples keeps its
+    model: pulled towards everybody's, it would be pulled towards itself. And beyond START
+    a share rises only if another cluster's model has a lower loss on its clients'
+    examples than guessing has: else there is nothing more to share.
+
+    Args:
+        clients: all of them, by handle.
+        guess: the loss of equal probabilities for all classes, ln C, in nats.
+    """
+
+    def control(state: ServerState) -> tuple[float, ...]:
+        sizes = _sizes(state, clients)
+        return tuple(
+            0.0
+            if sizes[j] > MOST * sizes.sum()
+            else max(START, share, raised(state, j))
+            for j, share in enumerate(state.pooling)
+        )
+
+    def raised(state: ServerState, j: int) -> float:
+        own = [handle for handle, chosen in state.assignment.items() if chosen == j]
+        if _refused(state, j, own, clients) <= TOO_MANY:
+            return 0.0
+        if _lowest_elsewhere(state, j, own) >= guess:
+            return START
+        return min(1.0, state.pooling[j] + STEP)
+
+    return control
+
+
+def _refused(
+    state: ServerState,
+    j: int,
+    own: Sequence[Handle],
+    clients: Mapping[Handle, Client],
+) -> float:
+    """Return which share of these clients refuses the risk; 0 without a new figure."""
+    known = [state.known_to(handle)[j] for handle in own]
+    if not any(k is not None and k.round_index == state.round_index for k in known):
+        return 0.0
+    taus = [clients[handle].preference.risk_threshold for handle in own]
+    refuses = [k is None or tau < k.risk for k, tau in zip(known, taus, strict=True)]
+    return float(np.mean(refuses))
+
+
+def _lowest_elsewhere(state: ServerState, j: int, own: Sequence[Handle]) -> float:
+    """Return the lowest mean loss that another cluster's model has on their examples."""
+    rows = [state.memory.losses[h] for h in own if h in state.memory.losses]
+    if not rows:
+        return math.inf
+    others = np.arange(len(state.clusters)) != j
+    return float(np.mean(rows, axis=0)[others].min(initial=math.inf))
+
+
+def _sizes(
+    state: ServerState, clients: Mapping[Handle, Client]
+) -> Int[ndarray, " clusters"]:
+    """Return n_j: how many examples each cluster trains on, by latest choices."""
+    sizes = np.zeros(len(state.clusters), dtype=np.int64)
+    for handle in state.assignment:
+        sizes[state.trained_by(handle)] += len(clients[handle].train)
+    return sizes
+
+
+def _pulled(
+    clusters: tuple[Params, ...],
+    sizes: Int[ndarray, " clusters"],
+    pulls: Float[ndarray, "clusters layers"],
+    layers: Layers,
+) -> tuple[Params, ...]:
+    """Return the models after the pull; integer buffers stay each cluster's own."""
+    if not sizes.any():
+        return clusters
+    given = sizes[:, None] * (1 - pulls)
+    weights = np.where(given.sum(axis=0) > 0, given, sizes[:, None])
+    weights = torch.from_numpy(weights / weights.sum(axis=0))
+    depth = {name: layer for layer, names in enumerate(layers) for name in names}
+    shared = {
+        name: torch.tensordot(
+            weights[:, depth[name]].to(value),
+            torch.stack([model[name] for model in clusters]),
+            dims=1,
+        )
+        for name, value in clusters[0].items()
+        if value.is_floating_point()
+    }
+    return tuple(
+        {
+            name: value.lerp(shared[name], float(pull[depth[name]]))
+            if name in shared
+            else value
+            for name, value in model.items()
+        }
+        for model, pull in zip(clusters, pulls, strict=True)
+    )

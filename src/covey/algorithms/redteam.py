@@ -1,0 +1,207 @@
+"""The wrappers that let somebody look at a strategy's cluster models before a choice.
+
+A red team's figures are sent to everybody; what clients find by themselves stays theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from covey.algorithms.base import (
+    Cohort,
+    KnownRisk,
+    Played,
+    ServerState,
+    Strategy,
+)
+from covey.algorithms.divergence import divergences
+from covey.data.examples import Client
+from covey.events import ModelDiverged, RiskMeasured
+from covey.membership import (
+    Assessment,
+    Figure,
+    RedTeam,
+    SelfJudge,
+    Target,
+    has_finite_examples,
+)
+from covey.rng import Streams
+from covey.types import Handle
+
+__all__ = [
+    "due_to_judge",
+    "figure_lives",
+    "red_teamed",
+    "self_judged",
+    "targets",
+    "with_findings",
+]
+
+
+def figure_lives(every: int) -> int:
+    """Return for how many rounds a figure counts: one measurement may fail."""
+    return 2 * every
+
+
+def red_teamed(
+    strategy: Strategy, attack: RedTeam, every: int, clients: Mapping[Handle, Client]
+) -> Strategy:
+    """Measure every cluster's risk each `every` rounds, before the clients choose.
+
+    Lines 4-7 of Algorithm 1. Nothing is measured before somebody has chosen a cluster;
+    a figure lives for 2 * every rounds, and one that is withheld is no figure. Of a model
+    that diverged the older ones are void too.
+    """
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        due = state.round_index > 0 and state.round_index % every == 0
+        if not (due and state.assignment):
+            return strategy.play_round(_expired(state), cohort, streams)
+        measured = measure(state, streams)
+        played = strategy.play_round(_expired(measured.state), cohort, streams)
+        return played._replace(events=(*measured.events, *played.events))
+
+    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        measured = measure(state, streams)
+        played = strategy.conclude(_expired(measured.state), cohort, streams)
+        return Played(played.state, (*measured.events, *played.events))
+
+    def measure(state: ServerState, streams: Streams) -> Played:
+        found = [
+            attack(target, streams.at("red team", target.cluster))
+            for target in targets(state, clients)
+        ]
+        facts = (fact for each in found for fact in (*_diverged(each), each.figure))
+        return Played(_refreshed(state, found), tuple(facts))
+
+    def _expired(state: ServerState) -> ServerState:
+        oldest, void = state.round_index - figure_lives(every), divergences(state)
+        return replace(
+            state,
+            figures=tuple(
+                None if f is None or f.round_index < oldest or j in void else f
+                for j, f in enumerate(state.figures)
+            ),
+        )
+
+    return strategy._replace(play_round=play_round, conclude=conclude)
+
+
+def self_judged(strategy: Strategy, judge: SelfJudge, every: int) -> Strategy:
+    """Let each client measure, each `every` rounds, the models that it receives.
+
+    What a client finds about a model that it does not train says what this model knows
+    of it now, and not what it would know of a member. So a finding from inside a cluster
+    is not replaced by one from outside as long as it lives.
+    """
+
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        due = due_to_judge(state, cohort, every) if state.assignment else ()
+        found = with_findings(state, judge(state.clusters, due, streams), every)
+        return strategy.play_round(found, cohort, streams)
+
+    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+        due = cohort if state.assignment else ()
+        found = with_findings(state, judge(state.clusters, due, streams), every)
+        return strategy.conclude(found, cohort, streams)
+
+    return strategy._replace(play_round=play_round, conclude=conclude)
+
+
+def due_to_judge(state: ServerState, cohort: Cohort, every: int) -> Cohort:
+    """Return the clients that have not measured for so many rounds."""
+    return tuple(
+        c for c in cohort if _latest(state, c.handle) <= state.round_index - every
+    )
+
+
+def with_findings(
+    state: ServerState, found: Mapping[Handle, Sequence[Figure | None]], every: int
+) -> ServerState:
+    """Return the state in which clients remember what they just found out."""
+    oldest, void = state.round_index - figure_lives(every), divergences(state)
+    rows = {
+        handle: tuple(
+            k if k and k.round_index >= oldest and j not in void else None
+            for j, k in enumerate(row)
+        )
+        for handle, row in state.memory.risks.items()
+    }
+    nothing = (None,) * len(state.clusters)
+    for handle, figures in found.items():
+        mine = state.trained_by(handle) if handle in state.assignment else ()
+        rows[handle] = tuple(
+            _newer(
+                None if cluster in void else figure,
+                old,
+                state.round_index,
+                inside=cluster in mine,
+            )
+            for cluster, (figure, old) in enumerate(
+                zip(figures, rows.get(handle, nothing), strict=True)
+            )
+        )
+    return replace(state, memory=replace(state.memory, risks=rows))
+
+
+def _latest(state: ServerState, handle: Handle) -> int:
+    """Return when a client last measured; round 0 counts: there was nothing to see."""
+    known = state.memory.risks.get(handle, ())
+    return max((k.round_index for k in known if k), default=0)
+
+
+def _newer(
+    figure: Figure | None, old: KnownRisk | None, round_index: int, *, inside: bool
+) -> KnownRisk | None:
+    if figure is None or (old and old.inside and not inside):
+        return old
+    return KnownRisk(figure.risk, figure.standard_error, round_index, inside)
+
+
+def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:
+    """Return every cluster model as an attack sees it.
+
+    Clients whose examples are not finite are no members: nothing of them is accepted.
+    """
+    void = divergences(state)
+    clients = {
+        h: client for h, client in clients.items() if has_finite_examples(client)
+    }
+    return tuple(
+        Target(
+            cluster=j,
+            params=params,
+            members=tuple(
+                client
+                for handle, client in clients.items()
+                if handle in state.assignment and j in state.trained_by(handle)
+            ),
+            round_index=state.round_index,
+            shadows=state.shadows[j],
+            diverged=void.get(j, ""),
+        )
+        for j, params in enumerate(state.clusters)
+    )
+
+
+def _diverged(found: Assessment) -> tuple[ModelDiverged, ...]:
+    figure, reason = found.figure, found.diverged
+    if not reason:
+        return ()
+    return (ModelDiverged(figure.cluster, figure.round_index, reason),)
+
+
+def _refreshed(state: ServerState, found: list[Assessment]) -> ServerState:
+    """Keep a cluster's older figure, while it lives, where the new one is withheld."""
+
+    def latest(new: Assessment, old: RiskMeasured | None) -> RiskMeasured | None:
+        if new.diverged:
+            return None
+        return new.figure if new.figure.calibrated else old
+
+    return replace(
+        state,
+        figures=tuple(
+            latest(each, old) for each, old in zip(found, state.figures, strict=True)
+        ),
+        shadows=tuple(each.shadows for each in found),
+    )

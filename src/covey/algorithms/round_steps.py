@@ -1,0 +1,354 @@
+"""The replaceable steps of a round: train, evaluate, merge."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation import (
+    ClientUpdate,
+    Merge,
+    Merged,
+    Refusal,
+    finite_updates,
+    refusals,
+)
+from covey.algorithms.base import Cohort, Played, ServerState
+from covey.algorithms.remote import Apart, placed
+from covey.data.examples import Client, Examples
+from covey.engine.batches import num_steps
+from covey.engine.private import sampling_rate
+from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
+from covey.events import (
+    ClientsAssigned,
+    ClusterAbandoned,
+    ClustersCollapsed,
+    ClusterWaited,
+    Event,
+    ModelsMerged,
+    StepsPerturbed,
+)
+from covey.params import model_hash, subtract
+from covey.releases import cluster_of
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = [
+    "Evaluate",
+    "Perturbed",
+    "Steps",
+    "Train",
+    "evaluate_with",
+    "perturbed_with",
+    "sparing",
+    "train_with",
+    "unperturbed",
+]
+
+Evaluate = Callable[
+    [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
+]
+Train = Callable[
+    [tuple[Params, ...], Cohort, Mapping[Handle, int], Streams], Iterator[ClientUpdate]
+]
+Perturbed = Callable[[Sequence[Client]], tuple[Event, ...]]
+"""The facts about the noise in what clients trained, each as often as it trained."""
+
+
+def train_with(
+    engine: Engine, recipe: Recipe, weights: Literal["equal", "examples"]
+) -> Train:
+    """Return the step that trains each client from its cluster's model.
+
+    theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
+    """
+
+    def drawing(streams: Streams, client: Client, j: int) -> Streams:
+        own = streams.at("local training", client.name)
+        # noise that is drawn twice for two models cancels in their difference
+        return own.at("model", j) if recipe.record_clip > 0 else own
+
+    def train(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+    ) -> Iterator[ClientUpdate]:
+        jobs = (
+            TrainingJob(
+                start=clusters[assignment[client.handle]],
+                examples=client.train,
+                streams=drawing(streams, client, assignment[client.handle]),
+                recipe=recipe,
+            )
+            for client in cohort
+        )
+        for client, local in zip(cohort, engine.train(jobs), strict=True):
+            j = assignment[client.handle]
+            weight = 1.0 if weights == "equal" else float(len(client.train))
+            yield ClientUpdate(client.handle, j, subtract(local, clusters[j]), weight)
+
+    return train
+
+
+def unperturbed(_: Sequence[Client]) -> tuple[Event, ...]:
+    """Say nothing: clients train without noise."""
+    return ()
+
+
+def perturbed_with(recipe: Recipe) -> Perturbed:
+    """Return what tells of the noise in the steps of this recipe, if it has any."""
+    if recipe.record_noise == 0:
+        return unperturbed
+
+    def perturbed(trained: Sequence[Client]) -> tuple[Event, ...]:
+        times = Counter(client.handle for client in trained)
+        sizes = {client.handle: len(client.train) for client in trained if client.train}
+        if not sizes:
+            return ()
+        steps = {
+            handle: times[handle] * num_steps(n, recipe) for handle, n in sizes.items()
+        }
+        sampling = {handle: sampling_rate(n, recipe) for handle, n in sizes.items()}
+        return (StepsPerturbed(recipe.record_noise, steps, sampling),)
+
+    return perturbed
+
+
+def evaluate_with(
+    engine: Engine, select_on: Literal["train", "holdout"], select_examples: int
+) -> Evaluate:
+    """Return the step that measures every cluster's loss on every client's examples.
+
+    losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats
+    """
+
+    def batch(client: Client, streams: Streams) -> Examples:
+        examples = client.train if select_on == "train" else client.holdout
+        if not 0 < select_examples < len(examples):
+            return examples
+        generator = streams.at("selection batch", client.name).generator()
+        order = generator.permutation(len(examples))[:select_examples]
+        return examples.take(torch.from_numpy(order))
+
+    def evaluate(
+        clusters: tuple[Params, ...], cohort: Cohort, streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        batches = [batch(client, streams) for client in cohort]
+        jobs = [ScoringJob(params, each) for each in batches for params in clusters]
+        means = [scored.losses.mean() for scored in engine.score(jobs)]
+        if not means:
+            return torch.empty(0, len(clusters))
+        return torch.stack(means).view(len(cohort), len(clusters))
+
+    return evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps that every strategy is composed of, but for the choice itself.
+
+    Attributes:
+        clipping: where clips follow the updates: from each cluster's clip (none yet: the
+            settings'), the merge of this round, which finds the next ones.
+        patience: rounds for which clients stay in a cluster whose merge makes them wait.
+        recorded: where a run is played again with the choices that were made: by round,
+            the cluster of each client.
+        perturbed: what is told of the noise in the training.
+        apart: where the clients are really apart: how they are asked. Some may not answer,
+            and who did not has taken no part.
+        accounted: whether the merge adds noise that is accounted for. Then a client whose
+            update is refused counts as one that sent 0; else it has taken no part.
+    """
+
+    evaluate: Evaluate
+    train: Train
+    merge: Merge
+    clipping: Callable[[tuple[float, ...]], Merge] | None = None
+    patience: int = 1
+    recorded: Mapping[int, Mapping[Handle, int]] = field(
+        default_factory=dict[int, Mapping[Handle, int]]
+    )
+    perturbed: Perturbed = unperturbed
+    apart: Apart | None = None
+    accounted: bool = False
+
+    def having(self, updates: Sequence[ClientUpdate]) -> "Steps":
+        """Return the steps of a round whose clients have trained already."""
+
+        def train(
+            _: object, cohort: Cohort, assignment: Mapping[Handle, int], __: object
+        ) -> Iterator[ClientUpdate]:
+            asked = {client.handle for client in cohort}
+            return (
+                replace(each, cluster=assignment[each.handle])
+                for each in updates
+                if each.handle in asked
+            )
+
+        return replace(self, train=train)
+
+    def nearest(
+        self, state: ServerState, cohort: Cohort, streams: Streams
+    ) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
+        if self.apart is not None:
+            return placed(self.apart.reach, state, cohort, streams)
+        losses = self.evaluate(state.clusters, cohort, streams).nan_to_num(
+            nan=torch.inf
+        )
+        return {
+            c.handle: int(own.argmin()) for c, own in zip(cohort, losses, strict=True)
+        }
+
+    def move(
+        self,
+        state: ServerState,
+        cohort: Cohort,
+        chosen: ClientsAssigned,
+        streams: Streams,
+    ) -> Played:
+        """Train every client from its cluster's model, and merge (lines 13-17).
+
+        Updates that are not finite are refused, and move nothing.
+        """
+        chosen = self._as_recorded(state, chosen)
+        cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
+        after = state.with_choices(chosen.clusters)
+        updates = self._updates(after, cohort, streams)
+        if self.apart is not None:
+            updates = tuple(updates)
+            came = {each.handle for each in updates}
+            cohort = tuple(client for client in cohort if client.handle in came)
+            stayed = {h: j for h, j in chosen.clusters.items() if h in came}
+            chosen = replace(chosen, clusters=stayed)
+            after = state.with_choices(chosen.clusters)
+        merge = self.clipping(state.clips) if self.clipping else self.merge
+        refused: list[Refusal] = []
+        finite = finite_updates(updates, refused, as_zero=self.accounted)
+        merged = merge(state.clusters, finite, streams.at("merge"))
+        noise = self.perturbed([c for c in cohort for _ in after.trained_by(c.handle)])
+        sent = {(h, j) for h in chosen.clusters for j in after.trained_by(h)}
+        accepted = sent - {(each.handle, each.cluster) for each in refused}
+        if refused and not self.accounted:
+            chosen = _among(chosen, {handle for handle, _ in accepted})
+            after = state.with_choices(chosen.clusters)
+        counts = _per_cluster(sent if self.accounted else accepted, state)
+        fact = ModelsMerged(model_hash(merged.clusters), counts)
+        after = _waited(after, merged.events, counts, self.patience)
+        stalled = _stalled(state, _per_cluster(accepted, state), refused)
+        after = replace(after, clips=merged.clips, stalled=stalled)
+        facts = (*noise, *merged.events, *_desertions(state, after), fact)
+        return Played(
+            after.with_models(merged.clusters),
+            (*refusals(refused), chosen, *facts),
+            merged.stored,
+        )
+
+    def _as_recorded(
+        self, state: ServerState, chosen: ClientsAssigned
+    ) -> ClientsAssigned:
+        then = self.recorded.get(state.round_index, {})
+        kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
+        return replace(chosen, clusters=kept)
+
+    def _updates(
+        self, state: ServerState, cohort: Cohort, streams: Streams
+    ) -> Iterator[ClientUpdate]:
+        """Train every client from each model that is its to train."""
+        for turn in range(state.releases):
+            starts = {
+                client.handle: models[turn]
+                for client in cohort
+                if turn < len(models := state.trained_by(client.handle))
+            }
+            present = tuple(client for client in cohort if client.handle in starts)
+            yield from self.train(state.clusters, present, starts, streams)
+
+
+def _among(chosen: ClientsAssigned, handles: Collection[Handle]) -> ClientsAssigned:
+    kept = {h: j for h, j in chosen.clusters.items() if h in handles}
+    return replace(chosen, clusters=kept)
+
+
+def _per_cluster(
+    updates: Iterable[tuple[Handle, int]], state: ServerState
+) -> tuple[int, ...]:
+    counted = Counter(j for _, j in updates)
+    return tuple(counted[j] for j in range(len(state.clusters)))
+
+
+def _stalled(
+    state: ServerState, accepted: Sequence[int], refused: Sequence[Refusal]
+) -> frozenset[int]:
+    """Return the clusters whose clients' latest updates were refused, all of them."""
+    tried = {each.cluster for each in refused}
+    return frozenset(
+        j
+        for j, count in enumerate(accepted)
+        if count == 0 and (j in tried or j in state.stalled)
+    )
+
+
+def sparing(steps: Steps, kept: Mapping[int, Params]) -> Steps:
+    """Return the steps of a round after which these clusters' models are known already.
+
+    theta_j <- kept_j for every kept j, whose clients do not train; else as in `steps`
+
+    Events are those of the whole round, if the merge looks at each cluster by itself.
+    """
+
+    def train(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+    ) -> Iterator[ClientUpdate]:
+        rest = tuple(c for c in cohort if assignment[c.handle] not in kept)
+        return steps.train(clusters, rest, assignment, streams)
+
+    def merge(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> Merged:
+        merged = steps.merge(clusters, updates, streams)
+        models = (kept.get(j, model) for j, model in enumerate(merged.clusters))
+        return replace(merged, clusters=tuple(models))
+
+    return replace(steps, train=train, merge=merge)
+
+
+def _waited(
+    state: ServerState, events: Sequence[Event], trained: Sequence[int], patience: int
+) -> ServerState:
+    """Count the rounds that each cluster has waited in a row, and close the impatient.
+
+    A round in which nobody trained it counts neither way. A closed cluster is not
+    offered, so that its clients take their next best. The last one that is left is never
+    closed.
+    """
+    waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
+    before = state.waiting or (0,) * len(state.clusters)
+    waiting = tuple(
+        n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before)
+    )
+    inhabited = frozenset(j for j, some in enumerate(state.inhabited()) if some)
+    closed = frozenset(j for j in inhabited if waiting[j] >= patience)
+    if closed == inhabited:
+        closed = frozenset[int]()
+    return replace(state, waiting=waiting, closed=closed)
+
+
+def _desertions(before: ServerState, after: ServerState) -> tuple[Event, ...]:
+    """Return what became of the clusters that nobody chooses any more."""
+    was, now = before.inhabited(), after.inhabited()
+    gone = [j for j in range(len(now)) if was[j] and not now[j]]
+    events: list[Event] = [ClusterAbandoned(j) for j in gone]
+    models = len(now)
+    left = {cluster_of(j, models, after.releases) for j in range(models) if now[j]}
+    if gone and len(left) == 1:
+        events.append(ClustersCollapsed(left.pop()))
+    return tuple(events)

@@ -1,0 +1,72 @@
+"""A federation whose clients are really apart, as the server sees it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from covey.algorithms import Answer, Call, Cohort
+from covey.data import Examples
+from covey.events import Event
+from covey.types import ClientName
+
+__all__ = ["Federation", "Profile", "Told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a server must know of the clients' data to build a model.
+
+    Attributes:
+        shape: of one example.
+        images: whether examples are uint8 images, or else features or ids.
+        whole: whether they are whole numbers: ids for an embedding.
+    """
+
+    shape: tuple[int, ...]
+    images: bool
+    classes: int
+    whole: bool = False
+
+    def nothing(self) -> Examples:
+        """Return no examples, of this kind."""
+        plain = torch.int64 if self.whole else torch.float32
+        dtype = torch.uint8 if self.images else plain
+        labels = torch.empty(0, dtype=torch.int64)
+        return Examples(torch.empty((0, *self.shape), dtype=dtype), labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What came of asking, beside the answers.
+
+    Attributes:
+        events: who did not answer, who was refused and why, what clients report.
+        leaving: clients that ask to be forgotten.
+    """
+
+    events: tuple[Event, ...] = ()
+    leaving: tuple[ClientName, ...] = ()
+
+
+@runtime_checkable
+class Federation(Protocol):
+    """A way to clients that are apart."""
+
+    @property
+    def profile(self) -> Profile:
+        """What their data look like."""
+        ...
+
+    def present(self) -> Collection[ClientName]:
+        """Return who can be asked now."""
+        ...
+
+    def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
+        """Return the answers that came in time and in order, in the cohort's order."""
+        ...
+
+    def told(self) -> Told:
+        """Return what has happened since the last time this was asked."""
+        ...

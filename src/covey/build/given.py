@@ -1,0 +1,111 @@
+"""What a program passes by hand: its model above all, and how a fresh one is made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from covey.build.client_backend import Federation
+from covey.build.stated import Shares
+from covey.config import Config
+from covey.data import Population, to_floats
+from covey.engine import check_private
+from covey.errors import ConfigError, DataError
+from covey.models import (
+    build_model,
+    check_model,
+    factory_of,
+    initial_params,
+    refuse_batch_norm,
+)
+from covey.params import model_hash
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["Given", "model_of", "notes_of_model"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What a program passes by hand instead of naming it in the settings.
+
+    Attributes:
+        model: builds a fresh module, or is one: then all start with its weights.
+        clients: their data, as `covey.data.clients_of` takes them.
+        thresholds: what clients accept, by name (`covey.build.stated`).
+        risk_weights: their weights on the risk, by name.
+    """
+
+    model: Callable[[], nn.Module] | nn.Module | None = None
+    clients: object = None
+    federation: Federation | None = None
+    thresholds: Shares | None = None
+    risk_weights: Shares | None = None
+
+
+def model_of(
+    config: Config, given: Given, population: Population
+) -> tuple[nn.Module, Callable[[Streams], Params]]:
+    """Return the architecture, and how to draw a fresh initial model."""
+    each = [client.train for client in population.clients]
+    shapes = {(tuple(e.inputs.shape[1:]), tuple(e.labels.shape[1:])) for e in each}
+    if len(shapes) > 1:
+        raise DataError(
+            f"All clients' examples must have one shape, found inputs and labels of "
+            f"{sorted(shapes)}. Bring them to one shape."
+        )
+    (shape, _), classes = shapes.pop(), population.num_classes
+    task = config.model.task
+    if given.model is None and config.model.name == "python":
+        raise ConfigError(
+            "The model of this run was passed by a Python program, and only such a "
+            "program can pass it again: call covey.resume(folder, model, clients), or "
+            "covey.audit(folder, model=..., clients=...)."
+        )
+
+    if isinstance(given.model, nn.Module):
+        _refuse_other_starts(config)
+    factory = None if given.model is None else factory_of(given.model)
+
+    def build(streams: Streams) -> nn.Module:
+        if factory is None:
+            return build_model(config.model.name, shape, classes, streams, task)
+        with streams.lent_to_torch():
+            return factory()
+
+    module = build(Streams(config.seed).at("architecture"))
+    seen = to_floats(each[0].inputs).dtype if each else torch.float32
+    check_model(module, shape, classes, seen)
+    if config.privacy.record_clip > 0:
+        check_private(module)
+    if config.privacy.client_noise > 0 or config.merge.noise == "sound":
+        refuse_batch_norm(module, "Hiding a client in noise")
+    return module, lambda streams: initial_params(build(streams))
+
+
+def _refuse_other_starts(config: Config) -> None:
+    """Refuse clusters that are to start from different draws where nothing is drawn."""
+    method = config.method
+    if (
+        method.initialisation == "random"
+        and method.name in ("ifca", "ifca-mir")
+        and method.num_clusters > 1
+    ):
+        raise ConfigError(
+            "method.initialisation = 'random' starts every cluster from a draw of its own, "
+            "found a module, whose weights are the start of all. Pass a function that "
+            "makes a fresh module, or set method.initialisation = 'warm'."
+        )
+
+
+def notes_of_model(given: Given) -> tuple[str, ...]:
+    """Return what a reader must know of where the models start."""
+    if not isinstance(given.model, nn.Module):
+        return ()
+    start = model_hash([initial_params(given.model)])
+    return (
+        f"The model was passed as a module: every cluster, and every model that an audit "
+        f"trains for comparison, starts from its weights ({start[:12]}), whatever they "
+        f"were made of.",
+    )

@@ -1,0 +1,134 @@
+"""A user's own selection and merge, held to what covey does with what they return."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covey.aggregation import ClientUpdate, Merge, Merged
+from covey.build.plugins import owned
+from covey.clustering import Ballot, Selection
+from covey.errors import ConfigError
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["owned_merge", "owned_selection"]
+
+
+def owned_selection(name: str, selection: Selection) -> Selection:
+    """Return a selection of the user's own, which names one offered cluster per client.
+
+    Its errors, and what else it returns, become ConfigErrors that name it.
+    """
+    choose = owned(f"selection {name}", selection)
+
+    def select(ballot: Ballot) -> Tensor:
+        returned: Any = choose(ballot)
+        try:
+            picked = torch.as_tensor(returned)
+        except Exception as error:
+            raise _unfit(name, ballot, f"a {type(returned).__name__}") from error
+        whole = not (picked.is_floating_point() or picked.is_complex())
+        if picked.numel() and (not whole or picked.dtype == torch.bool):
+            raise _unfit(name, ballot, f"values of {picked.dtype}")
+        offered = ballot.offered.nonzero().flatten()
+        fits = picked.shape == (len(ballot.losses),)
+        if not fits or not torch.isin(picked, offered).all():
+            found = (
+                f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
+            )
+            raise _unfit(name, ballot, found)
+        return picked.long()
+
+    return select
+
+
+def _unfit(name: str, ballot: Ballot, found: str) -> ConfigError:
+    return ConfigError(
+        f"Your selection {name} must return one offered cluster index per client: "
+        f"{len(ballot.losses)} integers out of "
+        f"{ballot.offered.nonzero().flatten().tolist()}, found {found}. Choose among "
+        f"`ballot.offered` only."
+    )
+
+
+def owned_merge(name: str, merge: Merge) -> Merge:
+    """Return a merge of the user's own, which gives every cluster a model of its kind.
+
+    Its errors, and what else it returns, become ConfigErrors that name it. Values that are
+    not finite are its own only where all that it was given is.
+    """
+    run = owned(f"merge {name}", merge)
+
+    def merged(
+        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
+    ) -> Merged:
+        finite = [True]
+        returned: Any = run(clusters, _watched(updates, finite), streams)
+        if not isinstance(returned, Merged):
+            raise ConfigError(
+                f"Your merge {name} must return covey.Merged, found a "
+                f"{type(returned).__name__}. Wrap the models: Merged(clusters)."
+            )
+        if problem := _problem(clusters, returned.clusters, strict=all(finite)):
+            raise ConfigError(f"Your merge {name} {problem}")
+        return replace(returned, clusters=tuple(returned.clusters))
+
+    return merged
+
+
+def _watched(
+    updates: Iterable[ClientUpdate], finite: list[bool]
+) -> Iterator[ClientUpdate]:
+    """Yield the updates, and put down of each whether it is finite."""
+    for each in updates:
+        finite.append(_is_finite(each.update))
+        yield each
+
+
+def _problem(
+    before: tuple[Params, ...],
+    after: Any,  # noqa: ANN401 - a user's
+    *,
+    strict: bool,
+) -> str:
+    """Return what is wrong with the models that a merge returned; "" if nothing is."""
+    if not isinstance(after, (tuple, list)) or len(after) != len(before):
+        count = len(after) if isinstance(after, (tuple, list)) else type(after).__name__
+        return f"must return {len(before)} models, one per cluster, found {count}."
+    for j, (old, new) in enumerate(zip(before, after, strict=True)):
+        if not isinstance(new, Mapping) or set(new) != set(old):
+            odd = (
+                set(old) ^ set(new)
+                if isinstance(new, Mapping)
+                else {type(new).__name__}
+            )
+            return (
+                f"must return every model with the parameters it was given, found a "
+                f"difference in cluster {j}: {min(map(str, odd))}. Keep their names."
+            )
+        for key, value in new.items():
+            told = _kind(value)
+            if told != _kind(old[key]):
+                return (
+                    f"must keep the shape and type of every parameter, found {told} "
+                    f"instead of {_kind(old[key])} for {key} of cluster {j}. Correct it."
+                )
+        if strict and _is_finite(old) and not _is_finite(new):
+            return (
+                f"made values that are not finite out of updates that are, in cluster "
+                f"{j}. Divide by no weight of 0, and look for overflow."
+            )
+    return ""
+
+
+def _kind(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{tuple(value.shape)} of {value.dtype}"
+
+
+def _is_finite(params: Params) -> bool:
+    return all(bool(each.isfinite().all()) for each in params.values())

@@ -1,0 +1,189 @@
+"""Selections that leave no cluster with too few clients: by price, or at random."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from covey.clustering.hysteresis import seated, stay_settled
+from covey.clustering.selection import Ballot, Selection, finite
+
+__all__ = [
+    "acceptance_cost",
+    "ascended",
+    "floor_of",
+    "rebalanced",
+    "select_priced",
+    "shares",
+    "wishes",
+]
+
+STEP = 1.0
+"""Of the dual ascent: cost units per round while a cluster lacks every client."""
+AMPLE = 1e6
+"""More than the costs of all clients together."""
+
+
+def acceptance_cost(ballot: Ballot) -> Float[Tensor, "clients clusters"]:
+    """Return what a cluster costs a client, in violations.
+
+    cost[i, j] = [risk[i, j] > tau_i] + (1 - exp(-loss[i, j]))
+
+    The first term is 1 for a risk above what the client accepts; an unknown risk is
+    above every tau. The second is one minus the typical (geometric mean) probability
+    that the model gives to the right label: in [0, 1), 0 for a perfect model. So a
+    violation outweighs any loss, and between two clusters that a client both accepts,
+    or both does not, its loss decides.
+
+    The risk's excess over tau is left out on purpose. With it the most tolerant clients
+    would fill a cluster whose risk is above everybody's tau: each of them a new
+    violation, where a client that accepts no cluster at all adds none.
+    """
+    violates = ~(ballot.risks <= ballot.risk_thresholds[:, None])
+    return violates + (1 - torch.exp(-finite(ballot.losses)))
+
+
+def wishes(ballot: Ballot) -> Int[Tensor, " clients"]:
+    """Return what each client wants at the posted prices.
+
+    j_i = argmin_{j offered}  cost[i, j] - price_j
+    """
+    net = acceptance_cost(ballot) - ballot.prices
+    return torch.where(ballot.offered, net, torch.inf).argmin(dim=1)
+
+
+def select_priced(ballot: Ballot, target_share: float) -> Int[Tensor, " clients"]:
+    """Let clients choose at the posted prices, a cluster's last clients one for one.
+
+    The choices approach the solution of
+
+        minimise   sum_i cost[i, j_i]
+        such that  |{i: j_i = j}| >= m = ceil(target_share n)  for every cluster j
+
+    in which price_j >= 0 is the multiplier of cluster j's constraint (`ascended`). At
+    prices that are not there yet the wishes break the constraint, so of the moves that
+    clients want those with the largest total gain are made for which
+
+    - no cluster falls below m: whoever gains least by leaving stays, until another comes;
+    - no cluster with a price grows beyond m: a subsidy buys the target and no more.
+
+    Nobody is sent where it does not want to go. The clients that come first are those
+    that accept the cluster anyway (a high tau), at a price that makes up for their
+    loss; then those that accept no cluster, whose violation is the same everywhere, but
+    not their exposure; a client that accepts only the other one comes at a price
+    of 1 or more.
+
+    References:
+        Kelly, Maulloo, Tan, Rate Control for Communication Networks: Shadow Prices,
+        Proportional Fairness and Stability, 1998 (dual ascent on congestion prices).
+        Bertsekas, The Auction Algorithm, 1988 (assignment by prices).
+    """
+    wish = stay_settled(ballot, wishes(ballot))
+    home = torch.where(seated(ballot), ballot.current, wish)
+    places = _places(ballot, home, floor_of(ballot, target_share))
+    slots = places.shape[1]
+    cost = (acceptance_cost(ballot) - ballot.prices).double().numpy()
+    clients = np.arange(len(wish))
+    open_to = np.full((*cost.shape, slots), np.inf)
+    for choice in (home, wish):
+        open_to[clients, choice] = cost[clients, choice, None] + places[choice]
+    _, columns = linear_sum_assignment(
+        open_to.reshape(len(wish), cost.shape[1] * slots)
+    )
+    return torch.from_numpy(columns // max(1, slots))
+
+
+def shares(
+    ballot: Ballot, chosen: Int[Tensor, " clients"]
+) -> Float[ndarray, " clusters"]:
+    """Return which share of all clients each cluster has after these choices."""
+    sizes = _sizes(ballot, chosen)
+    return sizes / max(1, sizes.sum())
+
+
+def ascended(
+    prices: Sequence[float], wished: Sequence[float], target_share: float
+) -> tuple[float, ...]:
+    """Return the prices after one step of dual ascent.
+
+    price_j <- max(0, price_j + step (target_share - share_j))
+
+    share_j is the share of the clients that want cluster j at the posted price. What
+    they want is the gradient, and not where they are: those that are kept back would
+    hide from the price that nobody wants to stay.
+    """
+    return tuple(
+        max(0.0, price + STEP * (target_share - share))
+        for price, share in zip(prices, wished, strict=True)
+    )
+
+
+def rebalanced(select: Selection, target_share: float) -> Selection:
+    """Move clients at random until every cluster has its floor (RR-Cluster).
+
+    After the clients' choices j_i: while some |S_j| < m = ceil(target_share n), a client
+    drawn uniformly from the clusters with more than m moves to j, whether it accepts
+    j's risk or not. Clients that settle are not drawn.
+
+    It hides no choice: who is moved hangs on what everybody chose. Under noise on sums a
+    cluster's noise is divided by m or more, and its mean is bent by those who were moved.
+
+    References:
+        Yang, Hu, Kim, Li, Differentially Private Federated Clustering with Random
+        Rebalancing (RR-Cluster), arXiv 2508.06183, 2025. There m lowers the noise of each
+        cluster's mean; here it is the rival of `select_priced`, too.
+    """
+
+    def balance(ballot: Ballot) -> Int[Tensor, " clients"]:
+        chosen = stay_settled(ballot, select(ballot)).clone()
+        floor = floor_of(ballot, target_share)
+        free = ~(ballot.settling & seated(ballot)).numpy()
+        draw = ballot.streams.at("rebalancing").generator()
+        for j in ballot.offered.nonzero().flatten().tolist():
+            sizes = _sizes(ballot, chosen)
+            while sizes[j] < floor:
+                larger = (free & (sizes[chosen.numpy()] > floor)).nonzero()[0]
+                if not len(larger):
+                    break
+                chosen[draw.choice(larger)] = j
+                sizes = _sizes(ballot, chosen)
+        return chosen
+
+    return balance
+
+
+def floor_of(ballot: Ballot, target_share: float) -> int:
+    """Return m = ceil(target_share n), or what n clients can give every cluster."""
+    total = len(ballot.losses) + int(ballot.elsewhere.sum())
+    wanted = math.ceil(target_share * total - 1e-9)  # 0.07 * 100 is above 7
+    return min(wanted, total // int(ballot.offered.sum()))
+
+
+def _sizes(
+    ballot: Ballot, chosen: Int[Tensor, " clients"]
+) -> Int[ndarray, " clusters"]:
+    here = np.bincount(chosen.numpy(), minlength=len(ballot.offered))
+    return here + ballot.elsewhere.numpy()
+
+
+def _places(
+    ballot: Ballot, home: Int[Tensor, " clients"], floor: int
+) -> Float[ndarray, "clusters slots"]:
+    """Return the surcharge of each cluster's first, second, ... client of this cohort.
+
+    Rewarded up to the floor, twice where somebody is already there, so that no cluster
+    is emptied to fill another; free after it; punished where a price buys no more.
+    """
+    slots = np.arange(len(home))
+    owed = np.maximum(0, floor - ballot.elsewhere.numpy())
+    here = np.bincount(home.numpy(), minlength=len(owed))
+    has_price = ballot.prices.numpy() > 0
+    limit = np.where(has_price, np.maximum(owed, here), len(home))
+    rewards = (slots < owed[:, None]).astype(float)
+    rewards += slots < np.minimum(owed, here)[:, None]
+    return AMPLE * ((slots >= limit[:, None]) - rewards)

@@ -1,0 +1,64 @@
+"""What a run guarantees so far, as its history tells it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from covey.dp.guarantee import Guarantee, Unit
+from covey.dp.run_guarantees import guarantees, merges_of
+from covey.dp.wording import NOT_ACCOUNTED
+from covey.events import Event, ModelsMerged
+from covey.history import History
+
+__all__ = ["Standing", "spent_so_far", "standing_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Which guarantees a run gives, and which of them holds.
+
+    Attributes:
+        guarantees: all that noise was added for, the client's first.
+        holds: the first of them that has an epsilon; a client's hides each of its
+            records, too.
+        reason: why none holds; empty if one does.
+    """
+
+    guarantees: tuple[Guarantee, ...]
+    holds: Guarantee | None
+    reason: str
+
+
+def standing_of(history: History) -> Standing:
+    """Return what all rounds ever played guarantee, rolled back ones included."""
+    began, found = history.started, ()
+    if began is not None:
+        secret = began.secrets == "os"
+        found = guarantees(history.told, began.delta, secret=secret)
+    holds = next((each for each in found if each.epsilon is not None), None)
+    why_not = found[0].reason if found else NOT_ACCOUNTED
+    return Standing(found, holds, "" if holds else why_not)
+
+
+def spent_so_far(history: History, points: int) -> dict[Unit, list[tuple[int, float]]]:
+    """Return per unit what had been spent after so many merges, at about `points` places.
+
+    Empty for a unit as soon as nothing is guaranteed any more.
+    """
+    merges = [each for each in merges_of(history.told) if _merged(each)]
+    places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
+    lines: dict[Unit, list[tuple[int, float]]] = {}
+    for place in places:
+        part = tuple(fact for merge in merges[:place] for fact in merge)
+        told = history.told if place == len(merges) else part
+        for each in standing_of(replace(history, told=told)).guarantees:
+            line = lines.setdefault(each.unit, [])
+            if each.epsilon is not None:
+                line.append((place, each.epsilon))
+    return {
+        unit: line if line and line[-1][0] == places[-1] else []
+        for unit, line in lines.items()
+    }
+
+
+def _merged(part: Sequence[Event]) -> bool:
+    return any(isinstance(fact, ModelsMerged) for fact in part)

@@ -1,0 +1,323 @@
+"""From the facts of a run to what it guarantees; it fails closed.
+
+Every fact is looked at. One that says how noise was added is paid for; one that releases
+something without noise is named as not covered; a merge without noise, or a fact that this
+version does not know, leaves no guarantee.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from covey.dp.accountant import (
+    Mechanism,
+    Spent,
+    choice,
+    gaussian,
+    representative,
+    spent,
+)
+from covey.dp.guarantee import Guarantee, Unit
+from covey.dp.wording import (
+    ADVERSARY,
+    ALWAYS_OPEN,
+    CHOICES,
+    COUNTS,
+    DIAMETERS,
+    HOLDS_IF,
+    NOISY_CHOICES,
+    OPEN,
+    RELATION,
+    RELEASES,
+    SEEDED,
+    SERVER,
+    STORED,
+)
+from covey.events import (
+    AnonymitySetsFormed,
+    AnswersMissing,
+    ChoicesPerturbed,
+    ClientLeft,
+    ClientsAssigned,
+    ClientsJoined,
+    ClusterAbandoned,
+    ClustersCollapsed,
+    ClusterWaited,
+    CohortSampled,
+    Event,
+    ModelsMerged,
+    RepresentativesPerturbed,
+    RiskUnknown,
+    RunFinished,
+    RunRolledBack,
+    RunStarted,
+    StepsPerturbed,
+    SumPerturbed,
+    ThresholdChanged,
+)
+from covey.types import Handle
+
+__all__ = ["aggregate_multiplier", "guarantees", "merges_of"]
+
+Noisy = SumPerturbed | RepresentativesPerturbed
+
+KNOWN = (
+    *OPEN,
+    AnswersMissing,
+    ClientsJoined,
+    SumPerturbed,
+    RepresentativesPerturbed,
+    StepsPerturbed,
+    ChoicesPerturbed,
+    AnonymitySetsFormed,
+    ClientsAssigned,
+    ModelsMerged,
+    # What these tell of anybody is told by another one too, or always named as open.
+    ClientLeft,
+    ClusterAbandoned,
+    ClusterWaited,
+    ClustersCollapsed,
+    CohortSampled,
+    RiskUnknown,
+    RunFinished,
+    RunRolledBack,
+    RunStarted,
+    ThresholdChanged,
+)
+"""The facts that a guarantee can say something about."""
+
+NOBODY_CHOOSES = frozenset({"fedavg", "isolated", "local"})
+"""The methods that leave no client a choice of its cluster."""
+
+
+def guarantees(
+    facts: Sequence[Event], delta: float, *, secret: bool
+) -> tuple[Guarantee, ...]:
+    """Return what a run guarantees to a client, and to a record, where noise was added.
+
+    Args:
+        facts: of all rounds ever played, in order. Rounds that were rolled back count:
+            what was released stays released.
+        delta: the slack that is added to every probability.
+        secret: whether nobody can recompute what was drawn (secrets.source = "os").
+
+    Returns:
+        None, one or two guarantees, that of the client first. One with `epsilon` None
+        says in its `reason` why nothing holds.
+    """
+    kinds = {type(fact) for fact in facts}
+    reason = "" if secret else SEEDED
+    found: list[Guarantee] = []
+    if kinds & {SumPerturbed, RepresentativesPerturbed}:
+        found.append(_guarantee("client", facts, delta, reason))
+    if StepsPerturbed in kinds:
+        found.append(_guarantee("record", facts, delta, reason))
+    return tuple(found)
+
+
+def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
+    """Return the multiplier of a weighted mean of noisy representatives, at its least.
+
+    z_c = z sqrt(sum_b p_b^2) / p_c
+
+    A client is in one set c, in which its representative counts p_c, while the noise of
+    all sets adds up. Exact for the heaviest set, more for any other.
+    """
+    return noise_multiplier * math.hypot(*sizes) / max(sizes)
+
+
+def merges_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
+    """Cut a story after every merge and every end; the rest comes last."""
+    part: list[Event] = []
+    for fact in facts:
+        part.append(fact)
+        if isinstance(fact, ModelsMerged | RunFinished):
+            yield tuple(part)
+            part = []
+    yield tuple(part)
+
+
+def _guarantee(
+    unit: Unit, facts: Sequence[Event], delta: float, reason: str
+) -> Guarantee:
+    merges = list(merges_of(facts))
+    reason = reason or _unknown(facts)
+    cost: Spent | None = None
+    if not reason:
+        bill = _of_clients(merges) if unit == "client" else _of_records(merges)
+        choices = _choices(merges)
+        costs = [spent([*each, *choices], delta) for each in bill.paid]
+        reason = bill.unpaid
+        known = [each for each in costs if each is not None]
+        if not reason and len(known) < len(costs):
+            reason = "no accountant adds up what this run released"
+        if not reason:
+            cost = max(known, key=lambda each: each.epsilon)
+    return Guarantee(
+        epsilon=cost.epsilon if cost else None,
+        reason=reason,
+        delta=delta,
+        unit=unit,
+        relation=RELATION[unit, cost.relation if cost else "contributes or not"],
+        adversary=ADVERSARY[unit],
+        covers=_covered(unit, merges),
+        does_not_cover=_uncovered(unit, facts, merges),
+        holds_if=HOLDS_IF[unit],
+        accountant=cost.accountant if cost else None,
+        noise_multiplier=min(_multipliers(unit, facts)),
+    )
+
+
+def _unknown(facts: Sequence[Event]) -> str:
+    unknown = {type(fact).__name__ for fact in facts if not isinstance(fact, KNOWN)}
+    if not unknown:
+        return ""
+    return f"nobody has said yet what {min(unknown)} tells about clients"
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What has to be paid for, or why it cannot be.
+
+    Attributes:
+        paid: for everybody who may be worst off, the releases that concern it.
+        unpaid: a release without noise; empty if there is none.
+    """
+
+    paid: tuple[tuple[Mechanism, ...], ...]
+    unpaid: str = ""
+
+
+def _of_clients(merges: Sequence[tuple[Event, ...]]) -> Bill:
+    """Return the dearest release of every merge, as often as a client may be in one.
+
+    A client is in one cluster at a time, of which a menu makes several models.
+    """
+    paid: list[Mechanism] = []
+    releases = max(
+        (f.releases for merge in merges for f in merge if isinstance(f, RunStarted)),
+        default=1,
+    )
+    for number, merge in enumerate(merges):
+        noisy = [fact for fact in merge if isinstance(fact, Noisy)]
+        waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
+        bare = _merged(merge) - waiting - {fact.cluster for fact in noisy}
+        if bare:
+            return Bill((), f"merge {number} took cluster {min(bare)}'s updates bare")
+        sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
+        sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
+        if sums:
+            paid += [_dearest_sum(sums)] * releases
+        if sets:
+            paid += [_dearest_set(sets)] * releases
+    return Bill((tuple(paid),))
+
+
+def _dearest_sum(sums: Sequence[SumPerturbed]) -> Mechanism:
+    least = min(fact.noise_multiplier for fact in sums)
+    return gaussian(least, max(fact.sampling for fact in sums))
+
+
+def _dearest_set(sets: Sequence[RepresentativesPerturbed]) -> Mechanism:
+    """Return a release that is dearer than that of any set: least noise, fewest members.
+
+    The noise is that of the cluster's new model, which alone is released.
+    """
+    least = min(aggregate_multiplier(f.noise_multiplier, f.sizes) for f in sets)
+    return representative(least, min(min(fact.sizes) for fact in sets))
+
+
+def _merged(merge: Sequence[Event]) -> set[int]:
+    return {
+        j
+        for fact in merge
+        if isinstance(fact, ModelsMerged)
+        for j, clients in enumerate(fact.participants)
+        if clients
+    }
+
+
+def _of_records(merges: Sequence[tuple[Event, ...]]) -> Bill:
+    """Return every client's noisy steps; clients with the same ones are one case."""
+    steps: dict[Handle, Counter[Mechanism]] = {}
+    for number, merge in enumerate(merges):
+        noisy = [fact for fact in merge if isinstance(fact, StepsPerturbed)]
+        bare = _trainers(merge) - {handle for fact in noisy for handle in fact.steps}
+        if bare:
+            return Bill((), f"in merge {number}, a client trained without noise")
+        for fact in noisy:
+            for handle, times in fact.steps.items():
+                step = gaussian(fact.noise_multiplier, fact.sampling[handle])
+                steps.setdefault(handle, Counter())[step] += times
+    cases = {frozenset(counted.items()): counted for counted in steps.values()}
+    return Bill(tuple(tuple(counted.elements()) for counted in cases.values()))
+
+
+def _trainers(merge: Sequence[Event]) -> set[Handle]:
+    """Return who trained for this merge; after the last one nobody trains."""
+    if not any(isinstance(fact, ModelsMerged) for fact in merge):
+        return set()
+    return {
+        handle
+        for fact in merge
+        if isinstance(fact, ClientsAssigned) and fact.by != "final"
+        for handle in fact.clusters
+    }
+
+
+def _choices(merges: Sequence[tuple[Event, ...]]) -> tuple[Mechanism, ...]:
+    """Return the noisy choices of the client that chose most often."""
+    counted: dict[Handle, Counter[float]] = {}
+    for merge in merges:
+        for fact in merge:
+            if isinstance(fact, ChoicesPerturbed):
+                for handle in fact.handles:
+                    counted.setdefault(handle, Counter())[fact.epsilon] += 1
+    most: Counter[float] = Counter()
+    for own in counted.values():
+        most |= own
+    return tuple(choice(epsilon) for epsilon in most.elements())
+
+
+def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
+    """Say whether somebody chose among several clusters without noise."""
+    for merge in merges:
+        noisy = any(isinstance(fact, ChoicesPerturbed) for fact in merge)
+        by = {fact.by for fact in merge if isinstance(fact, ClientsAssigned)}
+        if not noisy and by & {"clients", "final", "groups", "split"}:
+            return True
+    return False
+
+
+def _covered(unit: Unit, merges: Sequence[tuple[Event, ...]]) -> tuple[str, ...]:
+    noisy = _choices(merges) and not _choices_are_open(merges)
+    return (RELEASES[unit], *([NOISY_CHOICES] if noisy else []))
+
+
+def _uncovered(
+    unit: Unit, facts: Sequence[Event], merges: Sequence[tuple[Event, ...]]
+) -> tuple[str, ...]:
+    told = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
+    wide = any(
+        isinstance(fact, AnonymitySetsFormed)
+        and any(diameter is not None for diameter in fact.diameters)
+        for fact in facts
+    )
+    began = [fact for fact in facts if isinstance(fact, RunStarted)]
+    chosen = all(f.num_clusters > 1 and f.method not in NOBODY_CHOOSES for f in began)
+    stored = any(fact.updates_stored for fact in began)
+    return (
+        SERVER if unit == "client" else COUNTS,
+        *([CHOICES] if chosen and _choices_are_open(merges) else []),
+        *([DIAMETERS] if wide else []),
+        *([STORED] if stored and unit == "client" else []),
+        *told,
+        *ALWAYS_OPEN,
+    )
+
+
+def _multipliers(unit: Unit, facts: Sequence[Event]) -> Iterator[float]:
+    for fact in facts:
+        if isinstance(fact, StepsPerturbed if unit == "record" else Noisy):
+            yield fact.noise_multiplier

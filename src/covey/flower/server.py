@@ -1,0 +1,292 @@
+"""The server's side of a federation on Flower: the nodes, and how they are asked."""
+
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from statistics import median
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from covey.algorithms import Answer, Call, Cohort
+from covey.build import Profile, Told
+from covey.errors import RunError
+from covey.events import AnswerRefused, AnswersMissing, ClientsReported, Event
+from covey.flower.messages import (
+    FEWEST_TO_COMPARE,
+    NORM_FACTOR,
+    Asked,
+    Hello,
+    Question,
+    Refused,
+    Reply,
+    hello_of,
+    reply_of,
+    sent,
+)
+from covey.params import norm
+from covey.types import ClientName, Handle
+
+__all__ = ["Nodes", "Terms"]
+
+log = logging.getLogger(__name__)
+
+HELLO_SECONDS = 120.0
+"""How long a node may take to say who it is."""
+
+PAUSE = 1.0
+"""Seconds between two looks at who is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms nodes take part.
+
+    Attributes:
+        run: names the run, for what nodes remember.
+        agreement: hash of the settings that server and nodes must share.
+        invited: names of clients; empty: whoever the SuperLink lets in.
+        timeout: seconds that a round waits for a node.
+        compares_norms: whether an update far larger than the others' is refused. Not
+            where updates are clipped anyway, since who is refused would tell of the rest.
+        equal_weights: whether an answer that claims a weight other than 1 is refused.
+    """
+
+    run: str
+    agreement: str
+    invited: frozenset[ClientName] = frozenset()
+    timeout: float = 600.0
+    compares_norms: bool = True
+    equal_weights: bool = False
+
+
+class Nodes:
+    """The nodes of one run, by the names of their clients.
+
+    A name belongs to the node that bears it as long as that node is there; another one
+    that claims it is refused. Nobody is known by a node id alone: ids change with every
+    SuperLink that keeps nothing.
+    """
+
+    def __init__(
+        self, grid: Grid, terms: Terms, profile: Profile | None = None
+    ) -> None:
+        self._grid = grid
+        self._terms = terms
+        self._profile = profile
+        self._hellos: dict[int, Hello] = {}
+        self._events: list[Event] = []
+        self._leaving: dict[ClientName, None] = {}
+        self._refused: set[Handle] = set()
+        self._turned_away: dict[int, str] = {}
+
+    @property
+    def profile(self) -> Profile:
+        """What the clients' data look like, by the first who came.
+
+        Raises:
+            RunError: nobody has come yet.
+        """
+        if self._profile is None:
+            if not self._hellos:
+                raise RunError(
+                    "A federation learns from its nodes what their data look like, found "
+                    "no node. Start the nodes first, and see `covey deploy status`."
+                )
+            first = min(self._hellos.values(), key=lambda hello: hello.name)
+            classes = max(hello.classes for hello in self._hellos.values())
+            self._profile = Profile(first.shape, first.images, classes, first.whole)
+        return self._profile
+
+    def wait_for(
+        self,
+        count: int,
+        leaving: Collection[ClientName] = (),
+        report: Callable[[str], None] = log.info,
+    ) -> None:
+        """Wait until so many clients are there that do not ask to leave."""
+        before = -1
+        while (here := len(frozenset(self.present()).difference(leaving))) < count:
+            if here != before:
+                report(f"Waiting for {count} nodes: {here} are there.")
+            before = here
+            time.sleep(PAUSE)
+
+    def present(self) -> Collection[ClientName]:
+        """Return who can be asked now; who is new is asked who it is."""
+        there = set(self._grid.get_node_ids())
+        self._hellos = {n: h for n, h in self._hellos.items() if n in there}
+        self._greet(sorted(there - self._hellos.keys()))
+        return frozenset(hello.name for hello in self._hellos.values())
+
+    def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
+        """Return the answers that came in time and in order, in the cohort's order."""
+        at = {hello.name: node for node, hello in self._hellos.items()}
+        asked = {
+            at[client.name]: self._question(call, client.name, client.handle)
+            for client in cohort
+            if client.name in at
+        }
+        answers = self._received(asked)
+        came = {each.handle for each in answers}
+        missing = tuple(
+            c.handle for c in cohort if c.handle not in came | self._refused
+        )
+        if missing:
+            self._events.append(AnswersMissing(call.task, missing))
+        order = {client.handle: place for place, client in enumerate(cohort)}
+        return tuple(sorted(answers, key=lambda each: order[each.handle]))
+
+    def told(self) -> Told:
+        """Return what has happened since the last time this was asked."""
+        told = Told(tuple(self._events), tuple(self._leaving))
+        self._events, self._leaving = [], {}
+        return told
+
+    def _greet(self, nodes: Sequence[int]) -> None:
+        """Ask nodes who they are."""
+        tokens = {node: secrets.token_hex(16) for node in nodes}
+        questions = (
+            sent(self._written("hello", "", token), {}, node, HELLO_SECONDS)
+            for node, token in tokens.items()
+        )
+        for node, message in self._exchanged(questions, HELLO_SECONDS):
+            try:
+                hello = hello_of(message, tokens[node], self._terms.agreement)
+                self._admit(node, hello)
+            except Refused as error:
+                self._turn_away(node, str(error))
+
+    def _turn_away(self, node: int, reason: str) -> None:
+        """Put down why a node is refused, once: it is asked again in every round."""
+        if self._turned_away.get(node) != reason:
+            self._turned_away[node] = reason
+            log.warning("A node was refused: %s.", reason)
+            self._events.append(AnswerRefused(None, reason))
+
+    def _admit(self, node: int, hello: Hello) -> None:
+        taken = {each.name for each in self._hellos.values()}
+        invited = self._terms.invited
+        if hello.name in taken:
+            raise Refused(
+                "another node of its name is there: give it a name of its own"
+            )
+        if invited and hello.name not in invited:
+            raise Refused("it is not invited: put its name on the list, or correct it")
+        known = self._profile or next(
+            (
+                Profile(h.shape, h.images, h.classes, h.whole)
+                for h in self._hellos.values()
+            ),
+            None,
+        )
+        if known and _kind(known) != _kind(hello):
+            other = " of another kind (images, features or whole numbers)"
+            raise Refused(
+                f"its examples must be {known.shape}, like the others', found "
+                f"{hello.shape}{other if known.shape == hello.shape else ''}"
+            )
+        self._hellos[node] = hello
+
+    def _written(self, task: str, name: ClientName, token: str) -> Question:
+        return Question(version("covey"), self._terms.run, token, name, task)  # type: ignore[arg-type]
+
+    def _question(self, call: Call, name: ClientName, handle: Handle) -> Asked:
+        slip = call.slips[handle]
+        needed = range(len(call.models)) if slip.given is None else (slip.given,)
+        question = replace(
+            self._written(call.task, name, secrets.token_hex(16)),
+            classes=self.profile.classes,
+            num_models=len(call.models),
+            offered=call.offered,
+            path=call.path,
+            recipe=call.recipe,
+            round_index=call.round_index,
+            slip=slip,
+        )
+        return Asked(handle, question, {j: call.models[j] for j in needed})
+
+    def _received(self, asked: Mapping[int, Asked]) -> list[Answer]:
+        """Return the answers that are in order."""
+        self._refused = set()
+        timeout = self._terms.timeout
+        messages = (
+            sent(a.question, a.start, node, timeout) for node, a in asked.items()
+        )
+        found: dict[Handle, tuple[Reply, Answer]] = {}
+        for node, message in self._exchanged(messages, timeout):
+            handle = asked[node].handle
+            try:
+                if handle in found:
+                    raise Refused("it has answered already")  # noqa: TRY301
+                reply, answer = reply_of(message, asked[node])
+                if self._terms.equal_weights and answer.weight != 1:
+                    raise Refused("its weight must be 1, like all others'")  # noqa: TRY301
+                found[handle] = reply, answer
+            except Refused as error:
+                self._refuse(handle, str(error), counts=handle not in found)
+        for handle in self._outsized([answer for _, answer in found.values()]):
+            del found[handle]
+            self._refuse(
+                handle, "its update is far larger than the others'", counts=True
+            )
+        self._hear({h: reply for h, (reply, _) in found.items()})
+        return [answer for _, answer in found.values()]
+
+    def _refuse(self, handle: Handle, reason: str, *, counts: bool) -> None:
+        """Put down a refusal; only one that counts makes the client absent."""
+        log.warning("An answer was refused: %s.", reason)
+        self._events.append(AnswerRefused(handle, reason))
+        if counts:
+            self._refused.add(handle)
+
+    def _outsized(self, answers: Sequence[Answer]) -> list[Handle]:
+        """Return whose update is longer than NORM_FACTOR times the median: |u| > 5 m."""
+        norms = {a.handle: norm(a.update) for a in answers if a.update is not None}
+        if not self._terms.compares_norms or len(norms) < FEWEST_TO_COMPARE:
+            return []
+        most = NORM_FACTOR * median(norms.values())
+        return [handle for handle, length in norms.items() if length > most]
+
+    def _hear(self, replies: Mapping[Handle, Reply]) -> None:
+        """Put down what clients tell of themselves."""
+        accuracy = {h: r.accuracy for h, r in replies.items() if r.accuracy is not None}
+        above = {h: r.above for h, r in replies.items() if r.above is not None}
+        if accuracy or above:
+            self._events.append(ClientsReported(accuracy, above))
+        self._leaving |= {r.name: None for r in replies.values() if r.leave}
+
+    def _exchanged(
+        self, messages: Iterable[Message], timeout: float
+    ) -> list[tuple[int, Message]]:
+        """Send messages, and return what came back from the node that was asked.
+
+        A node that ran into an error gives no answer: its error comes from the SuperLink.
+        """
+        out = list(messages)
+        if not out:
+            return []
+        replies = list(self._grid.send_and_receive(out, timeout=timeout))
+        to = {each.metadata.message_id: each.metadata.dst_node_id for each in out}
+        found = [
+            (to[reply.metadata.reply_to_message_id], reply)
+            for reply in replies
+            if reply.metadata.reply_to_message_id in to
+        ]
+        mine = [
+            (node, reply)
+            for node, reply in found
+            if reply.has_content() and reply.metadata.src_node_id == node
+        ]
+        lost = Counter(reply.has_error() for reply in replies)[True]
+        log.info("Asked %d nodes: %d answers, %d errors.", len(out), len(mine), lost)
+        return mine
+
+
+def _kind(told: Profile | Hello) -> tuple[tuple[int, ...], bool, bool]:
+    """Return what clients' examples must have in common."""
+    return told.shape, told.images, told.whole

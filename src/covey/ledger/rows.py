@@ -1,0 +1,125 @@
+"""The chain as it lies in its table: what is read from it, and what is added."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from covey.errors import LedgerError
+from covey.ledger.chain import Link, Record, seal
+from covey.ledger.rollback import REWIND, rewound_to, superseded_up_to
+from covey.ledger.tables import clock, events
+
+__all__ = [
+    "add",
+    "furthest_round",
+    "last_link",
+    "last_round",
+    "read_links",
+    "read_round",
+    "written_at",
+]
+
+
+def add(connection: Connection, records: Sequence[Record], written_at: str) -> str:
+    """Carry the chain on with at least one record, and return its new head."""
+    links = seal(records, after=last_link(connection))
+    last = links[-1]
+    stamp = {"position": last.position, "written_at": written_at}
+    connection.execute(insert(events), [asdict(one) for one in links])
+    connection.execute(insert(clock), stamp)
+    return last.hash
+
+
+def read_links(connection: Connection) -> list[Link]:
+    """Return the whole chain, in order."""
+    rows = connection.execute(select(events).order_by(events.c.position))
+    return _linked(rows.all())
+
+
+def read_round(connection: Connection, round_index: int) -> list[Link]:
+    """Return what still counts of one round, in order."""
+    superseded = superseded_up_to(_rewinds(connection), round_index)
+    query = select(events).where(
+        events.c.round_index == round_index, events.c.position > superseded
+    )
+    return _linked(connection.execute(query.order_by(events.c.position)).all())
+
+
+def written_at(connection: Connection) -> list[str]:
+    """Return when each entry was written, in order."""
+    return list(
+        connection.scalars(select(clock.c.written_at).order_by(clock.c.position))
+    )
+
+
+def last_link(connection: Connection) -> Link | None:
+    """Return the end of the chain."""
+    query = select(events).order_by(events.c.position.desc()).limit(1)
+    return next(iter(_linked(connection.execute(query).all())), None)
+
+
+def last_round(connection: Connection) -> int | None:
+    """Return the newest round that still counts."""
+    rewinds = _rewinds(connection)
+    newest = (
+        select(events.c.round_index, func.max(events.c.position))
+        .where(events.c.round_index.is_not(None))
+        .group_by(events.c.round_index)
+    )
+    counting = [
+        round_index
+        for round_index, position in map(_numbers, connection.execute(newest).all())
+        if position > superseded_up_to(rewinds, round_index)
+    ]
+    return max(counting, default=None)
+
+
+def furthest_round(connection: Connection) -> int | None:
+    """Return the largest round that was ever recorded, superseded or not."""
+    return connection.scalar(select(func.max(events.c.round_index)))
+
+
+def _rewinds(connection: Connection) -> list[tuple[int, int]]:
+    """Return the position of each rewind, and the round that it rewinds to."""
+    query = select(events).where(
+        events.c.round_index.is_(None), events.c.kind == REWIND
+    )
+    return [
+        (one.position, first)
+        for one in _linked(connection.execute(query).all())
+        if (first := rewound_to(one.record())) is not None
+    ]
+
+
+def _linked(rows: Iterable[Iterable[Any]]) -> list[Link]:
+    return [_link(tuple(row)) for row in rows]
+
+
+# a damaged file can hold any type in any column
+def _link(cells: tuple[Any, ...]) -> Link:
+    match cells:
+        case (
+            int(position),
+            int() | None as round_index,
+            str(kind),
+            str(body),
+            str(hash_),
+        ):
+            return Link(position, round_index, kind, body, hash_)
+    raise LedgerError(
+        f"The ledger is broken at position {cells[0]}: what stands there is not an "
+        f"event. Restore it from a copy."
+    )
+
+
+def _numbers(row: Iterable[Any]) -> tuple[int, int]:
+    match tuple(row):
+        case (int(round_index), int(position)):
+            return round_index, position
+        case cells:
+            raise LedgerError(
+                f"The ledger is broken at position {cells[-1]}: it is of no round "
+                f"that can be. Restore it from a copy."
+            )

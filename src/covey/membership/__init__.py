@@ -1,0 +1,117 @@
+"""Membership inference against the cluster models, on purpose and with doubt."""
+
+from covey.membership.assessment import (
+    DIVERGED,
+    EXTRAPOLATED,
+    Assessment,
+    Profile,
+    RedTeam,
+    ShadowFederation,
+    Target,
+)
+from covey.membership.attack_registry import ATTACKS, Attack
+from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
+from covey.membership.audit import FEDMIA, Auditor, ClusterExamined, examined
+from covey.membership.blind import blind_baseline
+from covey.membership.cluster_profile import Profiler, inferred, reported
+from covey.membership.controls import negative_control, positive_control
+from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.membership.fedmia_attack import fedmia
+from covey.membership.ground_truth import (
+    Membership,
+    Reference,
+    audited,
+    blind_risk,
+    true_risk,
+    unjudged,
+)
+from covey.membership.guessing import (
+    STALLED,
+    Constant,
+    best_constant,
+    broken,
+    guarded,
+    has_finite_examples,
+    no_better_than_guessing,
+)
+from covey.membership.intervals import Estimate, Verdict, verdict
+from covey.membership.loss_histograms import EDGES, FOLDS, loss_counts
+from covey.membership.references import Retrial
+from covey.membership.risk_estimators import (
+    Count,
+    SelfJudge,
+    counting,
+    federated,
+    oracle,
+    self_judge,
+)
+from covey.membership.shadow import shadow
+from covey.membership.shadow_federation import Laboratory
+from covey.membership.signals import Signals
+from covey.membership.source_inference import Attribution, attribution, source_of
+from covey.membership.subgroups import QUARTERS, AttackFigures
+
+__all__ = [
+    "ATTACKS",
+    "DIVERGED",
+    "EDGES",
+    "EXTRAPOLATED",
+    "FEDMIA",
+    "FEWEST",
+    "FOLDS",
+    "QUARTERS",
+    "STALLED",
+    "Assessment",
+    "Attack",
+    "AttackFigures",
+    "Attribution",
+    "Auditor",
+    "ClusterExamined",
+    "Constant",
+    "Count",
+    "Estimate",
+    "Figure",
+    "Laboratory",
+    "Membership",
+    "Profile",
+    "Profiler",
+    "Rates",
+    "RedTeam",
+    "Reference",
+    "Retrial",
+    "SelfJudge",
+    "ShadowFederation",
+    "Signals",
+    "Target",
+    "Verdict",
+    "attribution",
+    "auc",
+    "audited",
+    "best_constant",
+    "best_threshold",
+    "blind_baseline",
+    "blind_risk",
+    "broken",
+    "counting",
+    "cross_fitted",
+    "examined",
+    "federated",
+    "fedmia",
+    "guarded",
+    "has_finite_examples",
+    "inferred",
+    "loss_counts",
+    "negative_control",
+    "no_better_than_guessing",
+    "oracle",
+    "positive_control",
+    "rates_at",
+    "reported",
+    "self_judge",
+    "shadow",
+    "source_of",
+    "stratified",
+    "true_risk",
+    "unjudged",
+    "verdict",
+]

@@ -1,0 +1,257 @@
+"""Auditing one cluster model: several attacks on its members and matched non-members."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+from torch import Tensor
+
+from covey.data.examples import Examples
+from covey.engine.protocol import Engine, ScoringJob, TrainingJob
+from covey.errors import ConfigError
+from covey.membership.assessment import DIVERGED, Target
+from covey.membership.attack_registry import Attack
+from covey.membership.audit_set import Candidates, strata_of
+from covey.membership.estimates import FEWEST
+from covey.membership.fedmia_attack import FEWEST_OTHERS, fedmia
+from covey.membership.ground_truth import Reference, beats_chance, blind_risk, refusal
+from covey.membership.guessing import broken
+from covey.membership.references import Retrial, halves, references
+from covey.membership.signals import Signals, of_label
+from covey.membership.subgroups import AttackFigures, attack_figures
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["FEDMIA", "Auditor", "ClusterExamined", "examined"]
+
+FEDMIA = "fedmia"
+"""The attack on clients' updates, which are more than `Signals` hold."""
+
+
+NO_CLASSES = (
+    "withheld: these attacks need the log-probability of the true class, and the model's "
+    "task has no classes that exclude each other; the audit at the run's end rests on "
+    "losses alone, and stands"
+)
+
+
+NO_REFERENCE = (
+    "withheld: a reference that plays the run's recipe again diverged, so that nothing "
+    "shows how a model that learnt a record differs"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Auditor:
+    """Who attacks, and with what.
+
+    Attributes:
+        attacks: by name.
+        from_updates: whether FedMIA attacks, too: every client trains once more from
+            its cluster's model, and its own model is looked at.
+        references: how many federations are played again; at least 2.
+        observe: called with the cluster and the number of references played so far.
+    """
+
+    attacks: Mapping[str, Attack]
+    from_updates: bool
+    references: int
+    retrial: Retrial
+    observe: Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterExamined:
+    """An audit of one cluster model.
+
+    Attributes:
+        clients: those that use it and trained it: their records are the members.
+        members, non_members: how many of each are judged.
+        background: members without a partner among the non-members: every reference
+            trains on them, and nobody is judged by them.
+        blind_auc: of a classifier that never sees the model.
+        reason: why there are no figures, or what is missing; "" if nothing is.
+        accuracies: of the model on its members and on non-members, and of the
+            references on records that they trained on and on others. Where they are
+            far apart, the references replay another recipe than the model's.
+    """
+
+    cluster: int
+    clients: int
+    members: int
+    non_members: int
+    background: int
+    blind_auc: float | None
+    reason: str
+    accuracies: Mapping[str, float]
+    attacks: Mapping[str, AttackFigures]
+
+
+def examined(
+    engine: Engine,
+    target: Target,
+    reference: Reference,
+    auditor: Auditor,
+    streams: Streams,
+) -> ClusterExamined:
+    """Attack one cluster model; no figures where it diverged, or sides do not match."""
+    if nothing := _nothing(target):
+        return _without(target, None, nothing)
+    blind = blind_risk(target.members, reference, streams)
+    auc = blind and blind.auc
+    if blind is not None and beats_chance(blind):
+        return _without(target, auc, refusal(blind))
+    candidates = Candidates.of(strata_of(target.members, reference, streams))
+    if candidates is None:
+        reason = f"fewer than {FEWEST} members or non-members in every group"
+        return _without(target, auc, reason)
+    one = _answers(engine, target.params, candidates.examples.first(1))
+    signals = one is not None and _signals(engine, target, candidates, auditor, streams)
+    if not signals:
+        return _without(target, auc, NO_CLASSES if one is None else NO_REFERENCE)
+    scores = {
+        name: _scored(name, run, signals) for name, run in auditor.attacks.items()
+    }
+    reason = ""
+    if auditor.from_updates and len(target.members) > FEWEST_OTHERS:
+        found = _from_updates(engine, target, candidates, auditor, streams)
+        scores |= {} if found is None else {FEDMIA: found}
+        reason = (
+            f"{FEDMIA}: a client's one more round diverged" if found is None else ""
+        )
+    elif auditor.from_updates:
+        reason = f"{FEDMIA} needs more than {FEWEST_OTHERS} clients in a cluster"
+    return ClusterExamined(
+        cluster=target.cluster,
+        clients=len(target.members),
+        members=int(candidates.member.sum()),
+        non_members=int((~candidates.member).sum()),
+        background=sum(len(each.background) for each in candidates.strata),
+        blind_auc=auc,
+        reason=reason,
+        accuracies=_accuracies(signals, candidates.member),
+        attacks={
+            name: attack_figures(found, candidates, signals, streams.at("verdict"))
+            for name, found in scores.items()
+        },
+    )
+
+
+def _nothing(target: Target) -> str:
+    """Say why there is nothing to attack, no model or no member; "" if there is."""
+    if diverged := target.diverged or broken(target.params):
+        return f"{DIVERGED}: {diverged}"
+    return "" if target.members else "no client both uses and trained this cluster"
+
+
+def _without(target: Target, blind_auc: float | None, reason: str) -> ClusterExamined:
+    clients = len(target.members)
+    return ClusterExamined(target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {})
+
+
+def _signals(
+    engine: Engine,
+    target: Target,
+    candidates: Candidates,
+    auditor: Auditor,
+    streams: Streams,
+) -> Signals | None:
+    """Play the references, and ask all models about the candidates.
+
+    None if a reference diverged: records that it learnt would look like all others.
+    """
+    inside = halves(candidates, auditor.references, streams)
+    answers: list[ndarray] = []
+    models = references(auditor.retrial, candidates, inside, streams)
+    for count, params in enumerate(models, start=1):
+        if broken(params):
+            return None
+        answers.append(_log_probs(engine, params, candidates.examples))
+        auditor.observe(target.cluster, count)
+    return Signals(
+        labels=candidates.labels,
+        target=_log_probs(engine, target.params, candidates.examples),
+        references=np.stack(answers, axis=1),
+        inside=inside,
+    )
+
+
+def _log_probs(
+    engine: Engine, params: Params, examples: Examples
+) -> Float[ndarray, "records classes"]:
+    """Return a model's answers; one that diverged (NaN) knows nothing: uniform."""
+    found = _answers(engine, params, examples)
+    if found is None:
+        raise ConfigError(f"No attack here: {NO_CLASSES}.")
+    answers = found.double().numpy()
+    return np.nan_to_num(answers, nan=-np.log(answers.shape[1]))
+
+
+def _answers(engine: Engine, params: Params, examples: Examples) -> Tensor | None:
+    """Return log-probabilities of every class, where there are classes."""
+    (scored,) = engine.score([ScoringJob(params, examples)])
+    return scored.log_probs
+
+
+def _scored(name: str, attack: Attack, signals: Signals) -> Float[ndarray, " records"]:
+    """Run an attack; a user's own may return anything.
+
+    Raises:
+        ConfigError: it did not return one finite number per record.
+    """
+    returned = attack(signals)
+    try:
+        scores = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"The attack {name} must return one finite score per record, found a "
+            f"{type(returned).__name__}: {error}. Correct the function."
+        ) from error
+    if scores.shape != signals.labels.shape or not np.isfinite(scores).all():
+        raise ConfigError(
+            f"The attack {name} must return one finite score per record, shape "
+            f"{signals.labels.shape}, found shape {scores.shape}, "
+            f"{int(np.isfinite(scores).sum())} of them finite. Correct the function."
+        )
+    return scores
+
+
+def _from_updates(
+    engine: Engine,
+    target: Target,
+    candidates: Candidates,
+    auditor: Auditor,
+    streams: Streams,
+) -> Float[ndarray, " records"] | None:
+    """Let every client train once more, and attack its own model of that round.
+
+    None if one of these models diverged.
+    """
+    at = streams.at("one more round")
+    jobs = [
+        TrainingJob(target.params, each.train, at.at(each.name), auditor.retrial.recipe)
+        for each in target.members
+    ]
+    own = list(engine.train(jobs))
+    if any(map(broken, own)):
+        return None
+    signals = [
+        of_label(_log_probs(engine, local, candidates.examples), candidates.labels)
+        for local in own
+    ]
+    return fedmia(np.stack(signals)[None], candidates.suspects)
+
+
+def _accuracies(
+    signals: Signals, member: Bool[ndarray, " records"]
+) -> dict[str, float]:
+    right = signals.target.argmax(axis=1) == signals.labels
+    theirs = signals.references.argmax(axis=2) == signals.labels[:, None]
+    return {
+        "members": float(right[member].mean()),
+        "non_members": float(right[~member].mean()),
+        "references_inside": float(theirs[signals.inside].mean()),
+        "references_outside": float(theirs[~signals.inside].mean()),
+    }

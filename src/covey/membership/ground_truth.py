@@ -1,0 +1,212 @@
+"""The truth about a cluster model, from its real members: only simulations know it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy import ndarray
+
+from covey.data.examples import Client, Examples, to_floats
+from covey.engine.protocol import Engine, ScoringJob
+from covey.events import ClusterAudited
+from covey.membership.assessment import DIVERGED
+from covey.membership.attacks import auc, cross_fitted, scores_of
+from covey.membership.blind import blind_baseline
+from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = [
+    "Membership",
+    "Reference",
+    "audited",
+    "blind_risk",
+    "true_risk",
+    "unjudged",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """Non-members to compare with: per group, or else the members' own holdouts."""
+
+    by_group: tuple[Examples, ...]
+
+    def matching(self, group: int | None, clients: Sequence[Client]) -> list[Examples]:
+        """Return the non-members that match these clients, who share a group."""
+        if self.by_group and group is not None:
+            return [self.by_group[group]]
+        return [client.holdout for client in clients if len(client.holdout)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Membership:
+    """Whose records a cluster model may remember.
+
+    Attributes:
+        chosen: per cluster, the clients that use it at the end.
+        trained: per cluster, the clients that ever trained it.
+        pooled: per cluster, the clients whose examples reached it by pooling alone.
+    """
+
+    chosen: tuple[tuple[Client, ...], ...]
+    trained: tuple[tuple[Client, ...], ...]
+    pooled: tuple[tuple[Client, ...], ...]
+
+
+def true_risk(
+    engine: Engine,
+    params: Params,
+    members: Sequence[Client],
+    reference: Reference,
+    streams: Streams,
+) -> Figure | None:
+    """Attack all that these clients trained on against matching non-members.
+
+    A loss threshold, cross-fitted within each group of clients. None where no group has
+    enough records on both sides.
+    """
+    strata: list[Figure] = []
+    for group, clients in _by_group(members).items():
+        inside = _scores(engine, params, [client.train for client in clients])
+        outside = _scores(engine, params, reference.matching(group, clients))
+        if min(len(inside), len(outside)) >= FEWEST:
+            generator = streams.at("folds", str(group)).generator()
+            rates = cross_fitted(inside, outside, generator)
+            strata.append(Figure.of(rates, auc(inside, outside)))
+    return stratified(strata)
+
+
+def blind_risk(
+    members: Sequence[Client], reference: Reference, streams: Streams
+) -> Figure | None:
+    """Attack the same records, group by group, without any model."""
+    strata: list[Figure] = []
+    for group, clients in _by_group(members).items():
+        generator = streams.at("blind", str(group)).generator()
+        inside = _features([client.train for client in clients], generator)
+        outside = _features(reference.matching(group, clients), generator)
+        if min(len(inside), len(outside)) >= FEWEST:
+            strata.append(Figure.of(*blind_baseline(inside, outside, generator)))
+    return stratified(strata)
+
+
+def audited(
+    engine: Engine,
+    clusters: Sequence[Params],
+    membership: Membership,
+    reference: Reference,
+    streams: Streams,
+) -> tuple[ClusterAudited, ...]:
+    """Audit every final cluster model; refuse the figure where the sides do not match."""
+
+    def audit(j: int, params: Params) -> ClusterAudited:
+        at = streams.at("cluster", j)
+        chosen, trained = membership.chosen[j], membership.trained[j]
+        figure = true_risk(engine, params, chosen, reference, at)
+        same = trained == chosen  # nobody came or left: one attack answers both
+        exposed = figure if same else true_risk(engine, params, trained, reference, at)
+        judged = tuple(dict.fromkeys((*chosen, *trained)))
+        blind = blind_risk(judged, reference, at)
+        refused = blind is not None and beats_chance(blind)
+        shown = None if refused else figure
+        traced = _traced(engine, params, membership.pooled[j], reference, at)
+        return ClusterAudited(
+            cluster=j,
+            clients=len(chosen),
+            true_risk=shown and shown.risk,
+            standard_error=shown and shown.standard_error,
+            auc=shown and shown.auc,
+            exposed_risk=None if refused or exposed is None else exposed.risk,
+            blind_auc=blind and blind.auc,
+            reason=_reason(figure, blind),
+            traced_risk=None if refused else traced,
+        )
+
+    return tuple(audit(j, params) for j, params in enumerate(clusters))
+
+
+def unjudged(audit: ClusterAudited, reason: str) -> ClusterAudited:
+    """Return what is left of an audit whose model diverged: who is in it, and why."""
+    return ClusterAudited(
+        audit.cluster, audit.clients, *[None] * 5, reason=f"{DIVERGED}: {reason}"
+    )
+
+
+def _traced(
+    engine: Engine,
+    params: Params,
+    clients: Sequence[Client],
+    reference: Reference,
+    streams: Streams,
+) -> float | None:
+    """Attack clients that never trained the model; their sides must match by themselves.
+
+    Judged together with those who did train it, a mismatch of either would be diluted.
+    """
+    blind = blind_risk(clients, reference, streams)
+    if blind is not None and beats_chance(blind):
+        return None
+    figure = true_risk(engine, params, clients, reference, streams)
+    return figure and figure.risk
+
+
+def refusal(blind: Figure) -> str:
+    """Say why no attack on these sides may be believed."""
+    return (
+        f"refused: a classifier that never sees the model tells members from "
+        f"non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
+        f"so the non-members do not match the members"
+    )
+
+
+def _reason(figure: Figure | None, blind: Figure | None) -> str:
+    if blind is not None and beats_chance(blind):
+        return refusal(blind)
+    if figure is None:
+        return f"no figure: fewer than {FEWEST} member or non-member records in every group"
+    sides = f"{figure.members} members against {figure.non_members} matched non-members"
+    if figure.risk - 0.5 < 2 * figure.standard_error:
+        return f"{sides}: no membership signal (within 2 SE of 0.5)"
+    return f"{sides}: members can be told apart"
+
+
+def beats_chance(blind: Figure) -> bool:
+    """Say whether the sides differ: accuracy above 0.5 by 3 SE and by 0.02."""
+    excess = blind.risk - 0.5
+    return excess > 3 * blind.standard_error and excess > 0.02
+
+
+def _by_group(clients: Sequence[Client]) -> Mapping[int | None, list[Client]]:
+    groups: dict[int | None, list[Client]] = {}
+    for client in clients:
+        groups.setdefault(client.group, []).append(client)
+    return groups
+
+
+def _scores(engine: Engine, params: Params, sets: Sequence[Examples]) -> ndarray:
+    scored = engine.score([ScoringJob(params, examples) for examples in sets])
+    losses = [each.losses.double().numpy() for each in scored]
+    return scores_of(np.concatenate(losses)) if losses else np.empty(0)
+
+
+def _features(sets: Sequence[Examples], generator: np.random.Generator) -> ndarray:
+    """Return up to 1,000 random examples as rows: more only sharpen the verdict.
+
+    A class number follows from its image; several labels or a number may differ where the
+    inputs do not, and stand beside them. A number stands there times the inputs, too:
+    their mean is what a linear model would learn.
+    """
+    if not sets:
+        return np.empty((0, 0))
+    everything = Examples.joined(sets)
+    order = generator.permutation(len(everything))[:1000]
+    some = everything.take(torch.from_numpy(order))
+    columns = [to_floats(some.inputs).float().flatten(1)]  # ids count as numbers here
+    if some.labels.dim() == 2:
+        columns.append(some.labels.float())
+    elif some.labels.is_floating_point():
+        y = some.labels[:, None]
+        columns += [y, y * columns[0]]
+    return torch.cat(columns, dim=1).numpy()

@@ -1,0 +1,174 @@
+"""What an attack achieves, with 95% intervals: rates over records of several groups.
+
+Members are compared with non-members of their own group only; groups are then averaged,
+weighted by their members. Intervals are over records: another model trained on the same
+recipe would be one more draw.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.special import ndtri
+
+from covey.membership.attacks import auc, cross_fitted
+from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.rng import Streams
+
+__all__ = [
+    "Estimate",
+    "Sides",
+    "Verdict",
+    "clopper_pearson",
+    "hanley_mcneil",
+    "roc",
+    "tpr_at",
+    "verdict",
+]
+
+LEVEL = 0.95
+Z = float(ndtri((1 + LEVEL) / 2))
+
+Sides = tuple[Float[ndarray, "_"], Float[ndarray, "_"]]
+"""The scores of one group's members and of its non-members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure and its 95% interval, or why there is none.
+
+    Attributes:
+        reason: "" where there is a value.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    reason: str = ""
+
+    @classmethod
+    def around(cls, value: float, standard_error: float) -> "Estimate":
+        """Return value +- 1.96 SE, inside [0, 1]."""
+        reach = Z * standard_error
+        return cls(value, max(0.0, value - reach), min(1.0, value + reach))
+
+    @classmethod
+    def unknown(cls, reason: str) -> "Estimate":
+        """Return no figure, and why."""
+        return cls(None, None, None, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How well one attack tells members from non-members.
+
+    Attributes:
+        balanced_accuracy: (TPR + TNR) / 2, by thresholds fitted on other records.
+        auc: the chance that a member scores higher than a non-member.
+        tpr_at_1_percent: share of members found while 1% of non-members are accused.
+        tpr_at_01_percent: the same at 0.1%.
+    """
+
+    balanced_accuracy: Estimate
+    auc: Estimate
+    tpr_at_1_percent: Estimate
+    tpr_at_01_percent: Estimate
+    members: int
+    non_members: int
+
+
+def verdict(strata: Sequence[Sides], streams: Streams) -> Verdict:
+    """Judge an attack by its scores; groups with under 10 records a side do not count.
+
+    Balanced accuracy has the interval of its SE, AUC Hanley and McNeil's, and TPR Clopper
+    and Pearson's at the threshold that the non-members set.
+    """
+    known = [each for each in strata if min(map(len, each)) >= FEWEST]
+    folds = [streams.at("folds", index).generator() for index in range(len(known))]
+    figures = [
+        Figure.of(cross_fitted(*sides, generator), auc(*sides))
+        for sides, generator in zip(known, folds, strict=True)
+    ]
+    whole = stratified(figures)
+    if whole is None:
+        none = Estimate.unknown(f"fewer than {FEWEST} members or non-members")
+        return Verdict(none, none, none, none, *_sizes(strata))
+    shares = np.array([figure.members for figure in figures]) / whole.members
+    errors = np.array([hanley_mcneil(f.auc, f.members, f.non_members) for f in figures])
+    return Verdict(
+        balanced_accuracy=Estimate.around(whole.risk, whole.standard_error),
+        auc=Estimate.around(whole.auc, float(np.sqrt(((shares * errors) ** 2).sum()))),
+        tpr_at_1_percent=tpr_at(0.01, known),
+        tpr_at_01_percent=tpr_at(0.001, known),
+        members=whole.members,
+        non_members=whole.non_members,
+    )
+
+
+def tpr_at(fpr: float, strata: Sequence[Sides]) -> Estimate:
+    """Return the share of members above all but `fpr` of their group's non-members.
+
+    Unknown below 10 / fpr non-members in some group: too few would set the threshold.
+    """
+    least = round(10 / fpr)
+    fewest = min((len(others) for _, others in strata), default=0)
+    if fewest < least:
+        return Estimate.unknown(
+            f"a false positive rate of {fpr:.1%} needs at least {least:,} "
+            f"non-members of each group, found {fewest:,}"
+        )
+    hits = sum(_found(fpr, sides) for sides in strata)
+    members = sum(len(inside) for inside, _ in strata)
+    return Estimate(hits / members, *clopper_pearson(hits, members))
+
+
+def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float], ...]:
+    """Return (FPR, TPR), from 1 / non-members of the smallest group up to (1, 1)."""
+    fewest = min((len(others) for _, others in strata), default=0)
+    members = sum(len(inside) for inside, _ in strata)
+    if not fewest or not members:
+        return ()
+    counts = np.unique(np.geomspace(1, fewest, points).round()) / fewest
+    return tuple(
+        (float(fpr), float(sum(_found(fpr, sides) for sides in strata) / members))
+        for fpr in counts
+    )
+
+
+def clopper_pearson(
+    hits: int, trials: int, level: float = LEVEL
+) -> tuple[float, float]:
+    """Return the exact interval of a binomial share (Clopper, Pearson, 1934)."""
+    from scipy.stats import beta
+
+    tail = (1 - level) / 2
+    low = beta.ppf(tail, hits, trials - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - tail, hits + 1, trials - hits) if hits < trials else 1.0
+    return float(low), float(high)
+
+
+def hanley_mcneil(auc: float, members: int, non_members: int) -> float:
+    """Return the standard error of an AUC (Hanley, McNeil, 1982).
+
+    SE^2 = [A(1 - A) + (n1 - 1)(Q1 - A^2) + (n0 - 1)(Q2 - A^2)] / (n1 n0)
+    with Q1 = A / (2 - A), Q2 = 2 A^2 / (1 + A).
+    """
+    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    spread = (members - 1) * (q1 - auc**2) + (non_members - 1) * (q2 - auc**2)
+    variance = (auc * (1 - auc) + spread) / (members * non_members)
+    return float(np.sqrt(max(0.0, variance)))
+
+
+def _found(fpr: float, sides: Sides) -> int:
+    """Count the members above the threshold that accuses at most `fpr` of the others."""
+    inside, others = sides
+    accused = min(int(fpr * len(others) + 1e-9), len(others))
+    if accused == len(others):
+        return len(inside)
+    return int(np.sum(inside > np.sort(others)[::-1][accused]))
+
+
+def _sizes(strata: Sequence[Sides]) -> tuple[int, int]:
+    return sum(len(a) for a, _ in strata), sum(len(b) for _, b in strata)

@@ -1,0 +1,203 @@
+"""Shadow federations: a server's own clients, made to match those of a cluster."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.data.examples import Examples
+from covey.data.partition import apportion
+from covey.data.shifts import Shift
+from covey.membership.assessment import Profile, ShadowFederation, Target
+from covey.membership.estimates import FEWEST
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = [
+    "Dealt",
+    "Laboratory",
+    "advanced",
+    "dealt",
+    "examples_in",
+    "kept",
+    "planned",
+    "shifted",
+]
+
+ENOUGH = 2_000
+"""Non-members of a shadow, if it has fewer members: they cost a forward pass only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laboratory:
+    """All that a server needs to rerun its recipe on examples of its own.
+
+    Attributes:
+        pool: the server's examples, not shifted, disjoint from every client's.
+        shifts: per group, how its images differ.
+        shadows: federations per cluster.
+        start: per cluster, the model that the run began with: the server drew it, and
+            how fast a model learns by heart hangs on that draw too.
+        play_round: the round of this index, by the run's own recipe, over these data
+            sets.
+        streams: independent of the clients' streams.
+        everybody: the profile of the whole population.
+        shared_rounds: how many rounds everybody played together at first (warm start).
+    """
+
+    pool: Examples
+    shifts: tuple[Shift, ...]
+    shadows: int
+    start: tuple[Params, ...]
+    play_round: Callable[[int, Params, tuple[Examples, ...], Streams], Params]
+    streams: Streams
+    everybody: Profile = ()
+    shared_rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """What the pseudo-clients of one shadow hold; no image is in two places.
+
+    Attributes:
+        members: per pseudo-client, what it trains on.
+        bystanders: per pseudo-client of the other clusters, what it trains on in the
+            rounds that everybody plays together.
+        others: per group, the non-members, in the members' proportions.
+    """
+
+    members: tuple[Examples, ...]
+    bystanders: tuple[Examples, ...]
+    others: Mapping[int, Examples]
+
+
+def examples_in(profile: Profile) -> int:
+    """Return how many examples these clients hold together."""
+    return sum(size for _, size in profile)
+
+
+def planned(profile: Profile, laboratory: Laboratory) -> tuple[Profile, ...]:
+    """Return whom each shadow copies: the cluster, or parts of it in three sizes.
+
+    Parts, of m, m / 2 and m / 4 clients, where the pool is too small for the whole; m
+    leaves half of the pool as non-members. None where it allows no three sizes.
+    """
+    pool = len(laboratory.pool)
+    if examples_in(profile) + FEWEST <= pool:
+        return (profile,) * laboratory.shadows
+    parts = [_thinned(profile, count) for count in range(1, len(profile) + 1)]
+    most = sum(1 for part in parts if examples_in(part) <= pool / 2)
+    if most < 3:
+        return ()
+    counts = (most, round(most / 2), round(most / 4))
+    return tuple(parts[n - 1] for n in counts for _ in range(laboratory.shadows))
+
+
+def _thinned(profile: Profile, count: int) -> Profile:
+    """Return so many of the clients, evenly spaced: the groups keep their shares."""
+    middles = (np.arange(count) + 0.5) * len(profile) / max(1, count)
+    return tuple(profile[index] for index in middles.astype(int))
+
+
+def kept(
+    target: Target, plan: tuple[Profile, ...], laboratory: Laboratory
+) -> tuple[ShadowFederation, ...]:
+    """Return the shadows so far, or new ones if over 10% of the clients changed."""
+    if len(plan) == len(target.shadows) and all(
+        _still_match(shadow.profile, profile)
+        for shadow, profile in zip(target.shadows, plan, strict=True)
+    ):
+        return target.shadows
+
+    def built(index: int) -> ShadowFederation:
+        place = (target.cluster, target.round_index, index)
+        return ShadowFederation(plan[index], place, 0, laboratory.start[target.cluster])
+
+    return tuple(built(index) for index in range(len(plan)))
+
+
+def _still_match(profile: Profile, wanted: Profile) -> bool:
+    before, now = Counter(profile), Counter(wanted)
+    changed = (before - now) + (now - before)
+    return changed.total() <= 0.1 * len(wanted)
+
+
+def advanced(
+    federation: ShadowFederation, hands: Dealt, rounds: int, laboratory: Laboratory
+) -> ShadowFederation:
+    """Play the rounds that the target has played since the last time.
+
+    Bystanders play along in the shared rounds, as they did in the target's history: a
+    model that the members had trained alone from the start would know them better.
+    """
+    at = _streams(federation, laboratory)
+    params = federation.params
+    for round_index in range(federation.rounds, rounds):
+        shared = round_index < laboratory.shared_rounds
+        present = hands.members + (hands.bystanders if shared else ())
+        streams = at.at("round", round_index)
+        params = laboratory.play_round(round_index, params, present, streams)
+    return replace(federation, rounds=rounds, params=params)
+
+
+def _streams(federation: ShadowFederation, laboratory: Laboratory) -> Streams:
+    return laboratory.streams.at(*federation.place)
+
+
+def dealt(federation: ShadowFederation, laboratory: Laboratory) -> Dealt:
+    """Deal the pool to members, non-members and bystanders."""
+    profile = federation.profile
+    generator = _streams(federation, laboratory).at("pool").generator()
+    pool = torch.from_numpy(generator.permutation(len(laboratory.pool)))
+    inside, rest = _cut(pool, profile)
+    own, aside = examples_in(profile), _others(profile, laboratory)
+    room = max(
+        own, len(rest) - examples_in(aside)
+    )  # bystanders before more non-members
+    count = min(len(rest), room, max(ENOUGH, own))
+    by_group: dict[int, float] = {}
+    for group, size in profile:
+        by_group[group] = by_group.get(group, 0.0) + size
+    shares = apportion(count, list(by_group.values()))
+    outside, rest = _cut(rest, tuple(zip(by_group, shares, strict=True)))
+    share = min(1.0, len(rest) / max(1, examples_in(aside)))
+    bystanders, _ = _cut(rest, _thinned(aside, int(share * len(aside))))
+
+    def shift(group: int, block: Tensor) -> Examples:
+        return shifted(laboratory, group, block, generator)
+
+    return Dealt(
+        members=tuple(shift(*each) for each in inside),
+        others={group: shift(group, block) for group, block in outside},
+        bystanders=tuple(shift(*each) for each in bystanders),
+    )
+
+
+def _others(profile: Profile, laboratory: Laboratory) -> Profile:
+    """Return the rest of the population, where there were rounds with all of it."""
+    if not laboratory.shared_rounds:
+        return ()
+    rest = Counter(laboratory.everybody) - Counter(profile)
+    return tuple(sorted(rest.elements()))
+
+
+def _cut(pool: Tensor, profile: Profile) -> tuple[list[tuple[int, Tensor]], Tensor]:
+    """Return a block of the pool per (group, size), and what is left."""
+    ends = np.cumsum([0, *(size for _, size in profile)]).tolist()
+    blocks = [
+        (group, pool[start : start + size])
+        for (group, size), start in zip(profile, ends, strict=False)
+    ]
+    return blocks, pool[ends[-1] :]
+
+
+def shifted(
+    laboratory: Laboratory, group: int, block: Tensor, generator: np.random.Generator
+) -> Examples:
+    """Return these examples of the pool as if they were the group's."""
+    raw, shift = laboratory.pool.take(block), laboratory.shifts[group]
+    amounts = shift.draw(len(block), generator)
+    return Examples(shift.apply(raw.inputs, amounts), raw.labels)

@@ -1,0 +1,185 @@
+"""Playing an experiment, and keeping what it found."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from covey.atomic_io import replace_whole
+from covey.build import assemble
+from covey.config import Config, put
+from covey.errors import ConfigError
+from covey.report.figures import png, samples_figure, svg
+from covey.reproduce.federations import federations
+from covey.reproduce.figures import drawn
+from covey.reproduce.leaving import leaving
+from covey.reproduce.papers import paper_title
+from covey.reproduce.provenance import commit, machine
+from covey.reproduce.reasons import with_settings
+from covey.reproduce.record import Found, Record, read_record, write_record
+from covey.reproduce.reported_numbers import arithmetic
+from covey.reproduce.run_cache import Shelf
+from covey.reproduce.specification import Column, Experiment, Row, experiment
+from covey.reproduce.table import as_csv
+from covey.reproduce.theorems import contraction, margin
+
+__all__ = ["Asked", "records", "reproduced"]
+
+SAMPLES = 8
+NO_ROW = Row(name="")
+OTHERWISE = "Other settings than the experiment's: the command says which."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One `covey reproduce`.
+
+    Attributes:
+        columns: those that are played; empty: all.
+        repeats: 0: as many as the experiment says.
+        overrides: `section.key=value`, on top of what the experiment sets.
+    """
+
+    name: str
+    quick: bool = False
+    columns: tuple[str, ...] = ()
+    repeats: int = 0
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command line that asks for this again."""
+        words = ["covey", "reproduce", self.name, *(["--quick"] if self.quick else [])]
+        for column in self.columns:
+            words += ["--column", column]
+        if self.repeats:
+            words += ["--repeats", str(self.repeats)]
+        for override in self.overrides:
+            words += ["--set", override]
+        return shlex.join(words)
+
+
+def reproduced(asked: Asked, out: Path, shelf: Shelf) -> Record:
+    """Play what is not on the shelf yet, and write record, table and figure into `out`.
+
+    Raises:
+        ConfigError: there is no such experiment or column.
+    """
+    chosen = _chosen(asked)
+    found = _found(chosen, shelf, quick=asked.quick)
+    record = Record(
+        name=asked.name,
+        title=chosen.title,
+        paper=paper_title(chosen.paper),
+        shows=_shows(chosen, quick=asked.quick),
+        quick=asked.quick,
+        figure=chosen.figure,
+        axes=chosen.axes,
+        seeds=tuple(range(chosen.repeats)),
+        command=asked.command,
+        machine=machine(),
+        date=datetime.now(UTC).isoformat(timespec="minutes"),
+        sizes={
+            column.name: _size(chosen, column, quick=asked.quick)
+            for column in chosen.columns
+        },
+        found=found,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    write_record(out / f"{record.stem}.json", record)
+    if found.cells:
+        replace_whole(out / f"{record.stem}.csv", as_csv(record).encode())
+    if (figure := _figure(chosen, record)) is not None:
+        (out / "figures").mkdir(exist_ok=True)
+        replace_whole(out / "figures" / f"{record.stem}.png", png(figure))
+        replace_whole(out / "figures" / f"{record.stem}.svg", svg(figure))
+    return record
+
+
+def records(out: Path) -> list[Record]:
+    """Return everything that has been reproduced into a folder, by name."""
+    return [read_record(path) for path in sorted(out.glob("*.json"))]
+
+
+def _chosen(asked: Asked) -> Experiment:
+    whole = experiment(asked.name)
+    if not whole.columns and (asked.columns or asked.repeats or asked.overrides):
+        raise ConfigError(
+            f"{asked.name} has a plan of its own, which --column, --repeats and --set do "
+            f"not reach. Leave them out."
+        )
+    chosen = whole.in_brief() if asked.quick else whole
+    if asked.repeats:
+        chosen = chosen.model_copy(update={"repeats": asked.repeats})
+    known = [column.name for column in chosen.columns]
+    for name in asked.columns:
+        if name not in known:
+            raise ConfigError(
+                f"--column takes one of {', '.join(map(repr, known))}, found {name!r}."
+            )
+    wanted = [c for c in chosen.columns if c.name in (asked.columns or known)]
+    on_top: dict[str, Any] = {}
+    for override in asked.overrides:
+        put(on_top, override)
+    changed: dict[str, Any] = {"columns": tuple(wanted), "on_top": on_top}
+    if on_top:
+        changed["why"] = {
+            name: f"{chosen.why.get(name, '')} {OTHERWISE}".strip()
+            for name in chosen.measures
+        }
+    return chosen.model_copy(update=changed)
+
+
+def _found(chosen: Experiment, shelf: Shelf, *, quick: bool) -> Found:
+    kinds: Mapping[str, Callable[[], Found]] = {
+        "federations": lambda: federations(chosen, shelf, quick=quick),
+        "leaving": lambda: leaving(chosen, shelf, quick=quick),
+        "arithmetic": lambda: arithmetic(chosen),
+        "samples": lambda: Found(commits=(commit(),)),
+        "contraction": lambda: contraction(shelf, quick=quick),
+        "margin": lambda: margin(shelf, quick=quick),
+    }
+    return kinds[chosen.kind]()
+
+
+def _shows(chosen: Experiment, *, quick: bool) -> str:
+    """Say what to read off it, with the settings of its first column."""
+    text = " ".join(chosen.shows.split())
+    if not chosen.columns:
+        return text
+    settings = chosen.settings_of(chosen.columns[0], NO_ROW, quick=quick)
+    return with_settings(text, Config.of(settings))
+
+
+def _figure(chosen: Experiment, record: Record) -> Figure | None:
+    if chosen.kind == "samples":
+        return samples_figure(_samples(chosen, quick=record.quick))
+    return drawn(record) if record.figure and record.found.known else None
+
+
+def _samples(chosen: Experiment, *, quick: bool) -> dict[str, Tensor]:
+    """Return a few unseen images of each group: never a client's own."""
+    found: dict[str, Tensor] = {}
+    for column in chosen.columns:
+        settings = chosen.settings_of(column, NO_ROW, quick=quick)
+        population = assemble(Config.of(settings)).population
+        for group, test in zip(population.groups, population.test, strict=True):
+            found[f"{column.name}, {group.name}"] = test.inputs[:SAMPLES]
+    return found
+
+
+def _size(chosen: Experiment, column: Column, *, quick: bool) -> str:
+    """Say how large a column's runs are."""
+    config = Config.of(chosen.settings_of(column, NO_ROW, quick=quick))
+    population = config.population
+    images = [group.examples_per_client for group in population.groups]
+    each = sorted(set(images or [population.examples_per_client]))
+    return (
+        f"{config.rounds} rounds, {population.clients} clients with "
+        f"{' or '.join(map(str, each))} examples, {config.model.name}"
+    )

@@ -1,0 +1,123 @@
+"""Who asks to leave: by name, or by name and salt if the name is erased already."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from covey.build import Assembled
+from covey.errors import RunError
+from covey.ledger import Asking, Request
+from covey.runtime.session import Desk
+from covey.types import ClientName, Handle
+from covey.unlearning import Wish, sealed, unsealed
+from covey.unlearning.proof import subject_mark
+
+__all__ = ["Mark", "Returning", "asking", "found", "mark_of", "wish_of"]
+
+SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A client that has left, and comes back for a stronger answer.
+
+    Attributes:
+        salt: hex; the one that it was given with its last answer.
+    """
+
+    client: ClientName
+    salt: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a requester is given, and what is kept by which to know it again.
+
+    Attributes:
+        salt: hex.
+        subject: its mark in the proof.
+        sealed: what name and salt together open.
+    """
+
+    salt: str = field(repr=False)
+    subject: str
+    sealed: str
+
+    @classmethod
+    def fresh(cls, handle: Handle, name: ClientName) -> "Mark":
+        """Draw a salt, and make the marks that go with it."""
+        salt = secrets.token_bytes(SALT_BYTES)
+        return cls(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
+
+
+def found(
+    desk: Desk, run: Assembled, clients: Sequence[ClientName | Returning]
+) -> tuple[Desk, dict[ClientName, Handle]]:
+    """Return who these clients are, each once, and the run in which they can be found.
+
+    Args:
+        desk: the run without those who left.
+        run: the run with the data that are there, of those who left as well.
+        clients: their names, with the salt of those who left.
+
+    Raises:
+        RunError: a client is not known to the run.
+    """
+    handles = {client.name: client.handle for client in desk.run.population.clients}
+    known: dict[ClientName, Handle] = {}
+    for each in clients:
+        name = each.client if isinstance(each, Returning) else each
+        handle = (
+            _opened(desk, each) if isinstance(each, Returning) else handles.get(name)
+        )
+        if handle is None:
+            raise RunError(
+                f"Clients are asked for by the names that {desk.folder.path} knows, but "
+                f"it knows no client {name!r}: it never did, or not any more. Check the "
+                f"spelling; who left comes back with --salt and the salt of the last "
+                f"answer, unless that was a retraining."
+            )
+        known[name] = handle
+    back = {each.client for each in clients if isinstance(each, Returning)}
+    returned = {
+        known[client.name]: replace(client, handle=known[client.name])
+        for client in run.population.clients
+        if client.name in back
+    }
+    return replace(desk, returned=returned), known
+
+
+def asking(desk: Desk, name: ClientName, wish: Wish) -> Asking:
+    """Return what to put in the ledger's queue.
+
+    Nobody but the requester knows the name of who left, so its marks are made now: a
+    request that a crash cuts off is served without the name.
+    """
+    left = wish.handle not in desk.ledger.names()
+    note = {"mark": asdict(Mark.fresh(wish.handle, name))} if left else None
+    return Asking(wish.handle, wish.wanted, basis=wish.basis, note=note)
+
+
+def mark_of(desk: Desk, request: Request) -> Mark:
+    """Return the marks of who asked."""
+    if request.note is not None:
+        return Mark(**request.note["mark"])
+    return Mark.fresh(request.handle, desk.ledger.names()[request.handle])
+
+
+def wish_of(request: Request) -> Wish:
+    """Return what a request asks for."""
+    return Wish(request.handle, request.wanted, request.basis)
+
+
+def _opened(desk: Desk, back: Returning) -> Handle | None:
+    try:
+        salt = bytes.fromhex(back.salt)
+    except ValueError as error:
+        raise RunError(
+            f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
+            f"Copy it again."
+        ) from error
+    records = [each.sealed for each in desk.ledger.requests() if each.sealed]
+    opened = (unsealed(record, back.client, salt) for record in records)
+    return next((handle for handle in opened if handle is not None), None)

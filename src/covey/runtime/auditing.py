@@ -1,0 +1,168 @@
+"""Auditing a finished run: every cluster model, against its real members."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from covey.build import Assembled
+from covey.build.plugins import imported, owned
+from covey.data import Examples
+from covey.engine import ScoringJob
+from covey.errors import ConfigError
+from covey.membership import (
+    ATTACKS,
+    DIVERGED,
+    FEDMIA,
+    Attack,
+    Attribution,
+    Auditor,
+    ClusterExamined,
+    Target,
+    attribution,
+    examined,
+    has_finite_examples,
+    no_better_than_guessing,
+    source_of,
+)
+from covey.runtime.completed_run import Finished, finished
+from covey.runtime.folder import RunFolder
+from covey.types import Params
+
+__all__ = ["DEFAULT_ATTACKS", "SOURCE", "Audit", "AuditRequest", "audit_run"]
+
+DEFAULT_ATTACKS = ("loss", "shokri", "lira", "rmia")
+SOURCE = "source"
+"""Source inference: not who was trained on, but by which cluster."""
+
+
+def nobody(_: int, __: int) -> None:
+    """Watch nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What to audit with.
+
+    Attributes:
+        attacks: names of `ATTACKS`, "fedmia", "source", or a user's own as
+            `package.module:function`.
+        references: federations played again per cluster.
+        observe: called with the cluster and the number of its references played so far.
+    """
+
+    attacks: tuple[str, ...] = DEFAULT_ATTACKS
+    references: int = 4
+    observe: Callable[[int, int], None] = nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the attacks achieved on a run.
+
+    Attributes:
+        groups: the names of the groups, by index.
+        source: how often the cluster that knows a member best is its own; None if
+            nobody asked, a model diverged, or there is only one cluster in use.
+    """
+
+    references: int
+    groups: tuple[str, ...]
+    clusters: tuple[ClusterExamined, ...]
+    source: Attribution | None
+
+
+def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit:
+    """Attack every final cluster model of a run; all randomness is the run's seed's.
+
+    Raises:
+        ConfigError: an attack is unknown, or there are too few references.
+        RunError: the run is not finished, or its settings or data are others now.
+    """
+    attacks = _attacks(request)
+    found = finished(run, folder, "An audit")
+    run, targets = found.run, _targets(found)
+    auditor = Auditor(
+        attacks=attacks,
+        from_updates=FEDMIA in request.attacks,
+        references=request.references,
+        retrial=run.retrial,
+        observe=request.observe,
+    )
+    streams = run.streams.at("audit of a finished run")
+    clusters = tuple(
+        examined(run.engine, each, run.reference, auditor, streams.at(each.cluster))
+        for each in targets
+    )
+    asked = SOURCE in request.attacks
+    none = any(each.reason.startswith(DIVERGED) for each in clusters)
+    return Audit(
+        references=request.references,
+        groups=tuple(group.name for group in run.population.groups),
+        clusters=clusters,
+        source=_source(run, targets) if asked and not none else None,
+    )
+
+
+def _attacks(request: AuditRequest) -> Mapping[str, Attack]:
+    if request.references < 2:
+        raise ConfigError(
+            f"An audit needs at least 2 references, so that every record has one that "
+            f"learnt it and one that did not; found {request.references}."
+        )
+    names = [each for each in request.attacks if each not in (FEDMIA, SOURCE)]
+    return {name: _attack(name) for name in names}
+
+
+def _attack(name: str) -> Attack:
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"An attack is named, as package.module:function if it is your own, found a "
+            f"{type(name).__name__}. Give its name."
+        )
+    if ":" in name:
+        return owned(f"attack {name}", cast("Attack", imported("--attack", name)))
+    if name not in ATTACKS:
+        known = ", ".join([*ATTACKS, FEDMIA, SOURCE])
+        raise ConfigError(
+            f"--attack must be one of {known}, or package.module:function, found "
+            f"{name!r}."
+        )
+    return ATTACKS[name]
+
+
+def _targets(found: Finished) -> list[Target]:
+    """Return each cluster model with the clients that use it and trained it."""
+    run, history = found.run, found.history
+
+    def of(j: int, params: Params) -> Target:
+        clients = tuple(
+            client
+            for client in run.population.clients
+            if history.assignment[client.handle] == j
+            and j in history.trained.get(client.handle, ())
+            and has_finite_examples(client)
+        )
+        known = history.diverged.get(j)
+        none = (
+            known.reason
+            if known
+            else no_better_than_guessing(run.engine, params, clients)
+        )
+        return Target(j, params, clients, run.config.rounds, diverged=none)
+
+    return [of(j, params) for j, params in enumerate(found.models)]
+
+
+def _source(run: Assembled, targets: Sequence[Target]) -> Attribution | None:
+    """Let every model in use claim the members of all of them."""
+    used = [each for each in targets if each.members]
+    if len(used) < 2:
+        return None
+    owned = [Examples.joined([c.train for c in each.members]) for each in used]
+    everything = Examples.joined(owned)
+    jobs = [ScoringJob(each.params, everything) for each in used]
+    losses = [scored.losses.double().numpy() for scored in run.engine.score(jobs)]
+    truth = np.repeat(np.arange(len(used)), [len(examples) for examples in owned])
+    return attribution(source_of(np.stack(losses)), truth)

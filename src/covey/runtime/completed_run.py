@@ -1,0 +1,94 @@
+"""A run that was played to its end, for who looks at it afterwards and writes nothing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from covey.build import Assembled
+from covey.checkpoints import newest_checkpoint
+from covey.errors import RunError
+from covey.events import CohortSampled
+from covey.history import History, history_of
+from covey.ledger import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.secrets import secrets_of
+from covey.runtime.session import (
+    as_known,
+    check_data,
+    check_same,
+    read_events,
+    read_history,
+)
+from covey.runtime.state_io import load_state
+from covey.types import Handle, Params
+
+__all__ = ["Finished", "final_models", "finished", "is_finished"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """What is left of a run.
+
+    Attributes:
+        run: with the clients that have not left, under their handles.
+        took_part: everybody who was ever in a cohort.
+        models: the final cluster models.
+    """
+
+    run: Assembled
+    history: History
+    took_part: frozenset[Handle]
+    models: tuple[Params, ...]
+
+
+def is_finished(path: Path) -> bool:
+    """Say whether a run lies in this folder, and was played to its end."""
+    folder = RunFolder(path)
+    if not folder.config_path.is_file() or not Ledger.exists(folder.ledger):
+        return False
+    with Ledger.read(folder.ledger) as ledger:
+        return read_history(ledger).finished is not None
+
+
+def finished(run: Assembled, folder: RunFolder, what: str) -> Finished:
+    """Read a finished run.
+
+    Args:
+        run: as its settings make it, those who left included.
+        folder: the run's.
+        what: who asks, as an error's sentence begins: "An audit".
+
+    Raises:
+        RunError: the run is not finished, or its settings or data are others now.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        entries = read_events(ledger)
+        secrets = secrets_of(
+            run.streams, run.config.secrets.source, folder.secret_marker
+        )
+        history, everybody = history_of(entries), run
+        run = as_known(run, ledger, secrets)
+        check_same(run, history, folder)
+        check_data(everybody, run, history, ledger)
+    took_part = frozenset(
+        handle
+        for _, events in entries
+        for event in events
+        if isinstance(event, CohortSampled)
+        for handle in event.handles
+    )
+    return Finished(run, history, took_part, final_models(folder, history, what))
+
+
+def final_models(folder: RunFolder, history: History, what: str) -> tuple[Params, ...]:
+    """Return the cluster models that a run ended with.
+
+    Raises:
+        RunError: it has not ended; `what` needs it to.
+    """
+    newest = newest_checkpoint(folder.checkpoints)
+    if history.finished is None or newest is None:
+        raise RunError(
+            f"{what} needs a finished run, and {folder.path} is not. Carry it on with "
+            f"`covey resume {folder.path}`."
+        )
+    return load_state(newest)[0].clusters

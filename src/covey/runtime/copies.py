@@ -1,0 +1,212 @@
+"""What was written out of a run, for its owner or for others: every copy is on record.
+
+The record stands in the run's folder, one file per copy, beside the ledger's chain and
+not in it: it holds paths, times and names of recipients, and these can be erased.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+from pydantic import TypeAdapter, ValidationError
+
+from covey.atomic_io import replace_whole
+from covey.errors import ConfigError, RunError
+from covey.runtime.folder import RunFolder
+from covey.types import Handle, Params
+
+__all__ = [
+    "Copy",
+    "copies_of",
+    "erase_copy",
+    "hash_of",
+    "keep_copy",
+    "model_bytes",
+    "moved_up",
+    "now",
+    "recipient_of",
+    "record_copy",
+]
+
+What = Literal["model", "report", "comparison", "explanation"]
+
+LONGEST = 200
+"""Characters of a recipient's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One file that was written, and what was written beside it.
+
+    Attributes:
+        id: names the record.
+        path: inside the run's folder a relative path, elsewhere an absolute one.
+        sha256: of the file as it was written; "": writing it did not end.
+        written: when, ISO 8601.
+        recipient: for whom, as the command was told; "": nobody is named.
+        cluster: whose model it is.
+        round_index: how many rounds the model had seen; None: not known.
+        subject: the one client that it is about; "": the whole run.
+        beside: what was written with it into the same folder, as glob patterns.
+        deleted: when covey deleted it, ISO 8601; "": it did not.
+    """
+
+    id: str
+    what: What
+    path: str
+    sha256: str
+    written: str
+    recipient: str = ""
+    cluster: int | None = None
+    round_index: int | None = None
+    subject: Handle = ""
+    beside: tuple[str, ...] = ()
+    deleted: str = ""
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it was written into the run's folder."""
+        return not Path(self.path).is_absolute()
+
+    def place(self, folder: RunFolder) -> Path:
+        """Return where it was written."""
+        return folder.path / self.path
+
+
+_reader = TypeAdapter(Copy).validate_json
+
+
+def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
+    """Return the copies on record, in the order in which they were written.
+
+    Raises:
+        RunError: a record cannot be read.
+    """
+    found: list[Copy] = []
+    for path in sorted(folder.copies.glob("*.json")):
+        try:
+            found.append(_reader(path.read_bytes()))
+        except (OSError, ValidationError) as error:
+            raise RunError(
+                f"{path} must be the record of a copy, as covey wrote it, but it cannot be "
+                f"read: {type(error).__name__}. Restore it, or delete it and look yourself "
+                f"for the copy that it spoke of."
+            ) from error
+    return tuple(sorted(found, key=lambda copy: (copy.written, copy.id)))
+
+
+def record_copy(
+    folder: RunFolder,
+    what: What,
+    path: Path,
+    sha256: str,
+    more: Mapping[str, Any] | None = None,
+) -> Copy:
+    """Put down that something is written to a path; to be called before it is.
+
+    What was written there before, for nobody in particular, is no longer there: its
+    record goes.
+
+    Args:
+        folder: of the run that the copy shows.
+        what: kind of copy.
+        path: the file.
+        sha256: of its bytes.
+        more: further attributes of the copy.
+
+    Raises:
+        RunError: the record cannot be read or written.
+    """
+    copy = Copy(
+        id=secrets.token_hex(8),
+        what=what,
+        path=_kept(folder, path),
+        sha256=sha256,
+        written=now(),
+        **(more or {}),
+    )
+    before = [each for each in copies_of(folder) if each.path == copy.path]
+    keep_copy(folder, copy)
+    for each in before:
+        if not each.recipient:
+            erase_copy(folder, each)
+    return copy
+
+
+def keep_copy(folder: RunFolder, copy: Copy) -> None:
+    """Write a record, in the place of what it said before.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    record = json.dumps(asdict(copy), indent=1).encode("ascii")
+    try:
+        folder.copies.mkdir(exist_ok=True)
+        replace_whole(folder.copies / f"{copy.id}.json", record, mode=0o600)
+    except OSError as error:
+        raise RunError(
+            f"What is written out of a run is put on record in {folder.copies}, but that "
+            f"cannot be written: {error.strerror}. Get the right to write there."
+        ) from error
+
+
+def erase_copy(folder: RunFolder, copy: Copy) -> None:
+    """Delete a record, and not what it speaks of."""
+    (folder.copies / f"{copy.id}.json").unlink(missing_ok=True)
+
+
+def recipient_of(text: str) -> str:
+    """Return a recipient's name as it is kept.
+
+    Raises:
+        ConfigError: it is no line of text.
+    """
+    name = text.strip()
+    if len(name) > LONGEST or not name.isprintable():
+        raise ConfigError(
+            f"--recipient takes one line of at most {LONGEST} characters, found "
+            f"{len(name)} characters, or some that cannot be printed. Shorten it."
+        )
+    return name
+
+
+def model_bytes(params: Params) -> bytes:
+    """Return a model as it is exported: safetensors of its state dict."""
+    tensors = {name: each.detach().cpu().clone() for name, each in params.items()}
+    return safetensors.torch.save(tensors)
+
+
+def hash_of(path: Path) -> str | None:
+    """Return SHA-256 of a file's bytes, as hex; None where it is not there.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def now() -> str:
+    """Return the time, as the ledger writes it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def moved_up(copy: Copy, inner: str) -> Copy:
+    """Return a copy of a run inside a run's folder as one of the outer run's."""
+    path = f"{inner}/{copy.path}" if copy.is_inside else copy.path
+    return replace(copy, path=path, round_index=None)
+
+
+def _kept(folder: RunFolder, path: Path) -> str:
+    whole, home = path.resolve(), folder.path.resolve()
+    return (
+        whole.relative_to(home).as_posix() if whole.is_relative_to(home) else str(whole)
+    )

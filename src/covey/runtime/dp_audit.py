@@ -1,0 +1,186 @@
+"""A run's noise put to the test: does one release hide a canary as well as is accounted?
+
+The run's own code is played in a model of a few parameters, thousands of times with a
+canary far outside every bound and as often without it. If whoever sees what is released
+tells them apart better than the accounted epsilon allows, the code adds too little noise,
+or clips too little.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import nn
+
+from covey.aggregation import ClientUpdate, Merge
+from covey.build import Assembled, merge_of
+from covey.config import Config
+from covey.data import Examples
+from covey.dp import Refuted, guarantees, least_epsilon
+from covey.engine import Recipe, TrainingJob, private_gradients
+from covey.errors import RunError
+from covey.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed
+from covey.rng import Streams
+
+__all__ = ["CanaryAudit", "audit_noise", "merged_draws", "stepped_draws"]
+
+COORDINATES = 10
+LOUD = 1e3
+"""Times the bound: a canary that is not clipped gives itself away at once."""
+
+Draws = Float[ndarray, " draws"]
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryAudit:
+    """One release of a run's mechanism, as it is accounted for and as it was caught.
+
+    Attributes:
+        mechanism: whose epsilon: of anonymity sets ("sound"), a client's or a record's.
+        accounted: epsilon of one release.
+        refuted: every smaller epsilon is refuted, with 99.9% confidence.
+        holds: whether that contradicts nothing.
+    """
+
+    mechanism: Literal["sound", "client", "record"]
+    delta: float
+    accounted: float
+    refuted: Refuted
+    holds: bool
+
+
+def audit_noise(run: Assembled, draws: int) -> CanaryAudit:
+    """Play one release of a run's mechanism again and again, with and without a canary.
+
+    Everybody takes part: the coins of `train.participation` are not put to the test.
+
+    Args:
+        run: any run that adds noise; nothing of it is read but its settings.
+        draws: of each of the two cases; 10,000 find noise that is half as much.
+
+    Raises:
+        RunError: the run adds no noise that is accounted for.
+    """
+    config, streams = run.config, run.streams.at("canaries")
+    privacy, clients = config.privacy, len(run.population.clients)
+    if privacy.client_noise > 0:
+        merge = merge_of(_all_taking_part(config), clients)
+        loud = LOUD * privacy.client_clip
+        cases, facts = merged_draws(merge, (loud, 0.0), 2, draws, streams)
+        return _audited("client", cases, facts, privacy.delta)
+    if config.merge.noise == "sound":
+        merge = merge_of(config, clients)
+        loud = LOUD * config.merge.radius
+        hidden_among = config.merge.min_anonymity
+        cases, facts = merged_draws(merge, (loud, -loud), hidden_among, draws, streams)
+        return _audited("sound", cases, facts, config.merge.delta)
+    if privacy.record_noise > 0:
+        cases, facts = stepped_draws(config, draws, streams)
+        return _audited("record", cases, facts, privacy.delta)
+    raise RunError(
+        "covey audit --epsilon puts noise to the test that is accounted for, and this run "
+        "adds none (privacy.client_noise, privacy.record_noise, merge.noise = 'sound'). "
+        "Audit a run that does."
+    )
+
+
+def merged_draws(
+    merge: Merge,
+    canary: tuple[float, float],
+    clients: int,
+    draws: int,
+    streams: Streams,
+) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
+    """Return how far merges moved along the canary's axis, in both cases.
+
+    Args:
+        merge: of a run.
+        canary: the first coordinate of one client's update in the one case and the other.
+        clients: in all; the others' updates are 0.
+        draws: of each case.
+        streams: every draw has its own.
+
+    Returns:
+        The draws, and what one merge tells the ledger.
+    """
+    model = {"weight": torch.zeros(COORDINATES)}
+    facts: tuple[Event, ...] = ()
+
+    def moved(first: float, own: Streams) -> float:
+        nonlocal facts
+        updates = [ClientUpdate(str(i), 0, model, 1.0) for i in range(clients)]
+        loud = torch.zeros(COORDINATES)
+        loud[0] = first
+        updates[0] = replace(updates[0], update={"weight": loud})
+        merged = merge((model,), updates, own)
+        facts = (*merged.events, ModelsMerged("", (clients,)))
+        return float(merged.clusters[0]["weight"][0])
+
+    return _cases(moved, canary, draws, streams), facts
+
+
+def stepped_draws(
+    config: Config, draws: int, streams: Streams
+) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
+    """Return how far one noisy gradient pointed along the canary's, in both cases."""
+    privacy = config.privacy
+    recipe = Recipe(
+        local_steps=1,
+        batch_size=1,
+        record_clip=privacy.record_clip,
+        record_noise=privacy.record_noise,
+    )
+    module = nn.Linear(COORDINATES // 2, 2, bias=False)
+    nn.init.zeros_(module.weight)
+
+    def pointed(size: float, own: Streams) -> float:
+        inputs = torch.zeros(1, COORDINATES // 2)
+        inputs[0, 0] = size
+        examples = Examples(inputs, torch.zeros(1, dtype=torch.int64))
+        job = TrainingJob(dict(module.state_dict()), examples, own, recipe)
+        (gradient,) = next(private_gradients(module, job))
+        return float(gradient[1, 0] - gradient[0, 0]) / math.sqrt(2)
+
+    facts = (
+        ClientsAssigned({"": 0}, "shared"),
+        StepsPerturbed(privacy.record_noise, {"": 1}, {"": 1.0}),
+        ModelsMerged("", (1,)),
+    )
+    return _cases(pointed, (LOUD, 0.0), draws, streams), facts
+
+
+def _cases(
+    play: Callable[[float, Streams], float],
+    canary: tuple[float, float],
+    draws: int,
+    streams: Streams,
+) -> tuple[Draws, Draws]:
+    there, absent = (
+        np.array([play(size, streams.at(case, i)) for i in range(draws)])
+        for case, size in zip(("there", "absent"), canary, strict=True)
+    )
+    return there, absent
+
+
+def _audited(
+    mechanism: Literal["sound", "client", "record"],
+    cases: tuple[Draws, Draws],
+    facts: tuple[Event, ...],
+    delta: float,
+) -> CanaryAudit:
+    """Hold the draws to the account of the same facts."""
+    (told,) = guarantees(facts, delta, secret=True)
+    found = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
+    accounted = told.epsilon if told.epsilon is not None else math.inf
+    return CanaryAudit(mechanism, delta, accounted, found, found.epsilon <= accounted)
+
+
+def _all_taking_part(config: Config) -> Config:
+    settings = config.model_dump()
+    settings["train"]["participation"] = 1.0
+    return Config.of(settings)

@@ -1,0 +1,112 @@
+"""What a run's folder keeps of a federation, for when no node is there."""
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from covey.algorithms import Answer, Call, Cohort
+from covey.atomic_io import replace_whole
+from covey.build import Assembled, Given, Profile, Told, assemble
+from covey.errors import RunError
+from covey.ledger import Ledger
+from covey.runtime.folder import RunFolder
+from covey.types import ClientName
+
+__all__ = ["Roster", "Unreachable", "reassembled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """A federation as its run remembers it.
+
+    Attributes:
+        run: names the run to its nodes.
+        profile: what the clients' data look like; None: nobody has come yet.
+        home: the folder of its deployment; empty where there is none.
+    """
+
+    run: str
+    profile: Profile | None
+    home: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "Roster | None":
+        """Read what a run's folder keeps; None where the run is not of this kind."""
+        path = _place(folder)
+        if not path.is_file():
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        told = kept["profile"]
+        whole = told.get("whole", False)  # older folders know features and images only
+        profile = Profile(tuple(told["shape"]), told["images"], told["classes"], whole)
+        return cls(kept["run"], profile, kept["home"])
+
+    def write(self, folder: RunFolder) -> None:
+        """Keep it in a run's folder."""
+        replace_whole(_place(folder), json.dumps(asdict(self)).encode("utf-8"))
+
+
+class Unreachable:
+    """A federation of which no node is there: enough to read its run, and to deny.
+
+    Args:
+        profile: what the clients' data look like.
+        names: the clients that the run knows.
+    """
+
+    def __init__(self, profile: Profile, names: Collection[ClientName]) -> None:
+        self.profile = profile
+        self._names = names
+
+    def present(self) -> Collection[ClientName]:
+        """Return whom the run knows: it is composed for them, and asks nobody."""
+        return self._names
+
+    def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
+        """Refuse.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(
+            f"To {call.task}, {len(cohort)} clients must be reached through their nodes, "
+            f"and here is no way to them. Carry the run on with `covey resume`."
+        )
+
+    def told(self) -> Told:
+        """Return nothing."""
+        return Told()
+
+
+def reassembled(folder: RunFolder, given: Given | None = None) -> Assembled:
+    """Return a run's parts again; the clients of a federation are out of reach.
+
+    `given` is what a program passes again that the settings do not name.
+
+    Raises:
+        CoveyError: some part does not fit.
+    """
+    roster = Roster.of(folder)
+    if roster is None or roster.profile is None:
+        return assemble(folder.config(), given)
+    names = _known(folder)
+    if not names:
+        raise RunError(
+            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"none has taken part yet. Start the nodes, and play the run."
+        )
+    unreachable = Unreachable(roster.profile, names)
+    model = given.model if given else None
+    return assemble(folder.config(), Given(model=model, federation=unreachable))
+
+
+def _known(folder: RunFolder) -> Collection[ClientName]:
+    if not Ledger.exists(folder.ledger):
+        return ()
+    with Ledger.read(folder.ledger) as ledger:
+        return tuple(ledger.names().values())
+
+
+def _place(folder: RunFolder) -> Path:
+    return folder.path / "federation.json"

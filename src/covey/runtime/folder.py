@@ -1,0 +1,174 @@
+"""A run's folder: where its settings, its ledger and its states lie."""
+
+import hashlib
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from covey.atomic_io import replace_whole
+from covey.config import Config
+from covey.errors import RunError
+from covey.types import Basis, ClientName
+
+__all__ = ["RunFolder", "Word"]
+
+
+class Word(NamedTuple):
+    """Who asks to leave, and for which answer, on what basis."""
+
+    client: ClientName
+    wanted: str
+    basis: Basis = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The places inside one run.
+
+    config.toml  ledger.sqlite  checkpoints/  report.html  figures/  metrics.csv
+    asking/ while the run is played; federation.json where the clients are apart
+    exports/ of models; copies/: what was exported or shown where, and for whom
+    updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
+    superseded/ while rounds are played again
+    """
+
+    path: Path
+    made: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
+    """Folders that `create` has just made, the innermost first; None: it was a run."""
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """Make the folder and put the resolved settings in it.
+
+        Raises:
+            RunError: something is there already.
+        """
+        folder = cls(path)
+        if folder.config_path.is_file():
+            raise RunError(
+                f"{path} already holds a run. Carry it on with `covey resume {path}`, "
+                f"or give another --out."
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(
+                f"{path} exists and is not a covey run. Give another --out, or an empty "
+                f"folder."
+            )
+        made = tuple(each for each in (path, *path.parents) if not each.exists())
+        path.mkdir(parents=True, exist_ok=True)
+        unfinished = path / "config.unfinished"
+        unfinished.write_text(config.toml(), encoding="utf-8")
+        unfinished.replace(folder.config_path)
+        return cls(path, made)
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """Return the folder of a run that was started.
+
+        Raises:
+            RunError: there is none.
+        """
+        folder = cls(path)
+        if not folder.config_path.is_file():
+            raise RunError(
+                f"{path} is not a covey run: it has no config.toml. Give the folder "
+                f"that `covey run` named, for example with --out."
+            )
+        return folder
+
+    def discard(self) -> None:
+        """Take away what `create` has just made; a run that was there before stays."""
+        if self.made is None:
+            return
+        for each in self.path.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+        for folder in self.made:
+            with suppress(OSError):  # something else was put there meanwhile
+                folder.rmdir()
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved settings: complete, and able to be run again."""
+        return self.path / "config.toml"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The events."""
+        return self.path / "ledger.sqlite"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The states."""
+        return self.path / "checkpoints"
+
+    @property
+    def superseded(self) -> Path:
+        """States of rounds that are played again, if a part of them still holds."""
+        return self.path / "superseded"
+
+    @property
+    def updates(self) -> Path:
+        """What clients sent, if that is stored."""
+        return self.path / "updates"
+
+    @property
+    def proofs(self) -> Path:
+        """What was answered to those who left."""
+        return self.path / "proofs"
+
+    @property
+    def exports(self) -> Path:
+        """Models that were written for others, unless a path was given."""
+        return self.path / "exports"
+
+    @property
+    def copies(self) -> Path:
+        """The record of what was exported or shown where, and for whom."""
+        return self.path / "copies"
+
+    @property
+    def asking(self) -> Path:
+        """Who asked to leave while another process played the run."""
+        return self.path / "asking"
+
+    @property
+    def secret_marker(self) -> Path:
+        """Which of the user's secrets is this run's, if it has one."""
+        return self.path / "secret"
+
+    @property
+    def ledger(self) -> str | Path:
+        """Where the events are: a file of this folder, or a database elsewhere."""
+        return self.config().ledger.url or self.ledger_path
+
+    def leave_word(self, client: str, wanted: str, basis: Basis = "none") -> None:
+        """Put down that a client asks to leave, for whoever is playing the run now."""
+        self.asking.mkdir(exist_ok=True)
+        word = json.dumps([client, wanted, basis]).encode("utf-8")
+        replace_whole(self._word(client), word, mode=0o600)
+
+    def words(self) -> Iterator[Word]:
+        """Yield who asks to leave, and for which answer."""
+        for path in sorted(self.asking.glob("*.json")):
+            yield Word(*json.loads(path.read_text(encoding="utf-8")))
+
+    def words_left(self) -> Iterator[Word]:
+        """Yield who asks to leave, and for which answer; each word is then deleted."""
+        for word in self.words():
+            yield word
+            self._word(word.client).unlink()
+
+    def _word(self, client: str) -> Path:
+        return self.asking / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+
+    def config(self) -> Config:
+        """Read the settings back."""
+        return Config.of(tomllib.loads(self.config_path.read_text(encoding="utf-8")))

@@ -1,0 +1,210 @@
+"""What a proof says of an answer: read and measured around it, and signed at its end."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from covey.algorithms import ServerState, divergences
+from covey.atomic_io import replace_whole
+from covey.data import Client
+from covey.dp import standing_of
+from covey.ledger import Request
+from covey.membership import DIVERGED, no_better_than_guessing, self_judge
+from covey.params import model_hash
+from covey.runtime.session import Desk, read_history
+from covey.runtime.settling import Settled
+from covey.runtime.updates import stored_rounds
+from covey.types import Handle
+from covey.unlearning.deniability_probability import representative_probability
+from covey.unlearning.participation import Participation
+from covey.unlearning.plan import Option, sizes_left
+from covey.unlearning.proof import page, proof, refutation_success, text
+from covey.unlearning.proof_text import Facts
+from covey.unlearning.signature import sign, signing_key
+
+__all__ = ["Document", "before", "prove", "recorded"]
+
+TOO_FEW = "the requester holds too few examples to attack"
+NOT_AT_HAND = "the requester's data were not at hand"
+
+Document = Mapping[str, Any]
+"""A signed proof, in plain JSON values."""
+
+GONE = "the answer was interrupted, and the data are gone since"
+
+
+def recorded(
+    desk: Desk, found: Participation, option: Option, handle: Handle
+) -> dict[str, Any]:
+    """Return what the record says of an answer, before it is carried out."""
+    merge = desk.run.config.merge
+    hidden = merge.name == "anonymity-sets"
+    held = sizes_left(found, handle)
+    sizes = [len(each.members) for each, _ in held]
+    return {
+        "answer": option.answer,
+        "rounds": [
+            {
+                "round_index": each.round_index,
+                "cluster": each.cluster,
+                "size_left": left,
+                "diameter": _known(each.diameter, "the partition tells no distances"),
+            }
+            for each, left in held
+        ],
+        "deniability_threshold": merge.deniability_threshold if hidden else None,
+        "min_anonymity": merge.min_anonymity if hidden else None,
+        "max_distance": merge.max_distance if hidden and merge.max_distance else None,
+        "first_round": found.first_round(handle),
+        "first_affected_round": option.first_affected_round,
+        "first_replayed_round": option.first_replayed_round,
+        "rounds_replayed": option.rounds_replayed,
+        "representative_probability": _known(
+            representative_probability(sizes) if hidden else None,
+            "updates were not hidden in anonymity sets: every one of them was used",
+        ),
+        "refutation": _refutation(desk, [each.diameter for each, _ in held]),
+        "secrets": desk.secrets.source,
+        "raw_updates_deleted": _known(
+            True if stored_rounds(desk.folder.updates) else None,
+            "this run stored no raw updates, so there were none to delete",
+        ),
+    }
+
+
+def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, Any]:
+    """Return the model as it was, and how well it gives the leaver away."""
+    found, why_not = None, NOT_AT_HAND
+    if leaver is not None and len(leaver.train) > 0:
+        diverged = _diverged(desk, leaver, state)
+        why_not = f"before the answer the model {diverged}" if diverged else TOO_FEW
+        found = None if diverged else _attacked(desk, leaver, state)
+    return {
+        "model_before": model_hash(state.clusters),
+        "measured_before": found,
+        "unmeasured": why_not,
+    }
+
+
+def prove(
+    desk: Desk,
+    request: Request,
+    state: ServerState,
+    leaver: Client | None,
+    copies: Sequence[Settled] = (),
+) -> tuple[Path, Document]:
+    """Sign what was answered, and put it on the disk, as JSON and as a page.
+
+    Args:
+        desk: the run, without the leaver.
+        request: the one that is being served; its note holds what was said before.
+        state: after the answer was carried out.
+        leaver: its data, to measure again; None if they are gone.
+        copies: what had been exported or shown, and what became of it.
+    """
+    known = desk.ledger.names().values()
+    told = dict((request.note or {})["facts"])
+    earlier = _known(told.pop("measured_before"), told.pop("unmeasured", TOO_FEW))
+    measured = _measured(desk, earlier, leaver, state)
+    hashes = desk.ledger.hashes()
+    facts = {
+        **told,
+        "covey_version": version("covey"),
+        "request": request.id,
+        "run": hashes[0][:16],
+        "answered": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "ledger_head": hashes[-1],
+        "ledger_events": len(hashes),
+        "model_after": model_hash(state.clusters),
+        "guarantee": _guaranteed(desk),
+        "measured": measured,
+        "copies": [each.proved(known) for each in copies],
+    }
+    key_path = desk.run.config.secrets.key_path
+    key = signing_key(Path(key_path) if key_path else None)
+    document = sign(key, proof(TypeAdapter(Facts).validate_json(json.dumps(facts))))
+    path = desk.folder.proofs / f"{request.id}.json"
+    path.parent.mkdir(exist_ok=True)
+    replace_whole(path, text(document).encode("ascii"))
+    replace_whole(path.with_suffix(".html"), page(document).encode())
+    return path, document
+
+
+def _guaranteed(desk: Desk) -> dict[str, Any]:
+    """Return what the whole run guarantees now, rounds that were played again included."""
+    found = standing_of(read_history(desk.ledger))
+    return _known(asdict(found.holds) if found.holds else None, found.reason)
+
+
+def _known(value: object, reason: str) -> dict[str, Any]:
+    return {"value": value, "reason": reason if value is None else ""}
+
+
+def _refutation(desk: Desk, diameters: Sequence[float | None]) -> dict[str, Any]:
+    """Say how well the holder of two candidates' updates tells which one was used."""
+    merge = desk.run.config.merge
+    known = [d for d in diameters if d is not None]
+    if merge.name != "anonymity-sets" or not diameters:
+        return _known(None, "no anonymity set held the requester")
+    if merge.noise == "none":
+        return _known(1.0, "")
+    if merge.noise == "released" or len(known) < len(diameters):
+        return _known(None, "how far the noise reaches is not recorded")
+    return _known(refutation_success(max(known), merge.sigma * merge.radius), "")
+
+
+def _diverged(desk: Desk, leaver: Client, state: ServerState) -> str:
+    """Say why the model that the leaver uses is none, and attacks on it tell nothing."""
+    j = state.assignment.get(leaver.handle, 0)
+    reason = divergences(state).get(j, "")
+    if not reason and state.round_index:
+        users = [c for c in desk.run.population.clients if _uses(state, c, j)]
+        engine, model = desk.run.engine, state.clusters[j]
+        reason = no_better_than_guessing(engine, model, users or [leaver])
+    return f"{DIVERGED}: {reason}" if reason else ""
+
+
+def _uses(state: ServerState, client: Client, cluster: int) -> bool:
+    return state.assignment.get(client.handle) == cluster
+
+
+def _attacked(
+    desk: Desk, leaver: Client, state: ServerState
+) -> dict[str, float] | None:
+    """Attack the leaver's own records with its holdout, under the model it uses."""
+    j = state.assignment.get(leaver.handle, 0)
+    streams = desk.run.streams.at("leaving", state.round_index)
+    judge = self_judge(desk.run.engine)
+    figure = judge((state.clusters[j],), (leaver,), streams)[leaver.handle][0]
+    if figure is None:
+        return None
+    half = 1.96 * figure.standard_error
+    return {
+        "cluster": float(j),
+        "mia_accuracy": figure.risk,
+        "low": figure.risk - half,
+        "high": figure.risk + half,
+    }
+
+
+def _measured(
+    desk: Desk,
+    earlier: dict[str, Any],
+    leaver: Client | None,
+    state: ServerState,
+) -> dict[str, Any]:
+    found = earlier["value"]
+    if found is None:
+        return earlier
+    if leaver is None:
+        return _known(None, GONE)
+    placed = state.with_choices({leaver.handle: int(found["cluster"])})
+    if later := _diverged(desk, leaver, placed):
+        return _known(None, f"after the answer the model {later}")
+    return _known({"before": found, "after": _attacked(desk, leaver, placed)}, "")

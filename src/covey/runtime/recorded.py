@@ -1,0 +1,165 @@
+"""A run as its folder records it, for who has neither its model nor its clients' data.
+
+Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
+names that the ledger knows. Playing rounds and measuring need a model and data as well;
+here they are refused.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Never
+
+import torch
+
+from covey.algorithms import Strategy
+from covey.build import Again, Assembled
+from covey.checkpoints import newest_checkpoint
+from covey.data import Client, Examples, Population, Preference, absent_population
+from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
+from covey.errors import RunError
+from covey.history import History
+from covey.ledger import Ledger
+from covey.membership import Reference, Retrial
+from covey.rng import Streams
+from covey.runtime.federation_metadata import Roster, Unreachable
+from covey.runtime.folder import RunFolder
+from covey.runtime.session import read_history
+from covey.runtime.state_io import load_state
+from covey.types import Handle, Params
+
+__all__ = ["RecordedRun", "recorded_run", "unplayed_reason"]
+
+NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedRun(Assembled):
+    """A run that can be read and answered from, and not be played.
+
+    Its clients are known by name, handle and what they accept; their examples are not.
+
+    Attributes:
+        why: what is said to who asks for more: a whole message.
+    """
+
+    why: str = ""
+
+    def among(self, clients: tuple[Client, ...]) -> "RecordedRun":
+        """Return the same run with these clients instead of its own."""
+        return replace(self, population=replace(self.population, clients=clients))
+
+    def again(self, how: Again) -> "RecordedRun":
+        """Return the run itself: it plays no round, neither anew nor again."""
+        del how
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """Stands for a model that is not here: whatever needs it is refused."""
+
+    why: str
+
+    def refuse(self, *_: object) -> Never:
+        """Refuse to draw, train or score a model.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(self.why)
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        """Refuse to train; of nobody there is nothing to train."""
+        return iter(()) if not tuple(jobs) else self.refuse()
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        """Refuse to score; of nobody there is nothing to score."""
+        return [] if not jobs else self.refuse()
+
+
+def recorded_run(folder: RunFolder, why: str) -> RecordedRun:
+    """Return a run as its folder records it.
+
+    Args:
+        folder: the run's; nothing is written to it.
+        why: what is said to who asks for a round: a whole message.
+
+    Raises:
+        RunError: nothing has been played yet, so no client is known.
+    """
+    config, history = folder.config(), _history(folder)
+    streams, began = Streams(config.seed), history.started
+    names = _names(folder)
+    if began is None or not names:
+        raise RunError(
+            f"{folder.path} must know its clients before anything can be told of them, and "
+            f"none has taken part yet. Play the run first: covey resume {folder.path}"
+        )
+    absent = _Absent(why)
+    roster = Roster.of(folder)
+    profile = roster.profile if roster else None
+    return RecordedRun(
+        config=config,
+        streams=streams,
+        population=_population(names, began.risk_thresholds, streams),
+        engine=absent,
+        init=absent.refuse,
+        strategy=Strategy(absent.refuse, absent.refuse, absent.refuse),
+        num_clusters=began.num_clusters,
+        releases=began.releases,
+        reference=Reference(()),
+        retrial=Retrial(absent.refuse, absent.refuse, Recipe(), config.rounds),
+        notes=began.notes,
+        data_hash=None if began.data_hash else "",
+        federation=Unreachable(profile, names.values()) if profile else None,
+        why=why,
+    )
+
+
+def unplayed_reason(folder: RunFolder) -> str:
+    """Say what has to be played before this run can answer anybody; "": nothing.
+
+    An answer is given between rounds, in the state after the last one that is recorded.
+    """
+    with Ledger.read(folder.ledger) as ledger:
+        last, requests = ledger.last_round(), ledger.requests()
+    rounds = folder.config().rounds
+    if any(each.state in ("pending", "serving") for each in requests) or any(
+        folder.words()
+    ):
+        return "earlier requests to leave it are not answered yet"
+    newest = newest_checkpoint(folder.checkpoints)
+    state = load_state(newest)[0].round_index if newest else 0
+    if last is None or state < min(last + 1, rounds):
+        return "its newest state is older than its last recorded round"
+    if last == rounds - 1:
+        return "its last round is played, and its end is not recorded yet"
+    return ""
+
+
+def _population(
+    names: Mapping[Handle, str], thresholds: Mapping[Handle, float], streams: Streams
+) -> Population:
+    population = absent_population(names.values(), NOTHING, streams, 0)
+    handles = {name: handle for handle, name in names.items()}
+
+    def known(client: Client) -> Client:
+        handle = handles[client.name]
+        accepted = Preference(0.0, thresholds.get(handle, 1.0))
+        return replace(client, handle=handle, preference=accepted)
+
+    return replace(population, clients=tuple(map(known, population.clients)))
+
+
+def _history(folder: RunFolder) -> History:
+    if not Ledger.exists(folder.ledger):
+        return History()
+    with Ledger.read(folder.ledger) as ledger:
+        return read_history(ledger)
+
+
+def _names(folder: RunFolder) -> dict[Handle, str]:
+    if not Ledger.exists(folder.ledger):
+        return {}
+    with Ledger.read(folder.ledger) as ledger:
+        return dict(ledger.names())

@@ -1,0 +1,148 @@
+"""What nobody may recompute: where a run's hidden draws and its tombstones come from.
+
+Seeded, everything follows from the seed, and so does what should be hidden: whoever holds
+it can tell who spoke for a set. From the operating system, 32 random bytes lie outside the
+run folder and are replaced by their hash after every durable round, so that a round's
+draws cannot be repeated once it is over.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from covey.atomic_io import replace_whole
+from covey.errors import RunError
+from covey.rng import Streams
+from covey.types import ClientName, Handle
+
+__all__ = ["Secrets", "secret_path", "secrets_of"]
+
+BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The hidden side of one run.
+
+    Attributes:
+        streams: the run's public streams.
+        path: the file of its secret; None: everything is seeded.
+    """
+
+    streams: Streams
+    path: Path | None
+
+    @property
+    def source(self) -> Literal["seeded", "os"]:
+        """Where the hidden draws come from."""
+        return "seeded" if self.path is None else "os"
+
+    def at_round(self, round_index: int) -> Streams:
+        """Return the run's streams, with the secret of this round."""
+        if self.path is None:
+            return self.streams
+        kept = self._kept()
+        key = bytes.fromhex(kept["key"])
+        for _ in range(kept["round"], round_index):
+            key = _ratcheted(key)
+        return replace(self.streams, secret=int.from_bytes(key, "big"))
+
+    def forget_before(self, round_index: int) -> None:
+        """Replace the secret by that of this round; those of earlier ones are lost."""
+        if self.path is None:
+            return
+        kept = self._kept()
+        if kept["round"] < round_index:
+            key = self.at_round(round_index).secret or 0
+            text = key.to_bytes(BYTES, "big").hex()
+            _write(self.path, {**kept, "round": round_index, "key": text})
+
+    def begin_again_at(self, round_index: int) -> None:
+        """Draw the rounds from this one on anew, where they were drawn before."""
+        if self.path is None:
+            return
+        kept = self._kept()
+        key = _ratcheted(bytes.fromhex(kept["key"])).hex()
+        _write(self.path, {**kept, "round": round_index, "key": key})
+
+    def tombstone(self, name: ClientName) -> str:
+        """Return the mark that keeps a client from being invited again."""
+        if self.path is None:
+            key = self.streams.hidden().at("tombstones").digest()
+        else:
+            key = bytes.fromhex(self._kept()["tombstones"])
+        return hmac.new(
+            key, name.encode("utf-8", "surrogatepass"), "sha256"
+        ).hexdigest()
+
+    def handle(self, derived: Handle) -> Handle:
+        """Return the handle of a client that has none yet."""
+        return derived if self.path is None else f"h-{secrets.token_hex(6)}"
+
+    def _kept(self) -> dict[str, Any]:
+        assert self.path is not None  # noqa: S101 - callers have looked
+        try:
+            return json.loads(self.path.read_text(encoding="ascii"))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"The secret of this run must be in {self.path}, but: {error}. Without it "
+                f"the run cannot go on; restore the file, or start a new run."
+            ) from error
+
+
+def secrets_of(
+    streams: Streams, source: Literal["seeded", "os"], marker: Path
+) -> Secrets:
+    """Return the secrets of a run, made on first use.
+
+    Args:
+        streams: the run's public streams.
+        source: "seeded" or "os".
+        marker: the file in the run folder that says which secret is this run's.
+    """
+    if source == "seeded":
+        return Secrets(streams, None)
+    if not marker.is_file():
+        name = secrets.token_hex(8)
+        fresh = {
+            "key": secrets.token_hex(BYTES),
+            "tombstones": secrets.token_hex(BYTES),
+        }
+        _write(_own_folder() / f"{name}.json", {"round": 0, **fresh})
+        # only now: a run that has had a secret must not get another one unnoticed
+        marker.write_text(name, encoding="ascii")
+    name = marker.read_text(encoding="ascii")
+    return Secrets(streams, _own_folder() / f"{name}.json")
+
+
+def secret_path(marker: Path) -> Path | None:
+    """Return the file of a run's secret, without making any; None: it has none."""
+    if not marker.is_file():
+        return None
+    return _own_place() / f"{marker.read_text(encoding='ascii')}.json"
+
+
+def _ratcheted(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _own_place() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "covey" / "runs"
+
+
+def _own_folder() -> Path:
+    folder = _own_place()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def _write(path: Path, kept: Mapping[str, Any]) -> None:
+    """Replace the file at once, for its owner's eyes only."""
+    replace_whole(path, json.dumps(dict(kept)).encode("ascii"), mode=0o600)

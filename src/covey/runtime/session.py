@@ -1,0 +1,252 @@
+"""A run that is open to be carried on: its parts, its folder, its ledger, its secrets."""
+
+import hashlib
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import takewhile
+from pathlib import Path
+
+from covey.build import Assembled, assemble, data_hash
+from covey.config import Config, that_matter
+from covey.data import Client
+from covey.errors import LedgerError, RunError
+from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
+from covey.history import History, history_of
+from covey.ledger import Ledger, Record, current, superseded
+from covey.runtime.folder import RunFolder
+from covey.runtime.secrets import Secrets, secrets_of
+from covey.types import ClientName, Handle
+
+__all__ = [
+    "Desk",
+    "as_known",
+    "begun",
+    "by_entry",
+    "check_data",
+    "check_same",
+    "opened",
+    "read_events",
+    "read_history",
+    "what_matters",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Desk:
+    """What it takes to write one run; the ledger's lock is held.
+
+    Attributes:
+        returned: clients that left and ask for a stronger answer, as far as their data
+            are still there; they take part in nothing.
+    """
+
+    run: Assembled
+    folder: RunFolder
+    ledger: Ledger
+    secrets: Secrets
+    returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
+
+    def client(self, handle: Handle) -> Client | None:
+        """Return a client that takes part or has returned, if its data are there."""
+        here = (c for c in self.run.population.clients if c.handle == handle)
+        return next(here, self.returned.get(handle))
+
+    def welcoming(self, names: Collection[ClientName]) -> "Desk":
+        """Return the same run with these clients in it, unless they have left."""
+        run = as_known(self.run.joined_by(names), self.ledger, self.secrets)
+        self.ledger.enrol({c.handle: c.name for c in run.population.clients})
+        return replace(self, run=run)
+
+    def without(self, handles: Collection[Handle]) -> "Desk":
+        """Return the same run without these clients."""
+        clients = self.run.population.clients
+        stay = tuple(c for c in clients if c.handle not in handles)
+        if len(stay) == len(clients):
+            return self
+        return replace(self, run=self.run.among(stay))
+
+
+def begun(path: Path, config: Config) -> tuple[Assembled, RunFolder]:
+    """Return the run of a folder, or a new one in it, with nothing played.
+
+    Raises:
+        CoveyError: some part does not fit; data that are missing leave no folder.
+    """
+    if (path / "config.toml").is_file():
+        folder = RunFolder.existing(path)
+        return assemble(folder.config()), folder
+    return assemble(config), RunFolder.create(path, config)
+
+
+@contextmanager
+def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
+    """Open a run, with the clients that have not left, under their handles.
+
+    A start that fails before anything was recorded leaves no folder behind.
+
+    Raises:
+        RunError: the settings or the data are not those that began the run.
+        LedgerLocked: another process is playing this run.
+    """
+    is_open = False
+    try:
+        with _ledger(run, folder) as ledger:
+            desk = _desk(run, folder, ledger)
+            is_open = True
+            yield desk
+    except Exception:
+        # Names that a ledger elsewhere holds must stay within this folder's reach.
+        elsewhere = is_open and bool(run.config.ledger.url)
+        if not elsewhere and (not is_open or _holds_nothing(folder)):
+            folder.discard()
+        raise
+
+
+def _desk(run: Assembled, folder: RunFolder, ledger: Ledger) -> Desk:
+    """Look whether the run is the recorded one, and enrol its clients."""
+    if run.federation is not None:  # who is not here now may come back
+        run = run.joined_by(ledger.names().values())
+    secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
+    mine = as_known(run, ledger, secrets)
+    history = history_of(read_events(ledger))
+    check_same(mine, history, folder)
+    check_data(run, mine, history, ledger)
+    ledger.enrol({c.handle: c.name for c in mine.population.clients})
+    _note_threshold(mine, ledger, history.started)
+    return Desk(mine, folder, ledger, secrets)
+
+
+def _holds_nothing(folder: RunFolder) -> bool:
+    """Return whether it is certain that nothing was recorded of a run."""
+    try:
+        with Ledger.read(folder.ledger) as ledger:
+            return ledger.last_round() is None
+    except LedgerError:
+        return False
+
+
+def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
+    """Return the current story, entry by entry; None: between two rounds."""
+    return by_entry(ledger.story())
+
+
+def _note_threshold(run: Assembled, ledger: Ledger, began: RunStarted | None) -> None:
+    """Record that x is another one than before; it judges requests, not training."""
+    before = began.deniability_threshold if began else None
+    x = run.config.merge.deniability_threshold
+    if before is not None and before != x:
+        ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
+
+
+def read_history(ledger: Ledger, before: int | None = None) -> History:
+    """Fold what is recorded; if `before` is given, of the rounds before that one only."""
+    records = ledger.replay()
+    entries = by_entry(current(records))
+    return history_of(
+        ((t, e) for t, e in entries if before is None or t is None or t < before),
+        superseded=[event_from(each.kind, each.body) for each in superseded(records)],
+    )
+
+
+def by_entry(records: list[Record]) -> list[tuple[int | None, list[Event]]]:
+    """Group records that follow each other in one round, or between two."""
+    entries: list[tuple[int | None, list[Event]]] = []
+    for record in records:
+        if not entries or entries[-1][0] != record.round_index:
+            entries.append((record.round_index, []))
+        entries[-1][1].append(event_from(record.kind, record.body))
+    return entries
+
+
+def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
+    """Refuse to carry on somebody else's run."""
+    began = history.started
+    if began is None:
+        return
+    before, now = began.config_hash, what_matters(run)
+    if before != now:
+        raise RunError(_another("settings in config.toml", folder.path, before, now))
+
+
+def check_data(
+    everybody: Assembled, mine: Assembled, history: History, ledger: Ledger
+) -> None:
+    """Refuse other data than those that the run last knew.
+
+    Whoever left while no data were at hand left no hash of the others' data. Those are
+    then compared together with the leavers' own, where somebody still brings these, and
+    by the clients' names where nobody does.
+
+    Args:
+        everybody: the run with the clients that its settings or a program bring.
+        mine: the same, with the clients that have not left, under their handles.
+        history: the run's.
+        ledger: the same.
+
+    Raises:
+        RunError: they are others.
+    """
+    began = history.started
+    if began is None or mine.data_hash in (None, began.data_hash):
+        return
+    unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
+    left = {each.handle for each in unknown}
+    back = [c for c in everybody.population.clients if c.handle in left]
+    present = {client.name: client for client in mine.population.clients}
+    if len(back) == len(left):
+        clients = tuple(
+            present.get(client.name, client)
+            for client in everybody.population.clients
+            if client.name in present or client.handle in left
+        )
+        merged = replace(everybody.population, clients=clients)
+        before, now = began.data_hash, data_hash(merged)
+        if before != now:
+            raise RunError(_another("clients' data", ledger.where, before, now))
+    elif odd := sorted(present.keys() ^ set(ledger.names().values())):
+        raise RunError(
+            f"The clients must be those that {ledger.where} knows by name, and "
+            f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
+            f"not left."
+        )
+
+
+def _another(what: str, where: object, before: str, now: str) -> str:
+    return (
+        f"The {what} must be those that began the run in {where}, with hash "
+        f"{before[:12]}, found {now[:12]}. Put them back, or start a new run."
+    )
+
+
+def what_matters(run: Assembled) -> str:
+    """Hash the settings that can change a result: not how many workers found it."""
+    settings = sorted(that_matter(run.config).items())
+    return hashlib.sha256(repr(settings).encode()).hexdigest()
+
+
+def as_known(run: Assembled, ledger: Ledger, secrets: Secrets) -> Assembled:
+    """Return the run with the clients that have not left, under their handles."""
+    gone = ledger.tombstones()
+    handles = {name: handle for handle, name in ledger.names().items()}
+
+    def known(client: Client) -> Client:
+        handle = handles.get(client.name) or secrets.handle(client.handle)
+        return client if handle == client.handle else replace(client, handle=handle)
+
+    everybody = run.population.clients
+    stay = [c for c in everybody if not gone or secrets.tombstone(c.name) not in gone]
+    clients = tuple(known(client) for client in stay)
+    same = [c.handle for c in clients] == [c.handle for c in everybody]
+    return run if same else run.among(clients)
+
+
+def _ledger(run: Assembled, folder: RunFolder) -> Ledger:
+    def now() -> str:
+        return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    where = run.config.ledger.url or folder.ledger_path
+    return (
+        Ledger.open(where, now) if Ledger.exists(where) else Ledger.create(where, now)
+    )

@@ -1,6 +1,0 @@
-"""Where a client's name stands, and what came of its data: looked up, not remembered."""
-
-from covey.simulation.places.found import Place, Search, Sought
-from covey.simulation.places.search import places_of
-
-__all__ = ["Place", "Search", "Sought", "places_of"]

@@ -1,0 +1,103 @@
+"""Clips that follow the updates, carried by the server from round to round."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from covey.aggregation import Clipping, noised_mean
+from covey.algorithms import (
+    Choosing,
+    Played,
+    Steps,
+    Strategy,
+    WarmStart,
+    different_models,
+    ifca,
+    ifca_mir,
+    one_model,
+    priced_towards,
+    warm_started,
+)
+from covey.clustering import select_by_loss
+from covey.data.examples import Client
+from covey.events import ChoicesPerturbed, ClientsAssigned, PricesSet, SumPerturbed
+from covey.rng import Streams
+from covey.types import Params
+
+Point = Callable[..., Client]
+Models = Callable[..., Callable[[Streams], Params]]
+STREAMS = Streams(0)
+HOW = Clipping(0.5, 1.0, adaptive=True)
+
+
+@pytest.fixture
+def adaptive(steps: Steps) -> Steps:
+    clipping = partial(noised_mean, HOW)
+    return replace(steps, merge=clipping(), clipping=clipping)
+
+
+@pytest.fixture
+def cohort(point: Point) -> tuple[Client, ...]:
+    return (
+        *(point(name, 1, 1) for name in "abc"),
+        *(point(name, 1, 0) for name in "xyz"),
+    )
+
+
+def rounds(strategy: Strategy, cohort: tuple[Client, ...], count: int) -> list[Played]:
+    state, played = strategy.init(STREAMS), []
+    for t in range(count):
+        played.append(strategy.play_round(state, cohort, STREAMS.at("round", t)))
+        state = played[-1].state
+    return played
+
+
+def used(played: Played) -> dict[int, float]:
+    return {e.cluster: e.clip for e in played.events if isinstance(e, SumPerturbed)}
+
+
+def test_a_round_clips_at_what_the_round_before_found(adaptive, models, cohort):
+    played = rounds(ifca(different_models(models(1.0, -1.0), 2), adaptive), cohort, 4)
+    assert used(played[0]) == {0: 0.5, 1: 0.5}
+    for before, after in pairwise(played):
+        clips = before.state.clips
+        assert len(clips) == 2
+        assert used(after) == {j: clips[j] for j in used(after)}
+        for j in {0, 1} - used(after).keys():
+            assert after.state.clips[j] == clips[j]
+    assert len({each.state.clips for each in played}) == 4
+
+
+def test_a_fixed_clip_leaves_nothing_behind(steps, models, cohort):
+    fixed = replace(steps, merge=noised_mean(Clipping(0.5, 1.0)))
+    played = rounds(ifca(different_models(models(1.0, -1.0), 2), fixed), cohort, 3)
+    assert {each.state.clips for each in played} == {()}
+    assert {clip for each in played for clip in used(each).values()} == {0.5}
+
+
+def test_a_warm_start_hands_its_clip_to_every_cluster(adaptive, models, cohort):
+    strategy = ifca(one_model(models(1.0), 2), adaptive)
+    warm = WarmStart(shared_rounds=2, kept_rounds=1, train=adaptive.train)
+    first, second, split = rounds(warm_started(strategy, adaptive, warm), cohort, 3)
+    assert used(first) == {0: 0.5}
+    assert used(second) == {0: first.state.clips[0]}
+    for each in (first, second):
+        assert len(each.state.clips) == 2
+        assert len(set(each.state.clips)) == 1
+    assert set(used(split).values()) == {second.state.clips[0]}
+
+
+def test_the_last_choice_is_told_like_any_other_and_sets_no_price(
+    steps, models, cohort
+):
+    how = Choosing(select_by_loss, market=priced_towards(0.3), epsilon=2.0)
+    strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, how)
+    (first,) = rounds(strategy, cohort, 1)
+    last = strategy.conclude(first.state, cohort, STREAMS.at("round", 1))
+    chose = ChoicesPerturbed(2.0, tuple(client.handle for client in cohort))
+    assert chose in first.events
+    assert any(isinstance(each, PricesSet) for each in first.events)
+    assert last.events == (chose, ClientsAssigned(last.state.assignment, "final"))

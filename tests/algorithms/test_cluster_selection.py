@@ -1,0 +1,225 @@
+"""What choices leave behind: moves, smoothed losses and prices."""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from covey.algorithms import (
+    Choosing,
+    Cohort,
+    ServerState,
+    fresh_state,
+    priced_towards,
+    smoothed,
+)
+from covey.algorithms.cluster_selection import Choice, choose
+from covey.clustering import Ballot, Selection, select_by_loss, select_priced
+from covey.data.examples import Client
+from covey.events import ChoicesPerturbed, PricesSet
+from covey.rng import Streams
+
+MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
+
+
+def at_random(ballot: Ballot) -> Tensor:
+    draw = ballot.streams.at("mine").generator()
+    choices = ballot.offered.nonzero().flatten().numpy()
+    return torch.from_numpy(draw.choice(choices, len(ballot.losses)))
+
+
+def losses_are(*rounds: list[list[float]]) -> Callable[..., Tensor]:
+    """Losses per round, by client in the cohort's order and by cluster."""
+    left = list(rounds)
+
+    def evaluate(_: object, cohort: Cohort, __: object) -> Tensor:
+        return torch.tensor(left.pop(0), dtype=torch.float32).view(len(cohort), 2)
+
+    return evaluate
+
+
+def equal_losses(_: object, cohort: Cohort, __: object) -> Tensor:
+    return torch.zeros(len(cohort), 2)
+
+
+@pytest.fixture(scope="session")
+def people(make_client: Callable[..., Client], digits) -> Cohort:
+    return tuple(make_client(name, digits.take(torch.arange(2))) for name in "abcdef")
+
+
+BOTH_ALIVE = fresh_state(MODELS).with_choices({"X": 0, "Y": 1})
+"""Two clients that never come back keep both clusters on offer."""
+
+
+def through(
+    how: Choosing,
+    cohorts: list[Cohort],
+    evaluate: Callable[..., Tensor] = equal_losses,
+    state: ServerState = BOTH_ALIVE,
+) -> list[tuple[ServerState, Choice]]:
+    """Every round's state before, and the choice; nobody trains."""
+    decide = choose(how, evaluate)
+    rounds: list[tuple[ServerState, Choice]] = []
+    for t, cohort in enumerate(cohorts):
+        choice = decide(state, cohort, Streams(0).at("round", t))
+        rounds.append((state, choice))
+        state = choice.state.with_choices(choice.clusters).with_models(MODELS)
+    return rounds
+
+
+@given(st.integers(0, 4), st.data())
+def test_nobody_moves_twice_within_the_hysteresis(
+    people: Cohort, hysteresis: int, data: st.DataObject
+):
+    size = len(people)
+    masks = data.draw(
+        st.lists(st.lists(st.booleans(), min_size=size, max_size=size), max_size=12)
+    )
+    cohorts = [
+        tuple(c for c, there in zip(people, mask, strict=True) if there)
+        for mask in [[True] * size, *masks]
+    ]
+    moves: dict[str, list[int]] = {}
+    for state, choice in through(Choosing(at_random, hysteresis=hysteresis), cohorts):
+        for handle, j in choice.clusters.items():
+            if state.assignment.get(handle, j) != j:
+                moves.setdefault(handle, []).append(state.round_index)
+        # stays only where there is somebody to stay with
+        assert all(state.offered()[j] for j in choice.clusters.values())
+    for rounds in moves.values():
+        for one, next_one in pairwise(rounds):
+            assert next_one - one > hysteresis
+
+
+def test_hysteresis_lets_a_client_leave_a_cluster_that_is_gone(people: Cohort):
+    a, b = people[:2]
+    how = Choosing(at_random, hysteresis=9)
+    state = fresh_state(MODELS).with_choices({"A": 0, "B": 0})
+    choice = choose(how, equal_losses)(state, (a, b), Streams(0))
+    assert choice.clusters == {"A": 0, "B": 0}
+
+
+def test_smoothed_losses_by_hand(people: Cohort):
+    # A half of the past: 1; 0.5 + 1.5 = 2; 1 + 0 = 1 on cluster 0, always 1.25 on 1.
+    # B is away in round 1, and what it remembers is its round 0.
+    a, b = people[:2]
+    seen: list[list[list[float]]] = []
+
+    def select(ballot: Ballot) -> Tensor:
+        seen.append(ballot.losses.tolist())
+        return select_by_loss(ballot)
+
+    rounds = through(
+        Choosing(select, look=smoothed(0.5)),
+        [(a, b), (a,), (a, b)],
+        losses_are([[1, 1.25], [4, 0]], [[3, 1.25]], [[0, 1.25], [2, 2]]),
+    )
+    assert seen == [[[1, 1.25], [4, 0]], [[2, 1.25]], [[1, 1.25], [3, 1]]]
+    assert [dict(choice.clusters) for _, choice in rounds] == [
+        {"A": 0, "B": 1},
+        {"A": 1},
+        {"A": 0, "B": 1},
+    ]
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_diverged_loss_is_not_remembered(people: Cohort, broken: float):
+    rounds = through(
+        Choosing(select_by_loss, look=smoothed(0.9)),
+        [people[:1]] * 3,
+        losses_are([[1, 2]], [[broken, 2]], [[5, 2]]),
+    )
+    assert [choice.clusters["A"] for _, choice in rounds] == [0, 1, 1]
+    assert rounds[1][1].state.memory.losses == {}
+    assert rounds[2][1].state.memory.losses == {"A": (5.0, 2.0)}
+
+
+def test_without_smoothing_the_latest_losses_are_remembered(people: Cohort):
+    first, second = people[:2]
+    rounds = through(
+        Choosing(select_by_loss),
+        [people[:2], people[:1]],
+        losses_are([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]),
+    )
+    assert rounds[-1][1].state.memory.losses == {
+        first.handle: (5.0, 6.0),
+        second.handle: (3.0, 4.0),
+    }
+
+
+def priced(share: float) -> Choosing:
+    def select(ballot: Ballot) -> Tensor:
+        return select_priced(ballot, share)
+
+    chosen: Selection = select
+    return Choosing(chosen, market=priced_towards(share))
+
+
+def test_a_price_rises_until_somebody_wants_to_stay(people: Cohort):
+    # Nothing is known of the risks: the loss decides. To A's labels cluster 0 gives the
+    # probability exp(-ln 4) = 1/4 and cluster 1 gives 1: A wants 0 from 3/4 on.
+    away = [[9.0, 0.0]] * 5
+    first = [[0.0, 9.0], *away]
+    later = [[math.log(4), 0.0], *away]
+    losses = losses_are(first, *[later] * 3)
+    rounds = through(priced(1 / 3), [people] * 4, losses, fresh_state(MODELS))
+    facts = [fact for _, choice in rounds for fact in choice.events]
+    assert facts == [rounds[t][1].events[0] for t in range(4)]
+    assert all(isinstance(fact, PricesSet) for fact in facts)
+    # round 0: newcomers get what they want: 1 of 6 wants cluster 0, 1/6 too few
+    # rounds 1 and 2: nobody wants it at 1/6 nor at 1/2: + 1/3 each; round 3: A does
+    prices = [fact.prices[0] for fact in facts if isinstance(fact, PricesSet)]
+    assert prices == pytest.approx([1 / 6, 1 / 2, 5 / 6, 1], abs=1e-6)
+    wished = [fact.wished[0] for fact in facts if isinstance(fact, PricesSet)]
+    assert wished == pytest.approx([1 / 6, 0, 0, 1 / 6], abs=1e-6)
+    # and meanwhile whoever sits there may not leave: nobody has come for it
+    assert [choice.clusters["A"] for _, choice in rounds] == [0] * 4
+
+
+def test_an_empty_cohort_sets_no_prices(people: Cohort):
+    rounds = through(priced(1 / 3), [people, ()], losses_are([[0.0, 1.0]] * 6, []))
+    assert rounds[1][1].events == ()
+    assert rounds[1][1].state.memory == rounds[1][0].memory
+
+
+def test_a_cluster_that_is_gone_has_no_price(people: Cohort):
+    state = fresh_state(MODELS).with_choices({"A": 1, "B": 1})
+    choice = choose(priced(1 / 2), equal_losses)(state, people[:2], Streams(0))
+    assert choice.state.memory.prices == (0.0, 0.0)
+
+
+def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):
+    how = Choosing(select_by_loss, epsilon=0.5)
+    played = through(how, [people, people[:2], ()])
+    told = [choice.events for _, choice in played]
+    everybody, two = (tuple(c.handle for c in some) for some in (people, people[:2]))
+    assert told == [
+        (ChoicesPerturbed(0.5, everybody),),
+        (ChoicesPerturbed(0.5, two),),
+        (),
+    ]
+    assert [
+        choice.events for _, choice in through(Choosing(select_by_loss), [people])
+    ] == [()]
+
+
+def test_every_client_has_draws_of_its_own(people: Cohort):
+    seen: dict[str, set[int]] = {}
+
+    def looks(ballot: Ballot) -> Tensor:
+        assert len(ballot.own) == len(ballot.losses)
+        for client, own in zip(cohort, ballot.own, strict=True):
+            draw = int(own.generator().integers(2**62))
+            seen.setdefault(client.name, set()).add(draw)
+        return select_by_loss(ballot)
+
+    decide = choose(Choosing(looks), equal_losses)
+    for cohort in (people, people[2:], people[::-1]):
+        decide(BOTH_ALIVE, cohort, Streams(0).at("round", 0))
+    assert all(len(draws) == 1 for draws in seen.values())
+    assert len(set.union(*seen.values())) == len(people)

@@ -1,0 +1,437 @@
+"""What every strategy promises, and how they relate; a new one is one more line."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from covey.aggregation import mean_per_cluster
+from covey.algorithms import (
+    Choosing,
+    Cohort,
+    Control,
+    Played,
+    ServerState,
+    Steps,
+    Strategy,
+    WarmStart,
+    different_models,
+    evaluate_with,
+    fedavg,
+    fixed_share,
+    from_groups,
+    head_first,
+    ifca,
+    ifca_mir,
+    isolated,
+    local_training,
+    menu_shares,
+    on_the_menu,
+    one_model,
+    pooled,
+    red_teamed,
+    train_with,
+    warm_started,
+)
+from covey.clustering import Selection, select_by_threshold, select_weighted
+from covey.data.examples import Client, Examples, Preference
+from covey.engine import Engine, Recipe, ReferenceEngine
+from covey.events import (
+    ClientsAssigned,
+    Event,
+    GroupsSought,
+    ModelsMerged,
+    ModelsPooled,
+    RiskUnknown,
+)
+from covey.membership import counting, federated
+from covey.models import initial_params
+from covey.params import layers_of, model_hash
+from covey.releases import fed
+from covey.rng import Streams
+from covey.types import Params
+
+MakeClient = Callable[..., Client]
+CLIENTS, EXAMPLES = 8, 12
+RECIPE = Recipe(batch_size=6, learning_rate=0.1)
+
+
+def architecture() -> nn.Module:
+    """34 parameters and two counters' worth of BatchNorm buffers."""
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def init(streams: Streams) -> Params:
+    with streams.lent_to_torch():
+        return initial_params(architecture())
+
+
+@dataclass(frozen=True)
+class World:
+    engine: Engine
+    population: Cohort
+
+    def steps(self) -> Steps:
+        return Steps(
+            evaluate_with(self.engine, "train", 0),
+            train_with(self.engine, RECIPE, "equal"),
+            mean_per_cluster,
+        )
+
+    def mir(self, select: Selection) -> Strategy:
+        return ifca_mir(different_models(init, 2), self.steps(), Choosing(select))
+
+    def warm(self, kept_rounds: int = 1) -> Strategy:
+        slow = replace(RECIPE, local_epochs=3)
+        start = WarmStart(1, kept_rounds, train_with(self.engine, slow, "equal"))
+        learner = ifca(one_model(init, 2), self.steps())
+        return warm_started(learner, self.steps(), start)
+
+    def groups(self, kept_rounds: int = 1) -> Strategy:
+        learner = ifca(one_model(init, 2), self.steps())
+        return from_groups(learner, self.steps(), kept_rounds)
+
+    def menu(self) -> Strategy:
+        start = on_the_menu(different_models(init, 2))
+        learner = ifca_mir(start, self.steps(), Choosing(select_by_threshold))
+        return self.pooled(learner, menu_shares(2))
+
+    def pooled(self, strategy: Strategy, control: Control) -> Strategy:
+        clients = {client.handle: client for client in self.population}
+        layers = layers_of(init(Streams(0)))
+        return pooled(strategy, control, head_first, layers, clients)
+
+    def watched(self, strategy: Strategy) -> Strategy:
+        clients = {client.handle: client for client in self.population}
+        return red_teamed(strategy, federated(counting(self.engine)), 1, clients)
+
+
+STRATEGIES: dict[str, Callable[[World], Strategy]] = {
+    "fedavg": lambda w: fedavg(init, w.steps()),
+    "isolated": lambda w: isolated(init, w.steps(), 3, w.population),
+    "local": lambda w: local_training(init, w.steps(), w.population),
+    "ifca": lambda w: ifca(different_models(init, 2), w.steps()),
+    "weighted": lambda w: w.mir(select_weighted),
+    "threshold": lambda w: w.mir(select_by_threshold),
+    "warm": lambda w: w.warm(),
+    "groups": lambda w: w.groups(),
+    "menu": lambda w: w.watched(w.menu()),
+    "pooled": lambda w: w.pooled(
+        ifca(different_models(init, 2), w.steps()), fixed_share(0.5, 2)
+    ),
+    "red-teamed": lambda w: w.watched(w.mir(select_weighted)),
+}
+
+
+@pytest.fixture(scope="module")
+def world(make_client: MakeClient) -> World:
+    """Two groups of clients, whose labels follow opposite rules."""
+    draw = np.random.default_rng(0)
+
+    def examples(group: int, size: int) -> Examples:
+        inputs = draw.normal(size=(size, 4)).astype(np.float32)
+        labels = ((inputs.sum(axis=1) > 0) ^ bool(group)).astype(np.int64)
+        return Examples(torch.from_numpy(inputs), torch.from_numpy(labels))
+
+    population = tuple(
+        make_client(
+            f"c{i}",
+            examples(i % 2, EXAMPLES),
+            examples(i % 2, 6),
+            group=i % 2,
+            preference=(i / CLIENTS, 0.5 + i / 20),
+        )
+        for i in range(CLIENTS)
+    )
+    return World(ReferenceEngine(architecture()), population)
+
+
+@pytest.fixture(params=STRATEGIES.values(), ids=list(STRATEGIES))
+def strategy(request: pytest.FixtureRequest, world: World) -> Strategy:
+    return request.param(world)
+
+
+Story = tuple[ServerState, list[tuple[Event, ...]]]
+
+
+def played(strategy: Strategy, cohorts: list[Cohort], seed: int = 0) -> Story:
+    state, story = strategy.init(Streams(seed)), []
+    for index, cohort in enumerate(cohorts):
+        at = Streams(seed).at("round", index)
+        state, events, _ = strategy.play_round(state, cohort, at)
+        story.append(events)
+    return state, story
+
+
+def same_bits(left: tuple[Params, ...], right: tuple[Params, ...]) -> bool:
+    return len(left) == len(right) and model_hash(left) == model_hash(right)
+
+
+def the_assignment(events: tuple[Event, ...]) -> ClientsAssigned:
+    (found,) = (event for event in events if isinstance(event, ClientsAssigned))
+    return found
+
+
+def test_names_shapes_and_dtypes_are_kept(strategy: Strategy, world: World):
+    state, _ = played(strategy, [world.population] * 3)
+    start = init(Streams(0))
+    assert len(state.clusters) == len(strategy.init(Streams(0)).clusters)
+    assert len(state.figures) == len(state.shadows) == len(state.clusters)
+    for cluster in state.clusters:
+        assert list(cluster) == list(start)
+        for name, value in start.items():
+            assert cluster[name].shape == value.shape
+            assert cluster[name].dtype == value.dtype
+
+
+def test_training_moves_something(strategy: Strategy, world: World):
+    state, _ = played(strategy, [world.population])
+    assert not same_bits(state.clusters, strategy.init(Streams(0)).clusters)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_an_empty_cohort_moves_nothing(strategy: Strategy, world: World, rounds: int):
+    before, _ = played(strategy, [world.population] * rounds)
+    after, events, _ = strategy.play_round(before, (), Streams(1))
+    assert same_bits(after.clusters, before.clusters)
+    assert after.assignment == before.assignment
+    assert after.round_index == before.round_index + 1
+    assert the_assignment(events).clusters == {}
+
+
+def test_a_run_may_begin_with_an_empty_cohort(strategy: Strategy, world: World):
+    state, story = played(strategy, [(), world.population, world.population])
+    assert state.round_index == 3
+    assert set(the_assignment(story[1]).clusters) == {
+        client.handle for client in world.population
+    }
+
+
+def test_a_round_is_deterministic(strategy: Strategy, world: World):
+    cohorts = [world.population, world.population[:5], world.population]
+    first, again = played(strategy, cohorts), played(strategy, cohorts)
+    assert first[1] == again[1]
+    assert same_bits(first[0].clusters, again[0].clusters)
+    assert first[0].assignment == again[0].assignment
+
+
+def test_another_seed_is_another_run(strategy: Strategy, world: World):
+    one, _ = played(strategy, [world.population] * 2)
+    other, _ = played(strategy, [world.population] * 2, seed=1)
+    assert not same_bits(one.clusters, other.clusters)
+
+
+def test_every_participant_and_nobody_else_is_in_the_events(
+    strategy: Strategy, world: World
+):
+    cohorts = [world.population[:5], world.population[2:], world.population[:1]]
+    _, story = played(strategy, cohorts)
+    for cohort, events in zip(cohorts, story, strict=True):
+        assigned = the_assignment(events)
+        assert list(assigned.clusters) == [client.handle for client in cohort]
+        (merged,) = (event for event in events if isinstance(event, ModelsMerged))
+        models, releases = len(merged.participants), strategy.init(Streams(0)).releases
+        trained = Counter(
+            j for own in assigned.clusters.values() for j in fed(own, models, releases)
+        )
+        assert merged.participants == tuple(trained[j] for j in range(models))
+
+
+def test_the_last_fact_of_a_round_names_its_models(strategy: Strategy, world: World):
+    state = strategy.init(Streams(0))
+    for index in range(3):
+        at = Streams(0).at("round", index)
+        state, events, _ = strategy.play_round(state, world.population, at)
+        last = events[-1]
+        assert isinstance(last, ModelsMerged | ModelsPooled)
+        counted = last.participants if isinstance(last, ModelsMerged) else last.shares
+        assert last.model_hash == model_hash(state.clusters[: len(counted)])
+
+
+def test_the_last_choice_is_everybodys_and_trains_nothing(
+    strategy: Strategy, world: World
+):
+    before, _ = played(strategy, [world.population[:5]] * 3)
+    after, events, _ = strategy.conclude(before, world.population, Streams(2))
+    assert same_bits(after.clusters, before.clusters)
+    final = the_assignment(events)
+    assert final.by == "final"
+    assert set(after.assignment) == {client.handle for client in world.population}
+    assert dict(after.assignment) == dict(final.clusters)
+    offered = before.offered()
+    assert all(offered[j] for j in final.clusters.values())
+
+
+def test_the_state_before_a_round_stays_as_it_was(strategy: Strategy, world: World):
+    before, _ = played(strategy, [world.population])
+    models, choices = model_hash(before.clusters), dict(before.assignment)
+    strategy.play_round(before, world.population, Streams(3))
+    assert model_hash(before.clusters) == models
+    assert dict(before.assignment) == choices
+
+
+def test_absent_clients_keep_their_latest_choice(strategy: Strategy, world: World):
+    before, _ = played(strategy, [world.population] * 3)
+    after, *_ = strategy.play_round(before, world.population[:2], Streams(4))
+    for client in world.population[2:]:
+        assert after.assignment.get(client.handle) == before.assignment.get(
+            client.handle
+        )
+
+
+def without_risk_weights(world: World) -> World:
+    indifferent = tuple(
+        replace(client, preference=Preference(0.0, 0.5)) for client in world.population
+    )
+    return replace(world, population=indifferent)
+
+
+def without_unknown(story: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]:
+    return [
+        tuple(event for event in events if not isinstance(event, RiskUnknown))
+        for events in story
+    ]
+
+
+@pytest.mark.parametrize("watched", ["watched", "alone"])
+def test_zero_risk_weight_is_ifca_bit_for_bit(world: World, watched: str):
+    world = without_risk_weights(world)
+    plain = ifca(different_models(init, 2), world.steps())
+    weighing = world.mir(select_weighted)
+    if watched == "watched":
+        plain, weighing = world.watched(plain), world.watched(weighing)
+    cohorts = [world.population] * 4
+    one, other = played(plain, cohorts), played(weighing, cohorts)
+    assert same_bits(one[0].clusters, other[0].clusters)
+    assert one[0].assignment == other[0].assignment
+    assert one[0].figures == other[0].figures
+    assert one[1] == without_unknown(other[1])
+    if watched == "watched":
+        assert any(figure is not None for figure in one[0].figures)
+
+
+def test_a_red_team_changes_nothing_but_choices(world: World):
+    plain = ifca(different_models(init, 2), world.steps())
+    alone, _ = played(plain, [world.population] * 3)
+    looked_at, _ = played(world.watched(plain), [world.population] * 3)
+    assert same_bits(alone.clusters, looked_at.clusters)
+
+
+def test_known_groups_are_kept_for_some_rounds_and_then_clients_choose(world: World):
+    _, story = played(world.groups(kept_rounds=2), [(), *[world.population] * 2])
+    known = {client.handle: client.group or 0 for client in world.population}
+    assert the_assignment(story[0]) == ClientsAssigned({}, "groups")
+    assert the_assignment(story[1]) == ClientsAssigned(known, "groups")
+    assert the_assignment(story[2]).by == "clients"
+
+
+def test_a_split_is_kept_for_some_rounds_and_newcomers_take_the_lowest_loss(
+    world: World,
+):
+    early, late = world.population[:6], world.population
+    state, story = played(world.warm(kept_rounds=3), [early, early, late, late, late])
+    assert [the_assignment(events).by for events in story] == [
+        "shared",
+        "split",
+        "split",
+        "split",
+        "clients",
+    ]
+    split, kept = (the_assignment(story[index]).clusters for index in (1, 2))
+    assert {handle: kept[handle] for handle in split} == dict(split)
+    before, _ = played(world.warm(kept_rounds=3), [early, early])
+    losses = evaluate_with(world.engine, "train", 0)(
+        before.clusters, late[6:], Streams(0)
+    )
+    newcomers = [kept[client.handle] for client in late[6:]]
+    assert newcomers == losses.argmin(dim=1).tolist()
+    assert state.round_index == 5
+
+
+def test_a_warm_start_shares_then_splits_then_lets_clients_choose(world: World):
+    state, story = played(STRATEGIES["warm"](world), [world.population] * 3)
+    assert [the_assignment(events).by for events in story] == [
+        "shared",
+        "split",
+        "clients",
+    ]
+    (sought,) = (event for event in story[1] if isinstance(event, GroupsSought))
+    assert sought.chosen in sought.gaps
+    groups = {client.handle: client.group for client in world.population}
+    split = the_assignment(story[1]).clusters
+    together = {
+        (one, other)
+        for one in split
+        for other in split
+        if (split[one] == split[other]) != (groups[one] == groups[other])
+    }
+    assert not together  # the split is the groups, whichever is called 0
+    assert len(set(state.assignment.values())) == 2
+
+
+def test_a_shared_round_of_a_warm_start_is_a_round_of_fedavg(world: World):
+    warm, _ = played(STRATEGIES["warm"](world), [world.population])
+    shared, _ = played(STRATEGIES["fedavg"](world), [world.population])
+    assert all(same_bits((each,), shared.clusters) for each in warm.clusters)
+    assert not warm.assignment
+
+
+def test_a_warm_start_does_not_split_fewer_clients_than_make_groups(world: World):
+    few = world.population[:2]
+    state, story = played(STRATEGIES["warm"](world), [world.population, few, few])
+    assert [the_assignment(events).by for events in story] == ["shared"] * 3
+    later: Played = STRATEGIES["warm"](world).play_round(
+        state, world.population, Streams(5)
+    )
+    assert the_assignment(later.events).by == "split"
+
+
+def test_different_models_differ_and_one_model_does_not():
+    apart = different_models(init, 3)(Streams(0)).clusters
+    assert len({model_hash([each]) for each in apart}) == 3
+    alike = one_model(init, 3)(Streams(0)).clusters
+    assert len({model_hash([each]) for each in alike}) == 1
+    assert model_hash(apart[:1]) == model_hash(alike[:1])
+
+
+@pytest.mark.parametrize(("on", "size"), [("train", EXAMPLES), ("holdout", 6)])
+def test_losses_are_means_over_the_examples_asked_for(world: World, on: str, size: int):
+    state = different_models(init, 2)(Streams(0))
+    evaluate = evaluate_with(world.engine, "train" if on == "train" else "holdout", 0)
+    losses = evaluate(state.clusters, world.population, Streams(0))
+    module = architecture().eval()
+    for i, client in enumerate(world.population):
+        examples = client.train if on == "train" else client.holdout
+        assert len(examples) == size
+        for j, params in enumerate(state.clusters):
+            module.load_state_dict(dict(params))
+            with torch.no_grad():
+                outputs = module(examples.inputs)
+            expected = nn.functional.cross_entropy(outputs, examples.labels)
+            assert losses[i, j].item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_a_selection_batch_is_a_sample_of_its_own_for_every_client(world: World):
+    class Spy(ReferenceEngine):
+        def score(self, jobs):  # pyright: ignore
+            batches.append([job.examples for job in jobs])
+            return super().score(jobs)
+
+    batches: list[list[Examples]] = []
+    evaluate = evaluate_with(Spy(architecture()), "train", 3)
+    state = one_model(init, 2)(Streams(0))
+    for _ in range(2):
+        evaluate(state.clusters, world.population, Streams(6))
+    assert [len(batch) for batch in batches[0]] == [3] * 2 * CLIENTS
+    first, again = batches
+    assert all(
+        torch.equal(one.inputs, other.inputs)
+        for one, other in zip(first, again, strict=True)
+    )
+    for i, client in enumerate(world.population):
+        rows = {tuple(row) for row in client.train.inputs.tolist()}
+        assert {tuple(row) for row in first[2 * i].inputs.tolist()} <= rows

@@ -1,0 +1,96 @@
+"""Isolated clusters, and rounds in which only some of them are trained."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from covey.algorithms import fedavg, isolated, sparing
+from covey.events import ClientsAssigned
+from covey.params import model_hash
+from covey.rng import Streams
+
+CLUSTERS = 3
+
+
+@pytest.fixture
+def population(point):
+    return tuple(point(f"c{i}", i / 4 - 1, i % 2, times=i % 3 + 1) for i in range(9))
+
+
+def played(strategy, cohort, rounds=3):
+    state = strategy.init(Streams(0))
+    for t in range(rounds):
+        state = strategy.play_round(state, cohort, Streams(0).at("round", t)).state
+    return state
+
+
+def test_each_cluster_is_fedavg_among_its_own_clients(steps, models, population):
+    alone = fedavg(models(0.5), steps)
+    state = played(isolated(models(0.5), steps, CLUSTERS, population), population)
+    for j, model in enumerate(state.clusters):
+        own = tuple(c for c in population if state.assignment[c.handle] == j)
+        assert own
+        assert model_hash([model]) == model_hash(played(alone, own).clusters)
+
+
+def test_a_clients_cluster_hangs_on_its_name_and_the_seed_alone(steps, models, point):
+    def drawn(clients, seed=0):
+        strategy = isolated(models(0.5), steps, 4, tuple(clients))
+        found = strategy.init(Streams(seed)).assignment
+        return {client.name: found[client.handle] for client in clients}
+
+    everybody = [point(f"c{i}", 1.0, 0) for i in range(200)]
+    whole = drawn(everybody)
+    some = [replace(client, handle=f"h-{i}") for i, client in enumerate(everybody[::3])]
+    assert drawn(some) == {client.name: whole[client.name] for client in some}
+    assert drawn(everybody, seed=1) != whole
+    assert all(30 < clients < 70 for clients in Counter(whole.values()).values())
+
+
+def test_who_joins_later_draws_once_and_who_never_came_has_no_cluster(
+    steps, models, population
+):
+    *early, late, absent = population
+    strategy = isolated(models(0.5), steps, CLUSTERS, tuple(early))
+    before = played(strategy, tuple(early))
+    state = strategy.play_round(before, (*early, late), Streams(0).at("round", 3)).state
+    drawn = state.assignment[late.handle]
+    assert state.assignment == {**before.assignment, late.handle: drawn}
+    again = strategy.play_round(state, (*early, late), Streams(1)).state
+    assert again.assignment == state.assignment
+    assert absent.handle not in again.assignment
+    final = ClientsAssigned(again.assignment, "final")
+    assert strategy.conclude(again, population, Streams(0)).events == (final,)
+
+
+@pytest.mark.parametrize(
+    "spared",
+    [each for n in range(CLUSTERS + 1) for each in combinations(range(CLUSTERS), n)],
+    ids=str,
+)
+def test_a_round_that_spares_clusters_is_the_whole_round(
+    steps, models, population, spared
+):
+    whole = isolated(models(0.5), steps, CLUSTERS, population)
+    before = played(whole, population)
+    expected = whole.play_round(before, population[1:], Streams(7))
+    trained = []
+
+    def train(clusters, cohort, assignment, streams):
+        trained.extend(client.handle for client in cohort)
+        return steps.train(clusters, cohort, assignment, streams)
+
+    kept = {j: expected.state.clusters[j] for j in spared}
+    fewer = sparing(replace(steps, train=train), kept)
+    found = isolated(models(0.5), fewer, CLUSTERS, population).play_round(
+        before, population[1:], Streams(7)
+    )
+    assert found.events == expected.events
+    assert model_hash(found.state.clusters) == model_hash(expected.state.clusters)
+    assert trained == [
+        client.handle
+        for client in population[1:]
+        if before.assignment[client.handle] not in spared
+    ]

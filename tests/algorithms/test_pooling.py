@@ -1,0 +1,299 @@
+"""Pooling: what a share means, who gives, and how the measured risk steers it."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.algorithms import (
+    KnownRisk,
+    Memory,
+    Played,
+    ServerState,
+    Steps,
+    Strategy,
+    fedavg,
+    fixed_share,
+    fresh_state,
+    from_groups,
+    head_first,
+    ifca,
+    one_model,
+    pooled,
+    share_by_risk,
+    uniform,
+)
+from covey.algorithms.pooling import START, STEP
+from covey.data.examples import Client, Examples
+from covey.events import ModelsPooled, RiskMeasured
+from covey.params import model_hash
+from covey.rng import Streams
+from covey.types import Params
+
+Point = Callable[..., Client]
+STREAMS = Streams(0)
+SHARES = st.floats(0.0, 1.0)
+
+
+@given(share=SHARES, num_layers=st.integers(1, 8))
+def test_head_first_shares_as_many_layers_as_it_says_from_the_output(
+    share: float, num_layers: int
+):
+    pull = head_first(share, num_layers)
+    assert pull.sum() == pytest.approx(share * num_layers)
+    assert np.all(np.diff(pull) >= 0)
+    assert np.sum((pull > 0) & (pull < 1)) <= 1
+
+
+@given(share=SHARES, more=SHARES)
+def test_more_is_shared_nowhere_less(share: float, more: float):
+    low, high = sorted([share, more])
+    for order in (head_first, uniform):
+        assert np.all(order(high, 5) >= order(low, 5))
+
+
+def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Strategy:
+    """Return a strategy that trains nothing and assigns clients to their groups."""
+
+    def play_round(state: ServerState, *_: object) -> Played:
+        own = {handle: each.group or 0 for handle, each in clients.items()}
+        return Played(state.with_choices(own).with_models(state.clusters), ())
+
+    return Strategy(lambda _: fresh_state(clusters), play_round, play_round)
+
+
+def after_one_round(
+    clusters: tuple[Params, ...],
+    clients: Mapping[str, Client],
+    shares: tuple[float, ...],
+    layers: tuple[tuple[str, ...], ...] = (("w",),),
+) -> Played:
+    strategy = pooled(
+        still(clusters, clients), lambda _: shares, head_first, layers, clients
+    )
+    everybody = tuple(clients.values())
+    return strategy.play_round(strategy.init(STREAMS), everybody, STREAMS)
+
+
+@pytest.fixture
+def two_groups(point: Point) -> Mapping[str, Client]:
+    """Client "a" of group 0 holds 1 example, "b" of group 1 holds 3."""
+    a = replace(point("a", 1.0, 1, times=1), group=0)
+    b = replace(point("b", 1.0, 1, times=3), group=1)
+    return {a.handle: a, b.handle: b}
+
+
+def weight(value: float) -> Params:
+    return {"w": torch.tensor([value])}
+
+
+def values(played: Played) -> list[float]:
+    return [float(model["w"]) for model in played.state.clusters]
+
+
+def test_equal_shares_pull_towards_the_mean_over_examples(
+    two_groups: Mapping[str, Client],
+):
+    # theta_all = (1 * 0 + 3 * 4) / 4 = 3; half way from 0 is 1.5, from 4 is 3.5
+    played = after_one_round((weight(0.0), weight(4.0)), two_groups, (0.5, 0.5))
+    assert values(played) == pytest.approx([1.5, 3.5])
+    assert played.state.pooling == (0.5, 0.5)
+
+
+def test_a_cluster_gives_what_it_keeps(two_groups: Mapping[str, Client]):
+    # w = 1 * (1 - 0.5), 3 * (1 - 0): theta_all = 3 * 4 / 3.5; the second is left alone
+    played = after_one_round((weight(0.0), weight(4.0)), two_groups, (0.5, 0.0))
+    assert values(played) == pytest.approx([0.5 * 12 / 3.5, 4.0])
+
+
+def test_a_layer_given_up_by_one_cluster_comes_from_the_other(
+    two_groups: Mapping[str, Client],
+):
+    clusters = tuple(
+        {"first": torch.tensor([x]), "head": torch.tensor([10 * x])} for x in (1.0, 2.0)
+    )
+    layers = (("first",), ("head",))
+    one, other = after_one_round(
+        clusters, two_groups, (0.5, 0.0), layers
+    ).state.clusters
+    assert (float(one["first"]), float(one["head"])) == (1.0, 20.0)
+    assert model_hash([other]) == model_hash([clusters[1]])
+
+
+def test_the_last_fact_names_the_pooled_models(two_groups: Mapping[str, Client]):
+    played = after_one_round((weight(0.0), weight(4.0)), two_groups, (1.0, 0.5))
+    fact = played.events[-1]
+    assert fact == ModelsPooled((1.0, 0.5), model_hash(played.state.clusters))
+
+
+def test_an_empty_cluster_neither_moves_nor_gives(two_groups: Mapping[str, Client]):
+    clusters = (weight(0.0), weight(4.0), weight(100.0))
+    played = after_one_round(clusters, two_groups, (1.0, 1.0, 1.0))
+    assert values(played) == pytest.approx([3.0, 3.0, 100.0])
+    fact = played.events[-1]
+    assert isinstance(fact, ModelsPooled)
+    assert fact.shares == (1.0, 1.0, 0.0)
+
+
+def test_counters_and_masks_stay_each_clusters_own(two_groups: Mapping[str, Client]):
+    clusters = tuple(
+        {"w": torch.tensor([x]), "count": torch.tensor(int(x))} for x in (2.0, 6.0)
+    )
+    played = after_one_round(clusters, two_groups, (1.0, 1.0), (("w", "count"),))
+    assert [int(model["count"]) for model in played.state.clusters] == [2, 6]
+    assert values(played) == pytest.approx([5.0, 5.0])
+
+
+@pytest.fixture
+def steps(one_step: Callable[[str], Steps]) -> Steps:
+    return one_step("examples")
+
+
+def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
+    steps: Steps, two_groups: Mapping[str, Client]
+):
+    def init(_: Streams) -> Params:
+        return {"w": torch.tensor([0.5])}
+
+    def played(strategy: Strategy) -> tuple[Params, ...]:
+        state = strategy.init(STREAMS)
+        for t in range(3):
+            cohort = tuple(two_groups.values())
+            state = strategy.play_round(state, cohort, STREAMS.at("round", t)).state
+        return state.clusters
+
+    def mixed(share: float) -> tuple[Params, ...]:
+        own = from_groups(ifca(one_model(init, 2), steps), steps, 3)
+        control = fixed_share(share, 2)
+        return played(pooled(own, control, head_first, (("w",),), two_groups))
+
+    (shared,) = played(fedavg(init, steps))
+    for model in mixed(1.0):
+        torch.testing.assert_close(model["w"], shared["w"])
+    alone = played(from_groups(ifca(one_model(init, 2), steps), steps, 3))
+    assert model_hash(mixed(0.0)) == model_hash(alone)
+
+
+def figure(risk: float, error: float, round_index: int = 5) -> RiskMeasured:
+    return RiskMeasured(
+        cluster=0,
+        round_index=round_index,
+        source="scripted",
+        risk=risk,
+        standard_error=error,
+        auc=risk,
+        members=20,
+        non_members=20,
+        calibrated=True,
+        reason="told so",
+    )
+
+
+@pytest.fixture(scope="module")
+def ten(make_client: Callable[..., Client]) -> Mapping[str, Client]:
+    """Ten clients that accept 0.51, 0.53, ... 0.69, and one of another cluster."""
+    two = Examples(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64))
+    clients = [
+        make_client(f"c{index}", two, preference=(0.0, 0.51 + 0.02 * index))
+        for index in range(10)
+    ]
+    return {client.handle: client for client in (*clients, make_client("other", two))}
+
+
+GUESS = math.log(2)
+
+
+def shares_after(
+    ten: Mapping[str, Client],
+    share: float,
+    seen: RiskMeasured | None,
+    elsewhere: float = 0.5,
+    own: Mapping[str, tuple[KnownRisk | None, ...]] | None = None,
+) -> float:
+    """Return the ten's next share, if the other model has this loss on their examples."""
+    choices = {handle: int(client.name == "other") for handle, client in ten.items()}
+    losses = dict.fromkeys(ten, (0.1, elsewhere))
+    state = replace(
+        fresh_state((weight(0.0), weight(0.0))).with_choices(choices),
+        round_index=5,
+        figures=(seen, None),
+        pooling=(share, START),
+        memory=Memory(losses=losses, risks=own or {}),
+    )
+    with_room = replace(  # the other holds as many examples as the ten
+        ten["OTHER"], train=Examples(torch.zeros(20, 1), torch.zeros(20).long())
+    )
+    return share_by_risk({**ten, "OTHER": with_room}, GUESS)(state)[0]
+
+
+@pytest.mark.parametrize(
+    ("risk", "expected"),
+    [
+        (0.56, START + STEP),  # 3 of 10 refuse
+        (0.54, START),  # 2 of 10 refuse
+    ],
+)
+def test_a_refused_risk_is_pooled_more(
+    ten: Mapping[str, Client], risk: float, expected: float
+):
+    assert shares_after(ten, START, figure(risk, 0.01)) == pytest.approx(expected)
+
+
+def test_without_a_new_figure_nothing_moves(ten: Mapping[str, Client]):
+    assert shares_after(ten, 0.4, None) == 0.4
+    assert shares_after(ten, 0.4, figure(0.9, 0.01, round_index=4)) == 0.4
+
+
+def test_whoever_does_not_know_the_risk_refuses_it(ten: Mapping[str, Client]):
+    # Everybody accepts the 0.5 that it found; of ten, two found nothing, then three.
+    found = KnownRisk(0.5, 0.1, 5, inside=True)
+
+    def after(knowing: int) -> float:
+        own = {
+            handle: (found if place < knowing else None, None)
+            for place, handle in enumerate(ten)
+        }
+        return shares_after(ten, START, None, own=own)
+
+    assert after(8) == START
+    assert after(7) == pytest.approx(START + STEP)
+
+
+def test_an_unknown_risk_starts_protected(ten: Mapping[str, Client]):
+    assert shares_after(ten, 0.0, None) == START
+
+
+def test_nothing_more_is_shared_with_a_model_no_better_than_guessing(
+    ten: Mapping[str, Client],
+):
+    refused = figure(0.9, 0.01)
+    assert shares_after(ten, START, refused, elsewhere=GUESS + 0.01) == START
+    assert shares_after(ten, START, refused, elsewhere=GUESS - 0.01) > START
+
+
+def test_a_cluster_with_nearly_all_examples_keeps_its_model(ten: Mapping[str, Client]):
+    # The ten hold 20 of 22 examples, the other client 2.
+    choices = {handle: int(client.name == "other") for handle, client in ten.items()}
+    state = fresh_state((weight(0.0), weight(0.0))).with_choices(choices)
+    state = replace(state, round_index=5, figures=(figure(0.9, 0.01), None))
+    assert share_by_risk(ten, GUESS)(state) == (0.0, START)
+
+
+@given(
+    share=SHARES,
+    risk=st.floats(0.3, 1.0),
+    error=st.floats(0.0, 0.2),
+    higher=st.floats(0.0, 0.5),
+)
+def test_a_higher_risk_is_never_pooled_less_and_no_share_falls(
+    ten: Mapping[str, Client], share: float, risk: float, error: float, higher: float
+):
+    def after(seen: float) -> float:
+        return shares_after(ten, share, figure(seen, error))
+
+    assert share <= after(risk) <= after(risk + higher) <= 1.0

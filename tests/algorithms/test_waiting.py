@@ -1,0 +1,145 @@
+"""Clusters with too few clients to hide one among them: who waits, and for how long."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from covey.aggregation import Hiding, in_anonymity_sets, noise_scales
+from covey.algorithms import ServerState, Steps, Strategy, different_models, ifca
+from covey.data.examples import Client
+from covey.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
+from covey.rng import Streams
+from covey.types import Params
+
+Point = Callable[..., Client]
+Models = Callable[..., Callable[[Streams], Params]]
+STREAMS = Streams(0)
+
+
+def hiding(steps: Steps, k: int, patience: int) -> Steps:
+    how = Hiding(k, "mdav", "l2", 0.0, noise_scales("none", "l2", 0.0))
+    return replace(steps, merge=in_anonymity_sets(how), patience=patience)
+
+
+@pytest.fixture
+def lonely(steps: Steps, models: Models) -> Callable[..., Strategy]:
+    """IFCA with w = 1 and w = -1, where two must hide together."""
+
+    def make(patience: int, k: int = 2, **more: object) -> Strategy:
+        hidden = replace(hiding(steps, k, patience), **more)
+        return ifca(different_models(models(1.0, -1.0), 2), hidden)
+
+    return make
+
+
+@pytest.fixture
+def cohort(point: Point) -> tuple[Client, ...]:
+    """Three that prefer the first model, and one that prefers the second."""
+    return (
+        *(point(name, 1, 1) for name in "abc"),
+        point("z", 1, 0),
+    )
+
+
+def rounds(
+    strategy: Strategy, *cohorts: tuple[Client, ...]
+) -> list[tuple[ServerState, tuple[Event, ...]]]:
+    state, played = strategy.init(STREAMS), []
+    for each in cohorts:
+        end = strategy.play_round(state, each, STREAMS.at("round", state.round_index))
+        state = end.state
+        played.append((state, end.events))
+    return played
+
+
+def waited(events: tuple[Event, ...]) -> list[int]:
+    return [event.cluster for event in events if isinstance(event, ClusterWaited)]
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(
+    lonely, cohort, patience
+):
+    played = rounds(lonely(patience), *[cohort] * (patience + 2))
+    for state, events in played[:patience]:
+        assert waited(events) == [1]
+        assert state.assignment["Z"] == 1
+        assert float(state.clusters[1]["w"]) == -1.0
+    last = played[patience - 1][0]
+    assert last.waiting == (0, patience)
+    assert last.closed == {1}
+    assert last.offered() == (True, False)
+    state, events = played[patience]
+    assert state.assignment["Z"] == 0
+    assert waited(events) == []
+    assert ClusterAbandoned(1) in events
+    assert state.closed == frozenset()
+    assert played[-1][0].offered() == (True, False)
+
+
+def test_a_round_with_enough_clients_begins_the_count_anew(lonely, cohort, point):
+    company = (*cohort, point("y", 1, 0))
+    played = rounds(lonely(2), cohort, company, cohort, cohort)
+    assert [state.waiting[1] for state, _ in played] == [1, 0, 1, 2]
+    assert [bool(state.closed) for state, _ in played] == [False] * 3 + [True]
+
+
+def test_a_round_in_which_nobody_came_neither_counts_nor_forgives(lonely, cohort):
+    # whoever stays away keeps a cluster inhabited: it must not open again for that
+    absent = cohort[:3]
+    played = rounds(lonely(2), cohort, absent, cohort, absent, absent)
+    assert [state.waiting[1] for state, _ in played] == [1, 1, 2, 2, 2]
+    assert [state.offered() for state, _ in played[2:]] == [(True, False)] * 3
+    state = played[-1][0]
+    assert state.assignment["Z"] == 1
+    strategy = lonely(2)
+    end = strategy.play_round(state, cohort, STREAMS.at("round", 5))
+    assert end.state.assignment["Z"] == 0
+
+
+def test_the_last_cluster_is_never_closed(lonely, cohort):
+    played = rounds(lonely(1, k=5), *[cohort] * 3)
+    for t, (state, events) in enumerate(played):
+        assert waited(events) == [0, 1]
+        assert state.waiting == (t + 1, t + 1)
+        assert state.closed == frozenset()
+        assert [float(model["w"]) for model in state.clusters] == [1.0, -1.0]
+    alone = rounds(lonely(1, k=5), *[cohort[:3]] * 3)
+    assert alone[-1][0].closed == frozenset()
+    assert alone[-1][0].offered() == (True, False)
+
+
+def test_a_merge_that_lets_nobody_wait_closes_nothing(steps, models, cohort):
+    plain = ifca(different_models(models(1.0, -1.0), 2), steps)
+    (state, events), *_ = rounds(plain, cohort)
+    assert waited(events) == []
+    assert state.closed == frozenset()
+    assert state.waiting == (0, 0)
+
+
+def test_recorded_choices_override_what_clients_would_choose(lonely, cohort):
+    recorded = {1: {"A": 1, "Z": 0}, 2: {"A": 1}}
+    played = rounds(lonely(9, recorded=recorded), *[cohort] * 4)
+    chosen = [
+        event.clusters
+        for _, events in played
+        for event in events
+        if isinstance(event, ClientsAssigned)
+    ]
+    by_loss = {"A": 0, "B": 0, "C": 0, "Z": 1}
+    assert chosen[0] == by_loss
+    assert chosen[1] == {**by_loss, "A": 1, "Z": 0}
+    assert played[1][0].assignment == chosen[1]
+    assert chosen[2]["A"] == 1
+    # A trained the second model, in which it waited alone
+    assert torch.equal(played[0][0].clusters[1]["w"], played[1][0].clusters[1]["w"])
+
+
+def test_recorded_choices_hold_where_a_cluster_is_closed_by_now(lonely, cohort):
+    # without the one who left, the cluster waits earlier: the others stay as they were
+    recorded = {t: {"Z": 1} for t in range(3)}
+    played = rounds(lonely(1, recorded=recorded), *[cohort] * 4)
+    assert [state.assignment["Z"] for state, _ in played] == [1, 1, 1, 0]
+    assert [state.waiting[1] for state, _ in played[:3]] == [1, 2, 3]

@@ -1,0 +1,252 @@
+"""From facts to guarantees: what is paid for, what is open, and what ends them all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.dp import (
+    Guarantee,
+    Plan,
+    aggregate_multiplier,
+    forecast,
+    guarantees,
+)
+from covey.dp.accountant import choice, gaussian, representative, spent
+from covey.events import (
+    AnonymitySetsFormed,
+    ChoicesPerturbed,
+    ClientsAssigned,
+    ClusterWaited,
+    Event,
+    GroupsSought,
+    ModelsMerged,
+    RepresentativesPerturbed,
+    RiskMeasured,
+    RoundMeasured,
+    RunFinished,
+    RunStarted,
+    StepsPerturbed,
+    SumPerturbed,
+)
+
+DELTA = 1e-5
+CHOSEN = ClientsAssigned({"a": 0, "b": 1}, "clients")
+SHARED = ClientsAssigned({"a": 0, "b": 0}, "shared")
+MERGED = ModelsMerged("", (1, 1))
+TOGETHER = ModelsMerged("", (2,))
+
+
+def the_one(facts: Sequence[Event], *, secret: bool = True) -> Guarantee:
+    (found,) = guarantees(facts, DELTA, secret=secret)
+    return found
+
+
+def epsilon_of(*mechanisms: object) -> float:
+    cost = spent(mechanisms, DELTA)  # pyright: ignore[reportArgumentType]
+    assert cost is not None
+    return cost.epsilon
+
+
+def noisy_sums(z: float, *clusters: int, sampling: float = 1.0) -> list[Event]:
+    return [SumPerturbed(j, 1.0, z, sampling) for j in clusters]
+
+
+def test_without_noise_there_is_no_guarantee_to_speak_of():
+    assert guarantees([SHARED, TOGETHER] * 3, DELTA, secret=True) == ()
+
+
+def test_rounds_of_noisy_sums_add_up():
+    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER] * 10)
+    assert found.epsilon == epsilon_of(*[gaussian(4.0)] * 10)
+    assert (found.unit, found.reason, found.noise_multiplier) == ("client", "", 4.0)
+    assert found.covers == ("every cluster model of every round",)
+    assert any("the server itself" in each for each in found.does_not_cover)
+
+
+def test_a_client_is_in_one_cluster_a_round_at_worst_the_dearest():
+    facts = [CHOSEN, SumPerturbed(0, 1.0, 4.0, 1.0), SumPerturbed(1, 2.0, 3.0, 1.0)]
+    assert the_one([*facts, MERGED]).epsilon == epsilon_of(gaussian(3.0))
+
+
+def test_on_a_menu_a_client_is_in_several_models():
+    began = RunStarted("0", "ifca-mir", "c", "d", 6, 1, (), {}, {}, 4, (), releases=3)
+    facts = [CHOSEN, *noisy_sums(4.0, 0, 1), MERGED]
+    assert the_one([began, *facts]).epsilon == epsilon_of(*[gaussian(4.0)] * 3)
+
+
+def test_sets_are_paid_as_a_secret_speaker_in_the_noise_of_all():
+    noisy = RepresentativesPerturbed(0, (10, 10, 12), 1.0, 2.0)
+    found = the_one([SHARED, noisy, TOGETHER] * 5)
+    z = aggregate_multiplier(2.0, (10, 10, 12))
+    assert z == pytest.approx(2.0 * (344**0.5) / 12)
+    assert found.epsilon == epsilon_of(*[representative(z, 10)] * 5)
+    assert "replaced" in found.relation
+
+
+def test_whoever_holds_the_seed_is_promised_nothing():
+    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER], secret=False)
+    assert found.epsilon is None
+    assert "seed" in found.reason
+
+
+def test_one_bare_merge_ends_it():
+    paid = [CHOSEN, *noisy_sums(4.0, 0, 1), MERGED]
+    bare = [CHOSEN, *noisy_sums(4.0, 0), MERGED]
+    found = the_one([*paid, *bare, *paid])
+    assert found.epsilon is None
+    assert "cluster 1" in found.reason
+
+
+def test_a_cluster_that_waited_merged_nothing():
+    noisy = RepresentativesPerturbed(0, (6, 7), 1.0, 3.0)
+    waited = ClusterWaited(1, 2, 6)
+    assert the_one([CHOSEN, noisy, waited, MERGED]).epsilon is not None
+
+
+def test_an_unknown_fact_never_gives_a_number():
+    unheard = Event()  # no kind that anybody knows
+    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, unheard])
+    assert found.epsilon is None
+    assert "nobody has said yet what Event tells" in found.reason
+
+
+def test_rounds_that_were_rolled_back_are_paid_too():
+    round_ = [SHARED, *noisy_sums(4.0, 0), TOGETHER]
+    assert the_one(round_ * 3).epsilon == epsilon_of(*[gaussian(4.0)] * 3)
+
+
+def test_choices_without_noise_are_open_and_those_with_noise_are_paid():
+    bare = the_one([CHOSEN, *noisy_sums(4.0, 0, 1), MERGED] * 4)
+    noisy = [CHOSEN, ChoicesPerturbed(0.5, ("a", "b")), *noisy_sums(4.0, 0, 1), MERGED]
+    paid = the_one(noisy * 4)
+    assert any("which cluster a client chose" in each for each in bare.does_not_cover)
+    assert not any("client chose" in each for each in paid.does_not_cover)
+    assert any(each.startswith("every choice of a cluster") for each in paid.covers)
+    assert paid.epsilon == epsilon_of(*[gaussian(4.0), choice(0.5)] * 4)
+
+
+def test_one_bare_choice_leaves_choices_open():
+    noisy = [CHOSEN, ChoicesPerturbed(0.5, ("a", "b")), *noisy_sums(4.0, 0, 1), MERGED]
+    last = [ClientsAssigned({"a": 0, "b": 1}, "final")]
+    found = the_one([*noisy, *last])
+    assert any("which cluster a client chose" in each for each in found.does_not_cover)
+
+
+@pytest.mark.parametrize(
+    ("method", "by", "are_open"),
+    [
+        ("isolated", "chance", False),
+        ("local", "clients", False),
+        ("ifca", "clients", True),
+    ],
+)
+def test_choices_are_named_only_where_somebody_chooses(
+    method: str, by: Literal["chance", "clients"], *, are_open: bool
+):
+    began = RunStarted("0", method, "c", "d", 2, 1, (), {}, {}, 4, ())
+    own = [ClientsAssigned({"a": 0, "b": 1}, why) for why in (by, "final")]
+    found = the_one([began, own[0], *noisy_sums(4.0, 0, 1), MERGED, own[1]])
+    named = any("which cluster a client chose" in each for each in found.does_not_cover)
+    assert named == are_open
+
+
+def test_who_chose_most_often_pays_most():
+    facts = [SHARED, *noisy_sums(4.0, 0), TOGETHER]
+    chosen = [ChoicesPerturbed(0.5, ("a",)), ChoicesPerturbed(0.5, ("a", "b"))]
+    found = the_one([*facts, *chosen])
+    assert found.epsilon == epsilon_of(gaussian(4.0), choice(0.5), choice(0.5))
+
+
+def test_what_is_told_without_noise_is_named():
+    told = [
+        GroupsSought({}, "updates", "nothing"),
+        RiskMeasured(
+            0, 0, "federated", 0.6, 0.1, 0.6, 5, 5, reason="", calibrated=True
+        ),
+        RoundMeasured(0.5, {}, (2,)),
+        AnonymitySetsFormed(0, (("a", "b"),), (0.5,)),
+    ]
+    found = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER, *told])
+    named = " ".join(found.does_not_cover)
+    for words in ("split", "risk figures", "how many clients", "how far apart"):
+        assert words in named
+    silent = the_one([SHARED, *noisy_sums(4.0, 0), TOGETHER])
+    assert "risk figures" not in " ".join(silent.does_not_cover)
+
+
+def test_diameters_that_are_not_told_are_not_named():
+    formed = AnonymitySetsFormed(0, (("a", "b"),), (None,))
+    found = the_one([SHARED, formed, *noisy_sums(4.0, 0), TOGETHER])
+    assert not any("how far apart" in each for each in found.does_not_cover)
+
+
+def test_records_are_paid_by_the_client_with_the_dearest_steps():
+    steps = StepsPerturbed(1.5, {"a": 3, "b": 10}, {"a": 0.2, "b": 0.1})
+    found = the_one([SHARED, steps, TOGETHER] * 4)
+    assert found.unit == "record"
+    assert found.epsilon == max(
+        epsilon_of(*[gaussian(1.5, 0.2)] * 12), epsilon_of(*[gaussian(1.5, 0.1)] * 40)
+    )
+    assert not any("the server itself" in each for each in found.does_not_cover)
+
+
+def test_a_client_that_trained_without_noise_ends_it_for_records():
+    steps = StepsPerturbed(1.5, {"a": 3}, {"a": 0.2})
+    found = the_one([SHARED, steps, TOGETHER])
+    assert found.epsilon is None
+    assert "without noise" in found.reason
+
+
+def test_both_kinds_of_noise_give_both_guarantees():
+    steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
+    facts = [SHARED, steps, *noisy_sums(4.0, 0), TOGETHER]
+    client, record = guarantees(facts, DELTA, secret=True)
+    assert (client.unit, record.unit) == ("client", "record")
+    assert None not in (client.epsilon, record.epsilon)
+
+
+@given(
+    z=st.floats(2.0, 10.0),
+    rounds=st.integers(1, 4),
+    sizes=st.lists(st.integers(2, 9), min_size=1, max_size=6).map(tuple),
+)
+def test_all_sets_together_never_cost_more_than_alone(
+    z: float, rounds: int, sizes: tuple[int, ...]
+):
+    assert aggregate_multiplier(z, sizes) >= z * (1 - 1e-9)
+    noisy = RepresentativesPerturbed(0, sizes, 1.0, z)
+    facts: list[Event] = [SHARED, noisy, TOGETHER]
+    alone = [SHARED, replace(noisy, sizes=(min(sizes),)), TOGETHER]
+    among = the_one(facts * rounds).epsilon
+    by_itself = the_one(alone * rounds).epsilon
+    assert among is not None
+    assert by_itself is not None
+    assert among <= by_itself + 1e-9
+
+
+def test_a_forecast_is_the_account_of_what_will_be_recorded():
+    record = forecast(Plan("record", 4, DELTA, sampling=0.1, steps=10), 1.5)
+    assert record.epsilon == epsilon_of(*[gaussian(1.5, 0.1)] * 40)
+    client = forecast(Plan("client", 4, DELTA, clients=100, sampling=0.5), 1.5)
+    assert client.epsilon == epsilon_of(*[gaussian(1.5, 0.5)] * 4)
+
+
+def test_a_superseded_end_is_no_training_without_noise():
+    steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
+    merge: list[Event] = [SHARED, steps, TOGETHER]
+    ended = [ClientsAssigned({"a": 0, "b": 0}, "final"), RunFinished("", 0.5, {}, None)]
+    again = the_one([*merge, *ended, *merge])
+    assert again.reason == ""
+    assert again.epsilon == epsilon_of(*[gaussian(1.5, 0.2)] * 6)
+
+
+def test_raw_updates_that_are_kept_are_named():
+    began = RunStarted(
+        "0", "fedavg", "c", "d", 1, 1, (), {}, {}, 4, (), updates_stored=True
+    )
+    found = the_one([began, SHARED, *noisy_sums(4.0, 0), TOGETHER])
+    assert any("raw updates" in each for each in found.does_not_cover)

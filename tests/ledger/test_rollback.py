@@ -1,0 +1,201 @@
+"""Rewinding: what was recorded stays sealed, what was superseded is no longer told."""
+
+from collections.abc import Callable
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.errors import LedgerError, LedgerMismatch
+from covey.ledger import REWIND, Ledger, Record, current, seal
+from covey.ledger.rollback import superseded, superseded_up_to
+
+
+def noon() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+def fact(round_index: int, word: str = "told") -> Record:
+    return Record(round_index, "fact", {"word": word})
+
+
+def rewind(to: int) -> Record:
+    return Record(None, REWIND, {"round_index": to})
+
+
+LEFT = Record(None, "ClientLeft", {"handle": "7f3a"})
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Record]:
+    """What a run can write: rounds in order, and now and then back to an earlier one."""
+    records: list[Record] = []
+    next_round = 0
+    for number in range(draw(st.integers(0, 8))):
+        match draw(st.sampled_from(["round", "round", "left", "rewind"])):
+            case "round":
+                facts = draw(st.integers(1, 2))
+                records += [fact(next_round, f"{number}.{n}") for n in range(facts)]
+                next_round += 1
+            case "left":
+                records.append(LEFT)
+            case _:
+                next_round = draw(st.integers(0, next_round))
+                records.append(rewind(next_round))
+    return records
+
+
+def numbered(records: list[Record]) -> list[int]:
+    return [one.round_index for one in records if one.round_index is not None]
+
+
+def between(records: list[Record]) -> list[Record]:
+    return [one for one in records if one.round_index is None]
+
+
+@given(histories())
+def test_the_rounds_of_a_story_are_in_order_and_none_is_missing(facts: list[Record]):
+    rounds = numbered(current(facts))
+    assert rounds == sorted(rounds)
+    assert set(rounds) == set(range(len(set(rounds))))
+
+
+@given(histories())
+def test_telling_the_story_again_changes_nothing(facts: list[Record]):
+    assert current(current(facts)) == current(facts)
+
+
+@given(histories())
+def test_what_happened_between_rounds_stays(facts: list[Record]):
+    assert between(current(facts)) == between(facts)
+
+
+@given(histories(), st.integers(0, 8))
+def test_a_rewind_at_the_end_leaves_the_rounds_before_it(facts: list[Record], to: int):
+    before = [one for one in current(facts) if (one.round_index or 0) < to]
+    kept = [one for one in before if one.round_index is not None]
+    told = current([*facts, rewind(to)])
+    assert [one for one in told if one.round_index is not None] == kept
+    assert told[-1] == rewind(to)
+
+
+@given(histories(), histories())
+def test_only_what_comes_later_supersedes(first: list[Record], second: list[Record]):
+    told = current(first + second)
+    assert told[len(told) - len(current(second)) :] == current(second)
+
+
+@given(histories())
+def test_without_a_rewind_the_story_is_everything(facts: list[Record]):
+    plain = [one for one in facts if one.kind != REWIND]
+    assert current(plain) == plain
+
+
+@given(histories())
+def test_what_counts_and_what_does_not_are_everything(facts: list[Record]):
+    told, lost = current(facts), superseded(facts)
+    assert len(told) + len(lost) == len(facts)
+    assert all(record.round_index is not None for record in lost)
+    assert sorted(map(str, told + lost)) == sorted(map(str, facts))
+
+
+@given(histories())
+def test_positions_say_the_same_as_the_story(facts: list[Record]):
+    links = seal(facts, after=None)
+    rewinds = [
+        (one.position, one.record().body["round_index"])
+        for one in links
+        if one.kind == REWIND
+    ]
+    counting = [
+        one.record()
+        for one in links
+        if one.round_index is None
+        or one.position > superseded_up_to(rewinds, one.round_index)
+    ]
+    assert counting == current(facts)
+
+
+def test_a_story_by_hand():
+    facts = [fact(0), fact(1, "old"), LEFT, fact(2, "old"), rewind(1), fact(1, "new")]
+    assert current(facts) == [fact(0), LEFT, rewind(1), fact(1, "new")]
+
+
+def record(ledger: Ledger, facts: list[Record]) -> None:
+    for index, same in groupby(facts, key=lambda one: one.round_index):
+        if index is None:
+            ledger.append_between(list(same))
+        else:
+            ledger.append(index, list(same))
+
+
+@settings(max_examples=10)
+@given(histories())
+def test_a_ledger_tells_the_story_and_keeps_everything(
+    fresh: Callable[[], str], facts: list[Record]
+):
+    with Ledger.create(fresh(), noon) as ledger:
+        record(ledger, facts)
+        told = current(facts)
+        assert ledger.replay() == facts
+        assert ledger.story() == told
+        assert ledger.last_round() == max(numbered(told), default=None)
+        assert ledger.furthest_round() == max(numbered(facts), default=None)
+        for index in set(numbered(facts)):
+            of_round = [one for one in told if one.round_index == index]
+            assert ledger.round(index) == of_round
+            ledger.compare(index, of_round)
+
+
+def test_a_superseded_round_compares_no_longer(where: str):
+    with Ledger.create(where, noon) as ledger:
+        record(ledger, [fact(0), fact(1, "old"), rewind(1)])
+        with pytest.raises(LedgerMismatch, match=r"event 1 \(fact\) was replayed only"):
+            ledger.compare(1, [fact(1, "old")])
+        with pytest.raises(LedgerError, match="round 0 comes after round 0"):
+            ledger.append(0, [fact(0)])
+        ledger.append(1, [fact(1, "new")])
+        with pytest.raises(LedgerMismatch, match="differs in word"):
+            ledger.compare(1, [fact(1, "old")])
+        ledger.verify()
+
+
+def test_a_story_rewound_to_its_beginning_begins_again(where: str):
+    with Ledger.create(where, noon) as ledger:
+        record(ledger, [fact(0), fact(1), rewind(0)])
+        assert ledger.last_round() is None
+        assert ledger.furthest_round() == 1
+        head = ledger.append(0, [fact(0)])
+    with Ledger.open(where, noon) as ledger:
+        assert ledger.head() == head
+
+
+def test_a_rewind_that_belongs_to_a_round_rewinds_nothing():
+    facts = [fact(0), Record(1, REWIND, {"round_index": 0})]
+    assert current(facts) == facts
+
+
+@pytest.mark.parametrize("body", [{}, {"round_index": -1}, {"round_index": True}])
+def test_a_rewind_to_no_round_is_refused(where: str, body: dict[str, object]):
+    with Ledger.create(where, noon) as ledger:
+        with pytest.raises(LedgerError, match="must name a round to go on before"):
+            ledger.append_between([LEFT, Record(None, REWIND, body)])
+        assert ledger.replay() == []
+
+
+def test_a_record_of_a_round_is_not_one_between_rounds(where: str):
+    with Ledger.create(where, noon) as ledger:
+        with pytest.raises(LedgerError, match="one is of round 3"):
+            ledger.append_between([LEFT, fact(3)])
+        with pytest.raises(LedgerError, match="round 0 came with events of no round"):
+            ledger.append(0, [fact(0), LEFT])
+        with pytest.raises(LedgerError, match="at least one event"):
+            ledger.append_between([])
+
+
+def test_a_null_round_is_sealed_as_one():
+    (sealed,) = seal([LEFT], None)
+    (of_round_0,) = seal([Record(0, LEFT.kind, LEFT.body)], None)
+    assert sealed.hash != of_round_0.hash
+    assert sealed.record() == LEFT

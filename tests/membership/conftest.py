@@ -1,0 +1,55 @@
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from covey.data.examples import Client, Examples
+from covey.engine import Scored, ScoringJob, TrainingJob
+from covey.membership import Target
+from covey.types import Params
+
+MakeClient = Callable[..., Client]
+MakeTarget = Callable[..., Target]
+
+
+class LookUp:
+    """A fake engine: an example's input is its loss, and every answer is right."""
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        yield from (job.start for job in jobs)
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        return [
+            Scored(
+                job.examples.inputs.flatten(1)[:, 0],
+                job.examples.labels,
+                torch.ones(len(job.examples)),
+                torch.zeros(len(job.examples), 1),
+            )
+            for job in jobs
+        ]
+
+
+@pytest.fixture
+def look_up() -> LookUp:
+    return LookUp()
+
+
+@pytest.fixture
+def lossy() -> Callable[[Sequence[float] | np.ndarray], Examples]:
+    """Examples with these losses."""
+
+    def make(losses: Sequence[float] | np.ndarray) -> Examples:
+        values = torch.tensor(np.asarray(losses), dtype=torch.float32)
+        return Examples(values[:, None], torch.zeros(len(values), dtype=torch.int64))
+
+    return make
+
+
+@pytest.fixture
+def make_target() -> MakeTarget:
+    def make(*members: Client, params: Params | None = None, at: int = 5) -> Target:
+        return Target(0, params or {}, members, at)
+
+    return make

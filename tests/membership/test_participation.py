@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.data.examples import Examples
+from covey.membership import Reference, auc
+from covey.membership.participation import (
+    client_scores,
+    participation_game,
+    reserved_clients,
+)
+from covey.rng import Streams
+
+AT = Streams(0)
+
+some = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12).map(np.array)
+sides = st.dictionaries(st.integers(0, 2), some, min_size=1)
+
+
+def images(count: int, first: int = 0) -> Examples:
+    """Examples that say in their input which one they are."""
+    numbers = torch.arange(first, first + count, dtype=torch.float32)
+    return Examples(numbers[:, None], torch.zeros(count, dtype=torch.int64))
+
+
+def test_a_client_is_scored_by_the_model_that_suits_it():
+    # means .2 and 2 under the first model, .5 and 1 under the second
+    losses = np.array([[0.1, 0.3, 1.0, 2.0, 3.0], [0.5, 0.5, 1.0, 1.0, 1.0]])
+    assert client_scores(losses, [2, 3]) == pytest.approx([-0.2, -1.0])
+
+
+def test_a_diverged_model_suits_nobody():
+    losses = np.array([[np.nan, 1.0, 1.0], [2.0, 2.0, np.inf]])
+    assert client_scores(losses, [1, 2]).tolist() == [-2.0, -1.0]
+    assert client_scores(losses[:, [0, 2]], [1, 1]).tolist() == [-2.0, -1.0]
+    assert client_scores(np.full((1, 2), np.nan), [2]).max() < -1e300
+
+
+@given(inside=some, reserved=some)
+def test_one_group_is_the_plain_auc_and_sides_can_be_swapped(inside, reserved):
+    found = participation_game({0: inside}, {0: reserved}, AT)
+    swapped = participation_game({0: reserved}, {0: inside}, AT)
+    assert found is not None
+    assert swapped is not None
+    assert found.auc == pytest.approx(auc(inside, reserved))
+    assert swapped.auc == pytest.approx(1 - found.auc)
+
+
+@given(inside=sides, reserved=sides)
+def test_the_interval_holds_the_estimate(inside, reserved):
+    found = participation_game(inside, reserved, AT)
+    if not inside.keys() & reserved.keys():
+        assert found is None
+        return
+    assert found is not None
+    assert -1e-9 <= found.low <= found.auc <= found.high <= 1 + 1e-9
+    assert found.clients == sum(len(inside[g]) for g in inside.keys() & reserved.keys())
+
+
+@given(inside=sides, reserved=sides, seed=st.integers(0, 99))
+def test_neither_the_order_of_clients_nor_the_scale_of_scores_matters(
+    inside, reserved, seed
+):
+    draw = np.random.default_rng(seed)
+
+    def shuffled(side):
+        return {group: draw.permutation(3 * each + 1) for group, each in side.items()}
+
+    found = participation_game(inside, reserved, AT)
+    assert participation_game(shuffled(inside), shuffled(reserved), AT) == found
+
+
+def test_groups_are_not_compared_with_each_other():
+    # 3/4 and 0, weighted by 2 and 1 clients; together they would say 14/18
+    inside = {0: np.array([11.0, 13.0]), 1: np.array([0.0])}
+    reserved = {0: np.array([10.0, 12.0]), 1: np.array([1.0])}
+    found = participation_game(inside, reserved, AT)
+    assert found is not None
+    assert found.auc == pytest.approx((2 * 0.75 + 1 * 0.0) / 3)
+
+
+def test_no_sample_is_certain():
+    # 5 of 5 trials: Clopper and Pearson's low end is .025^(1/5)
+    found = participation_game({0: np.arange(5.0) + 9}, {0: np.arange(8.0)}, AT)
+    assert found is not None
+    assert (found.auc, found.high) == (1, 1)
+    assert found.low == pytest.approx(0.025 ** (1 / 5))
+
+
+def test_one_client_says_little():
+    # it beats 4 of 5, but it is one: 1 of 1 trials, Clopper and Pearson's low end is .025
+    found = participation_game({0: np.array([3.5])}, {0: np.arange(5.0)}, AT)
+    assert found is not None
+    assert (found.auc, found.low, found.high) == pytest.approx((0.8, 0.025, 1))
+
+
+def test_equal_sides_are_a_coin_toss_and_the_interval_says_so():
+    draw = np.random.default_rng(0)
+    found = [
+        participation_game(
+            {0: draw.normal(size=6), 1: draw.normal(5, 2, size=20)},
+            {0: draw.normal(size=8), 1: draw.normal(5, 2, size=8)},
+            AT.at(index),
+        )
+        for index in range(100)
+    ]
+    known = [each for each in found if each is not None]
+    assert np.mean([each.auc for each in known]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([each.low <= 0.5 <= each.high for each in known]) > 0.88
+
+
+def test_no_image_serves_two_reserved_clients_or_two_groups(make_client):
+    clients = [
+        make_client("a", images(3), group=0),
+        make_client("b", images(5), group=0),
+        make_client("c", images(4), group=1),
+    ]
+    # the same 60 images under two transforms: 1,000 apart
+    shared = Reference((images(60), images(60, first=1000)))
+    made = reserved_clients(clients, shared, AT)
+    assert [len(each) for each in made[0]] == [3, 5, 3, 5, 3, 5, 3]
+    assert [len(each) for each in made[1]] == [4] * 7
+    assert all((e.inputs < 1000).all() for e in made[0])
+    assert all((e.inputs >= 1000).all() for e in made[1])
+    everything = Examples.joined([*made[0], *made[1]]).inputs.flatten() % 1000
+    assert len(everything.unique()) == len(everything)
+    again = reserved_clients(clients, shared, AT)
+    assert [e.inputs.tolist() for e in again[0]] == [e.inputs.tolist() for e in made[0]]
+
+
+def test_a_group_with_too_few_reserved_clients_is_left_out(make_client):
+    clients = [
+        make_client("a", images(6), group=0),
+        make_client("b", images(7), group=1),
+    ]
+    shared = Reference((images(60), images(60)))
+    assert {g: len(s) for g, s in reserved_clients(clients, shared, AT).items()} == {
+        0: 5
+    }
+
+
+def test_without_known_groups_nobody_is_reserved(make_client):
+    assert reserved_clients([make_client("a", images(2))], Reference(()), AT) == {}
+    grouped = Reference((images(40),))
+    assert reserved_clients([make_client("a", images(2))], grouped, AT) == {}

@@ -1,0 +1,90 @@
+"""Three kinds of non-members: only one of them matches."""
+
+import json
+
+import pytest
+
+from covey import Config
+from covey.build import assemble
+from covey.membership import blind_risk, true_risk
+from covey.reproduce import digest
+from covey.reproduce.measures import MEASURES, Seen
+from covey.reproduce.nonmember_mismatch import KINDS, attacked
+from covey.runtime import RunFolder
+from covey.runtime.completed_run import finished
+from reproduce.tiny import IFCA, times
+
+
+@pytest.fixture(scope="module")
+def path(played):
+    """A run whose minority sees its digits at a third of their brightness."""
+    (digits, _), seed = played.experiment.columns, {"seed": 0}
+    settings = played.experiment.settings_of(digits, IFCA, quick=False)
+    return played.folder / digest(Config.of({**settings, **seed}))
+
+
+@pytest.fixture(scope="module")
+def of(path):
+    return {(each.non_members, each.group): each for each in attacked(path)}
+
+
+def test_every_group_is_attacked_in_every_way(of):
+    assert KINDS == ("matched", "pooled", "untransformed")
+    assert set(of) == {(k, g) for k in KINDS for g in ("minority", "majority")}
+    assert all(0 < each.risk < 1 and 0 < each.blind <= 1 for each in of.values())
+
+
+@pytest.mark.parametrize("group", ["minority", "majority"])
+def test_matched_non_members_are_those_of_the_audit(path, of, group):
+    run = assemble(RunFolder.existing(path).config())
+    found = finished(run, RunFolder.existing(path), "A test")
+    clients = found.run.population.clients
+    which = ["minority", "majority"].index(group)
+    chosen = found.history.assignment
+    own = [chosen[each.handle] for each in clients if each.group == which]
+    home = max(sorted(set(own)), key=own.count)
+    members = [each for each in clients if chosen[each.handle] == home]
+    streams = run.streams.at("non-members of other kinds", home)
+    sides = members, run.reference, streams
+    told = true_risk(run.engine, found.models[home], *sides)
+    blind = blind_risk(*sides)
+    assert told is not None
+    assert blind is not None
+    assert of["matched", group].risk == told.risk
+    assert of["matched", group].blind == blind.risk
+    audited = found.history.audits[home]
+    assert (
+        f"{told.members} members against {told.non_members} matched" in audited.reason
+    )
+    # it splits the same records into other folds
+    assert audited.true_risk == pytest.approx(told.risk, abs=4 * told.standard_error)
+
+
+def test_shifted_non_members_are_told_apart_without_any_model(of):
+    assert of["untransformed", "minority"].blind > 0.9
+    assert of["pooled", "minority"].blind > 0.6
+    assert of["matched", "minority"].blind < 0.55
+    assert of["matched", "majority"].blind < 0.55
+
+
+def test_what_was_measured_is_read_again(path, of):
+    kept = path / "mismatch.json"
+    before = times(path)
+    assert {(e.non_members, e.group): e for e in attacked(path)} == of
+    assert times(path) == before
+
+    written = kept.read_text()
+    told = json.loads(written)
+    told["attacked"][0]["risk"] = 0.125
+    kept.write_text(json.dumps(told))
+    try:
+        assert attacked(path)[0].risk == 0.125
+    finally:
+        kept.write_text(written)
+
+
+def test_tables_read_it_by_kind_and_group(path, of):
+    seen = Seen.of(path)
+    for (kind, group), each in of.items():
+        assert MEASURES[f"mia_{group}_{kind}"].of(seen) == each.risk
+        assert MEASURES[f"blind_{group}_{kind}"].of(seen) == each.blind

@@ -1,0 +1,204 @@
+"""What was exported or shown is on record, and what an answer makes of it."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from covey.errors import ConfigError, RunError
+from covey.ledger import Request
+from covey.runtime import RunFolder
+from covey.runtime.copies import Copy, copies_of, model_bytes, record_copy
+from covey.runtime.exports import export_model
+from covey.runtime.settling import copies_told, erase_from_copies, settled
+
+OLD, NEW, OTHER = ({"w": torch.full((2,), v)} for v in (1.0, 2.0, 3.0))
+NAMES = ("anna", "annabel", "bob")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    (tmp_path / "run").mkdir()
+    return RunFolder(tmp_path / "run")
+
+
+def request(first: int | None) -> Request:
+    """A request that is being served, and where its replay began."""
+    note = {"facts": {"first_replayed_round": first}}
+    return Request(
+        "r", "h-1", "auto", None, "serving", "2000-01-01T00:00:00.000+00:00", note=note
+    )
+
+
+def put(
+    folder: RunFolder, path: Path, model: Any = OLD, what: Any = "model", **more: Any
+) -> Copy:
+    """A copy with its record, as a command writes them."""
+    payload = model_bytes(model)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(payload)
+    told = {"round_index": 4, **more}
+    return record_copy(folder, what, path, hashlib.sha256(payload).hexdigest(), told)
+
+
+def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
+    found = settled(folder, request(first), [NEW, OTHER])
+    return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
+
+
+def test_after_a_replay_what_holds_an_old_model_is_deleted_or_to_be_told_of(
+    folder: RunFolder, tmp_path: Path
+):
+    inside = folder.exports / "old"
+    put(folder, inside, recipient="a hospital")
+    put(folder, folder.exports / "other", OTHER)
+    put(folder, tmp_path / "outside", recipient="a clinic")
+    put(folder, tmp_path / "for-nobody")
+    put(folder, tmp_path / "gone", recipient="a school").place(folder).unlink()
+    put(folder, tmp_path / "earlier", round_index=2, recipient="a firm")
+    assert fates(folder, 2) == {
+        "old": ("deleted", True),
+        "other": ("unchanged", False),
+        "outside": ("outside", True),
+        "for-nobody": ("outside", False),
+        "gone": ("missing", True),
+        "earlier": ("unchanged", False),
+    }
+    assert not inside.exists()
+    assert (folder.exports / "other").is_file()
+    assert (tmp_path / "outside").is_file()
+
+
+def test_after_a_denial_models_stay_and_pages_do_not(folder: RunFolder, tmp_path: Path):
+    model, page = folder.exports / "model", folder.path / "page.html"
+    put(folder, model, recipient="a hospital")
+    put(folder, page, what="report", beside=("figures/*.png",))
+    picture = folder.path / "figures" / "risk.png"
+    picture.parent.mkdir()
+    picture.touch()
+    put(folder, tmp_path / "both.html", what="comparison")
+    assert fates(folder, None) == {
+        "model": ("unchanged", False),
+        "page.html": ("deleted", False),
+        "both.html": ("outside", False),
+    }
+    assert model.is_file()
+    assert not page.exists()
+    assert not picture.exists()
+
+
+def test_a_second_time_after_a_crash_tells_the_same(folder: RunFolder, tmp_path: Path):
+    put(folder, folder.exports / "old", recipient="a hospital")
+    put(folder, tmp_path / "outside")
+    first = fates(folder, 0)
+    assert fates(folder, 0) == first
+
+
+def test_an_export_without_a_record_is_found_where_exports_lie(folder: RunFolder):
+    for path in (
+        folder.path / "cluster-0.safetensors",
+        folder.exports / "x.safetensors",
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(model_bytes(OLD))
+    kept = folder.path / "cluster-1.safetensors"
+    kept.write_bytes(model_bytes(OTHER))
+    assert set(fates(folder, 0).values()) == {("deleted", False), ("unchanged", False)}
+    assert list(folder.path.rglob("*.safetensors")) == [kept]
+
+
+def test_a_page_about_one_client_is_told_to_that_client_alone(
+    folder: RunFolder, tmp_path: Path
+):
+    put(folder, tmp_path / "mine.html", what="explanation", subject="h-1")
+    put(folder, tmp_path / "hers.html", what="explanation", subject="h-2")
+    assert list(fates(folder, None)) == ["mine.html"]
+
+
+def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(
+    folder: RunFolder, tmp_path: Path
+):
+    put(folder, tmp_path / "for-anna.safetensors", recipient="anna and annabel")
+    put(folder, folder.exports / "anna.safetensors")
+    put(folder, tmp_path / "annabel.safetensors", recipient="Dr. Hannah")
+    erase_from_copies(folder, "anna", NAMES)
+    assert not (folder.exports / "anna.safetensors").exists()
+    found = {Path(c.path).name: c.recipient for c in copies_of(folder)}
+    assert found == {
+        "for-[requester].safetensors": "[requester] and annabel",
+        "[requester].safetensors": "",
+        "annabel.safetensors": "Dr. Hannah",
+    }
+    # a masked path cannot be looked at: what was there is still there for all we know
+    assert fates(folder, 0)["for-[requester].safetensors"] == ("outside", True)
+
+
+def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: Path):
+    put(folder, tmp_path / "x", recipient="bob of the clinic")
+    (one,) = settled(folder, request(0), [NEW])
+    proved = one.proved(NAMES)
+    assert proved["recipient"] == "[a client of the run] of the clinic"
+    assert str(tmp_path) not in json.dumps(proved)
+    assert len(proved["path_sha256"]) == 64
+
+
+def test_the_record_of_a_run_inside_the_run_outlives_it(
+    folder: RunFolder, tmp_path: Path
+):
+    inner = RunFolder(folder.path / "baseline")
+    inner.path.mkdir()
+    put(inner, tmp_path / "outside", recipient="a clinic", round_index=0)
+    put(inner, inner.exports / "inside", recipient="a school")
+    for _ in range(2):
+        erase_from_copies(folder, "anna", NAMES)
+    assert copies_of(inner) == ()
+    assert fates(folder, 3) == {
+        "outside": ("outside", True),
+        "inside": ("deleted", True),
+    }
+
+
+def test_what_is_written_again_for_nobody_replaces_its_record(
+    folder: RunFolder, tmp_path: Path
+):
+    put(folder, tmp_path / "x", recipient="a clinic")
+    put(folder, tmp_path / "x", NEW)
+    put(folder, tmp_path / "x", OTHER)
+    # the clinic may hold what it was given, whatever lies in its place now
+    assert [c.recipient for c in copies_of(folder)] == ["a clinic", ""]
+    assert fates(folder, 0)["x"] == ("unchanged", False)
+    found = settled(folder, request(0), [NEW, OTHER])
+    assert [each.fate for each in found] == ["missing", "unchanged"]
+
+
+def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: Path):
+    put(folder, tmp_path / "x", recipient="a clinic", cluster=1)
+    told = [each.told() for each in settled(folder, request(0), [NEW])]
+    first, second = copies_told(told)
+    assert first.startswith(f"to be deleted by you: model of cluster 1 in {tmp_path}/x")
+    assert second.strip() == "to notify (GDPR Art. 19): a clinic"
+
+
+def test_a_record_that_cannot_be_read_is_named(folder: RunFolder):
+    folder.copies.mkdir()
+    (folder.copies / "a.json").write_text("{")
+    with pytest.raises(RunError, match=r"a\.json must be the record of a copy"):
+        copies_of(folder)
+
+
+def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):
+    folder = RunFolder(play().folder)
+    copy = export_model(folder, 0, recipient=" The Clinic ")
+    (kept,) = copies_of(folder)
+    assert kept == copy
+    assert copy.place(folder) == folder.path / "exports" / "cluster-0.safetensors"
+    assert copy.place(folder).is_file()
+    assert (copy.cluster, copy.round_index, copy.recipient) == (0, 4, "The Clinic")
+    with pytest.raises(ConfigError, match="--recipient takes one line"):
+        export_model(folder, 0, recipient="two\nlines")
+    with pytest.raises(RunError, match="An export is a file that can be written"):
+        export_model(folder, 0, out=tmp_path)
+    assert copies_of(folder) == (kept,)

@@ -1,0 +1,88 @@
+"""Noise put to the test: what is right passes, and planted bugs are caught."""
+
+import pytest
+
+from covey import RunError
+from covey.aggregation import private
+from covey.build import assemble
+from covey.dp import gaussian_epsilon
+from covey.engine import private as steps
+from covey.runtime.dp_audit import audit_noise
+
+DRAWS = 2_000
+CLIENT = {"privacy": {"client_clip": 1.0, "client_noise": 2.0}}
+RECORD = {"privacy": {"record_clip": 1.0, "record_noise": 2.0}}
+SOUND = {
+    "merge": {
+        "name": "anonymity-sets",
+        "min_anonymity": 2,
+        "deniability_threshold": 2,
+        "partition": "public-random",
+        "noise": "sound",
+        "epsilon": 2.0,
+    },
+    "train": {"participation": 0.9},  # cohorts differ: one set alone keeps to epsilon
+}
+
+
+@pytest.fixture
+def audited(settings):
+    def found(draws: int, **sections):
+        quiet = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
+        run = assemble(settings(rounds=1, **quiet, **sections))
+        return audit_noise(run, draws)
+
+    return found
+
+
+def test_the_noise_on_sums_is_delivered(audited):
+    found = audited(DRAWS, **CLIENT)
+    assert found.accounted == pytest.approx(gaussian_epsilon(0.5, 1e-5), abs=1e-3)
+    assert found.accounted < 2
+    assert found.holds
+    assert found.refuted.epsilon > 0.5
+
+
+@pytest.mark.parametrize("draws", [DRAWS, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_noise_that_is_halved_is_caught(audited, monkeypatch, draws):
+    right = private.noisy
+    monkeypatch.setattr(private, "noisy", lambda u, std, g: right(u, std / 2, g))
+    found = audited(draws, **CLIENT)
+    assert found.accounted < 2 < found.refuted.epsilon
+    assert not found.holds
+
+
+def test_clipping_that_is_skipped_is_caught(audited, monkeypatch):
+    monkeypatch.setattr(private, "projected", lambda update, _: update)
+    found = audited(500, **CLIENT)
+    assert not found.holds
+
+
+@pytest.mark.slow
+def test_the_noise_on_gradients_is_delivered_and_its_lack_is_caught(
+    audited, monkeypatch
+):
+    assert audited(500, **RECORD).holds
+    right = steps.clipped_sum
+    monkeypatch.setattr(
+        steps,
+        "clipped_sum",
+        lambda model, batch, clip, task: right(model, batch, 4 * clip, task),
+    )
+    assert not audited(500, **RECORD).holds
+
+
+def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(
+    audited, monkeypatch
+):
+    found = audited(500, **SOUND)
+    assert found.accounted < 2
+    assert found.holds
+    assert found.refuted.mu is None
+    monkeypatch.setattr("covey.aggregation.anonymity.projected", lambda u, _: u)
+    assert not audited(1_000, **SOUND).holds
+
+
+def test_a_run_without_noise_has_nothing_to_test(audited):
+    with pytest.raises(RunError, match="this run adds none"):
+        audited(10)

@@ -1,0 +1,295 @@
+"""Several clients that leave at once, and one that comes back for a stronger answer."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import Config, RunError, load, resume, run
+from covey.api import verify
+from covey.build import assemble
+from covey.events import ClientLeft, RunRolledBack
+from covey.ledger import Ledger
+from covey.runtime import (
+    Forgotten,
+    Returning,
+    RunFolder,
+    explained,
+    forget,
+    plans,
+    put_down,
+    read_events,
+)
+from covey.types import Basis
+
+ONE, OTHER = PAIR = ("client-00002", "client-00005")
+HIDDEN = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3}
+SMALL = {
+    "rounds": 3,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
+    "merge": HIDDEN,
+    "train": {"participation": 0.8, "learning_rate": 0.5},
+    "engine": {"name": "reference"},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(scope="module")
+def config(settings):
+    return settings(**SMALL)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory, config):
+    """Where runs end that never met some clients."""
+    made: dict[tuple[str, ...], str] = {}
+
+    def ended(*clients: str) -> str:
+        if clients not in made:
+            told = config.model_dump()
+            told["population"]["exclude"] = list(clients)
+            out = tmp_path_factory.mktemp("without") / "run"
+            made[clients] = run(config=Config.of(told), out=out).summary["model_hash"]
+        return made[clients]
+
+    return ended
+
+
+@pytest.fixture
+def folder(config, copied, tmp_path):
+    copied(config, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def left(folder: Path, *clients, answer="auto", basis: Basis = "none"):
+    existing = RunFolder.existing(folder)
+    return forget(assemble(existing.config()), existing, clients, answer, basis)[1]
+
+
+def hash_of(folder: Path) -> str:
+    return load(folder).summary["model_hash"]
+
+
+def between(folder: Path) -> list[ClientLeft | RunRolledBack]:
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        told = [
+            each for t, events in read_events(ledger) if t is None for each in events
+        ]
+    return [each for each in told if isinstance(each, ClientLeft | RunRolledBack)]
+
+
+def proof_of(done: Forgotten) -> dict[str, Any]:
+    assert all(check.ok is not False for check in verify(done.answered.proof))
+    return json.loads(done.answered.proof.read_text())
+
+
+def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, without):
+    one, other = left(folder, ONE, OTHER, answer="retrain")
+    assert hash_of(folder) == without(*PAIR)
+    assert one.answered.model_hash == other.answered.model_hash == without(*PAIR)
+    kinds = [type(each).__name__ for each in between(folder)]
+    assert kinds == ["ClientLeft", "ClientLeft", "RunRolledBack"]
+    assert one.answered.salt != other.answered.salt
+    for done in (one, other):
+        told = proof_of(done)
+        assert told["first_replayed_round"] == 0
+        assert told["replayed"] == "anew"
+        checks = verify(
+            done.answered.proof, folder, mine=(done.client, done.answered.salt)
+        )
+        assert [each.name for each in checks if each.ok is not True] == ["trust"]
+
+
+def test_two_at_once_are_what_they_are_one_after_the_other(folder, tmp_path):
+    in_turn = shutil.copytree(folder, tmp_path / "in-turn")
+    (together, _), told = left(folder, *PAIR, answer="retrain"), folder
+    left(in_turn, ONE, answer="retrain")
+    left(in_turn, OTHER, answer="retrain")
+    assert together.answered.model_hash == hash_of(in_turn) == hash_of(told)
+
+
+def test_what_is_planned_for_several_is_what_is_done(folder):
+    existing = RunFolder.existing(folder)
+    everybody = sorted(load(folder).names)[:4]
+    found = plans(assemble(existing.config()), existing, everybody)
+    done = left(folder, *everybody)
+    assert {each.chosen.answer for each in found if each.chosen} > {"deny"}
+    assert [each.chosen for each in found] == [each.answered.option for each in done]
+    rewinds = [each for each in between(folder) if isinstance(each, RunRolledBack)]
+    assert len(rewinds) == 1
+    for each in done:
+        told = proof_of(each)
+        if each.answered.option.answer == "deny":  # before the others' replay
+            assert told["model_before"] == told["model_after"]
+            assert all(held["size_left"] >= 3 for held in told["rounds"])
+        else:
+            assert told["model_after"] == hash_of(folder)
+
+
+def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
+    before = RunFolder(folder).ledger_path.read_bytes()
+    names = sorted(load(folder).names)
+    with pytest.raises(RunError, match=r"client-0000.: A denial must leave at least 3"):
+        left(folder, *names[:5], answer="deny")
+    with pytest.raises(RunError, match="all would leave"):
+        left(folder, *names, answer="retrain")
+    assert RunFolder(folder).ledger_path.read_bytes() == before
+
+
+PROGRAM = """
+from pathlib import Path
+from covey.build import assemble
+from covey.runtime import Returning, RunFolder, forget
+
+folder, answer, *clients = words
+clients = [Returning(*c.split("+")) if "+" in c else c for c in clients]
+existing = RunFolder.existing(Path(folder))
+forget(assemble(existing.config()), existing, clients, answer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "calls"),
+    [
+        pytest.param("before serve", 0, marks=pytest.mark.slow),
+        pytest.param("after serve", 0, marks=pytest.mark.slow),
+        pytest.param("after append", 1, marks=pytest.mark.slow),
+        # the first proof is signed and its request closed, the second one is not
+        ("before answered", 1),
+    ],
+)
+def test_a_kill_while_two_are_answered_is_finished_by_resuming(
+    folder, without, killed, where, calls
+):
+    killed(PROGRAM, where, calls, folder, "retrain", *PAIR)
+    assert resume(folder).summary["model_hash"] == without(*PAIR)
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        assert [each.state for each in ledger.requests()] == ["done", "done"]
+        assert not set(ledger.names().values()) & set(PAIR)
+    assert len(list((folder / "proofs").glob("*.json"))) == 2
+
+
+@pytest.fixture
+def denied(folder):
+    """A run that denied a client, and what it was told."""
+    (done,) = left(folder, ONE, answer="deny")
+    return folder, done
+
+
+def kept(folder: Path) -> list[str | None]:
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        return [each.sealed for each in ledger.requests()]
+
+
+def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
+    folder, first = denied
+    told = proof_of(first)
+    assert told["sealed_record_kept"] is True
+    assert kept(folder) != [None]
+    (done,) = left(folder, Returning(ONE, first.answered.salt), basis="erasure")
+    assert done.answered.option.answer == "retrain"
+    assert hash_of(folder) == done.answered.model_hash == without(ONE)
+    again = proof_of(done)
+    assert again["subject"] != told["subject"]
+    assert (again["basis"], told["basis"]) == ("erasure", "none")
+    assert again["sealed_record_kept"] is False
+    assert again["rounds"] == told["rounds"]
+    mine = verify(done.answered.proof, folder, mine=(ONE, done.answered.salt))
+    assert [each.name for each in mine if each.ok is not True] == ["trust"]
+    assert load(folder).summary["left"] == {"retrain": 1}
+    # what was sealed is destroyed, in every byte
+    assert kept(folder) == [None, None]
+    for salt in (first.answered.salt, done.answered.salt):
+        with pytest.raises(RunError, match="knows no client 'client-00002'"):
+            left(folder, Returning(ONE, salt), answer="retrain")
+    assert ONE not in load(folder).names
+    assert resume(folder).summary["model_hash"] == without(ONE)
+
+
+def test_without_its_salt_nobody_comes_back(denied):
+    folder, first = denied
+    before = kept(folder)
+    salt = first.answered.salt
+    sentences: set[str] = set()
+    for back in (ONE, Returning(ONE, "00" * 16), Returning(OTHER, salt), "nobody"):
+        with pytest.raises(RunError, match="comes back with --salt") as no:
+            left(folder, back, answer="retrain")
+        sentences.add(re.sub("client-0000.|nobody", "X", str(no.value)))
+    assert len(sentences) == 1
+    with pytest.raises(RunError, match="A salt is hexadecimal digits"):
+        left(folder, Returning(ONE, "xyz"), answer="retrain")
+    for answer in ("deny", "auto"):
+        with pytest.raises(RunError, match="a denial is none"):
+            left(folder, Returning(ONE, salt), answer=answer)
+    assert kept(folder) == before
+
+
+def test_the_others_go_on_after_a_denial_and_count_on_it(denied, without):
+    folder, first = denied
+    left(folder, OTHER, answer="retrain")
+    assert kept(folder)[0] is not None
+    # a replay from the first round on took both out: nothing is left to be played
+    (done,) = left(folder, Returning(ONE, first.answered.salt), answer="retrain")
+    assert done.answered.option.rounds_replayed == 0
+    assert "none was replayed" in proof_of(done)["claim"]
+    assert hash_of(folder) == without(*PAIR)
+
+
+@pytest.mark.slow  # by default: `put_down`, which leaves what such a kill leaves
+@pytest.mark.parametrize(("where", "calls"), [("before serve", 0), ("after append", 1)])
+def test_a_kill_while_a_denied_client_is_retrained_needs_no_name(
+    denied, without, killed, where, calls
+):
+    folder, first = denied
+    back = f"{ONE}+{first.answered.salt}"
+    killed(PROGRAM, where, calls, folder, "retrain", back)
+    assert resume(folder).summary["model_hash"] == without(ONE)
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        states = [(each.state, each.answer, each.sealed) for each in ledger.requests()]
+    assert states == [("done", "deny", None), ("done", "retrain", None)]
+    assert len(list((folder / "proofs").glob("*.json"))) == 2
+    for path in folder.rglob("*"):
+        assert path.is_dir() or ONE.encode() not in path.read_bytes(), path
+
+
+def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
+    folder, first = denied
+    existing = RunFolder.existing(folder)
+    back = Returning(ONE, first.answered.salt)
+    put_down(assemble(existing.config()), existing, [back], basis="erasure")
+    assert hash_of(folder) != without(ONE)
+    assert resume(folder).summary["model_hash"] == without(ONE)
+
+
+def test_who_asks_twice_before_anybody_answers_is_answered_once(folder):
+    handle = load(folder).names[ONE]
+    with Ledger.open(RunFolder(folder).ledger, lambda: "2030-01-01T00:00") as ledger:
+        for wanted in ("retrain", "deny"):
+            ledger.ask(handle, wanted)
+    resume(folder)
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        states = [(each.state, each.answer) for each in ledger.requests()]
+    assert states[0] == ("done", "retrain")
+    assert states[1] == ("refused", "An earlier request of this client came first.")
+
+
+def test_a_word_in_the_folder_keeps_its_basis(folder):
+    existing = RunFolder.existing(folder)
+    existing.leave_word(ONE, "auto", "erasure")
+    existing.leave_word(OTHER, "auto")
+    before = explained(assemble(existing.config()), existing, ONE)
+    assert before["requests"] == []
+    resume(folder)
+    with Ledger.read(existing.ledger) as ledger:
+        found = {each.basis: each.answer for each in ledger.requests()}
+    assert found["erasure"] == "retrain"
+    assert len(found) == 2

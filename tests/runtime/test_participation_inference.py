@@ -1,0 +1,155 @@
+"""The participation game on runs that remember their clients, and when it is refused."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from covey import Config, RunError, api, run
+from covey.build import assemble
+from covey.data import Examples
+from covey.membership import Reference
+from covey.runtime import RunFolder, forget
+from covey.runtime.participation_inference import play_game
+
+LEARNT_BY_HEART = {
+    "rounds": 4,
+    "population": {
+        "clients": 12,
+        "examples_per_client": 16,
+        "holdout": 0.0,
+        "audit_examples": 1400,
+    },
+    "train": {"local_epochs": 40, "learning_rate": 0.1, "momentum": 0.9},
+    "method": {"name": "fedavg"},
+    "redteam": {"source": "none"},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory, settings):
+    """A finished run, over-trained on small clients."""
+    folder = tmp_path_factory.mktemp("game") / "learnt"
+    run(config=settings(**LEARNT_BY_HEART), out=folder)
+    return folder
+
+
+def played(folder, **changed):
+    """Play the game; `changed` are parts of the assembled run."""
+    existing = RunFolder.existing(folder)
+    return play_game(replace(assemble(existing.config()), **changed), existing)
+
+
+@pytest.mark.slow
+def test_who_took_part_shows_in_a_run_that_never_met_them_it_does_not(learnt):
+    before = sorted(learnt.rglob("*"))
+    rounds = []
+    found = api.game(learnt, control=True, observe=lambda h: rounds.append(h))
+    assert (found["participants"], found["reserved"]) == (12, 86)
+    assert found["low"] > 0.5
+    assert (found["left"], found["left_reason"]) == (None, "nobody has left this run")
+    control = found["control"]
+    assert control["clients"] == control["audited"]["clients"] == 3
+    assert control["low"] <= 0.5 <= control["high"]
+    assert control["auc"] < control["audited"]["auc"]
+    assert len(rounds[-1].rounds) == 4
+    assert sorted(learnt.rglob("*")) == before
+    assert api.game(learnt) == {**found, "control": None}
+
+
+def test_who_left_is_asked_about_apart(learnt, tmp_path):
+    folder = tmp_path / "left"
+    shutil.copytree(learnt, folder)
+    existing = RunFolder.existing(folder)
+    forget(assemble(existing.config()), existing, ["client-00003"], "retrain")
+    before, after = played(learnt), played(folder)
+    assert (after.participants, after.reserved) == (11, before.reserved)
+    assert after.left is not None
+    assert after.left.clients == 1
+    assert after.left_reason == ""
+    assert after.left.low <= 0.5
+
+
+def test_non_members_unlike_the_members_are_refused(learnt):
+    black = Examples(
+        torch.zeros(1400, 1, 8, 8, dtype=torch.uint8),
+        torch.zeros(1400, dtype=torch.int64),
+    )
+    with pytest.raises(RunError, match="a classifier that never sees the model"):
+        played(learnt, reference=Reference((black, black)))
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "up to 160 .* found 0"), (40, "up to 160 .* found 40")]
+)
+def test_too_few_non_members_are_refused_with_how_many_it_takes(learnt, count, said):
+    whole = assemble(RunFolder.existing(learnt).config()).reference.by_group
+    few = Reference(tuple(each.first(count) for each in whole))
+    with pytest.raises(RunError, match=f"at least 5 reserved clients .* {said}"):
+        played(learnt, reference=few)
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"audit": {"non_members": "pooled"}}, "'matched', found 'pooled'"),
+        ({"population": {"shift_per": "client"}}, "gives all images"),
+    ],
+    ids=["pooled", "per-client"],
+)
+def test_settings_that_make_reserved_clients_unlike_real_ones_are_refused(
+    settings, tmp_path, sections, said
+):
+    assembled = assemble(settings(**sections))
+    with pytest.raises(RunError, match=said):
+        play_game(assembled, RunFolder(tmp_path))
+
+
+class StopError(Exception):
+    """Ends a run after its first round."""
+
+
+def test_an_unfinished_run_is_refused(settings, tmp_path):
+    def stop(history):
+        if history.rounds:
+            raise StopError
+
+    with pytest.raises(StopError):
+        run(config=settings(redteam={"source": "none"}), out=tmp_path, observe=stop)
+    with pytest.raises(RunError, match="needs a finished run"):
+        api.game(tmp_path)
+
+
+def test_clients_with_their_own_data_have_no_reserved_ones(tmp_path):
+    draw = np.random.default_rng(0)
+    clients = [
+        (torch.from_numpy(draw.normal(size=(8, 4))).float(), torch.arange(8) % 2)
+        for _ in range(3)
+    ]
+
+    def model() -> torch.nn.Module:
+        return torch.nn.Linear(4, 2)
+
+    config = Config.of({"rounds": 1, "method": {"name": "fedavg"}})
+    run(model, clients, config, out=tmp_path / "mine")
+    with pytest.raises(RunError, match="Play it on a simulated population"):
+        api.game(tmp_path / "mine", model, clients)
+
+
+def test_a_control_that_could_hide_nobody_is_refused(settings, tmp_path):
+    hiding = {
+        "method": {"name": "fedavg"},
+        "population": {"clients": 4, "audit_examples": 160},
+        "merge": {"name": "anonymity-sets", "min_anonymity": 4},
+        "redteam": {"source": "none"},
+    }
+    run(config=settings(rounds=1, **hiding), out=tmp_path / "hidden")
+    with pytest.raises(RunError, match="at least 4 others, found 3"):
+        api.game(tmp_path / "hidden", control=True)

@@ -1,0 +1,151 @@
+"""DP-SGD in a whole run: the ledger holds who took how many noised steps, and only that."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from covey import Config, ModelError
+from covey.build import Again, Parts, assemble, composed
+from covey.engine import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.batches import num_steps
+from covey.events import Event, StepsPerturbed
+from covey.ledger import Ledger
+from covey.params import model_hash
+from covey.runtime import read_events
+from covey.types import Params
+
+PRIVATE = {"record_clip": 1.0, "record_noise": 0.5}
+
+
+class Witness:
+    """An engine that counts, by client name, the steps that it was asked for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.steps: Counter[str] = Counter()
+        self.draws: list[Sequence[str | int]] = []
+
+    def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+        return self._engine.train(map(self._seen, jobs))
+
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+        return self._engine.score(jobs)
+
+    def _seen(self, job: TrainingJob) -> TrainingJob:
+        path = job.streams.path
+        name = str(path[path.index("local training") + 1])
+        self.steps[name] += num_steps(len(job.examples), job.recipe)
+        self.draws.append(path)
+        return job
+
+
+def told(events: Iterable[Event]) -> list[StepsPerturbed]:
+    return [event for event in events if isinstance(event, StepsPerturbed)]
+
+
+def first_round(
+    config: Config, secret: int | None = None
+) -> tuple[str, tuple[Event, ...]]:
+    """The hash of the models after a first round, and its events."""
+    run = assemble(config)
+    streams = replace(run.streams, secret=secret)
+    state = run.strategy.init(run.streams)
+    state, events, _ = run.strategy.play_round(state, run.population.clients, streams)
+    return model_hash(state.clusters), events
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "fedavg"},
+        {"name": "ifca-mir"},
+        {"name": "ifca-mir", "selection": "menu"},
+        {"name": "ifca-mir", "selection": "menu", "initialisation": "random"},
+    ],
+    ids=["fedavg", "warm", "warm-menu", "menu"],
+)
+def test_the_events_tell_the_steps_that_the_engine_was_asked_for(
+    settings, method: dict[str, Any]
+):
+    config = settings(
+        method=method,
+        privacy=PRIVATE,
+        train={"batch_size": 8},
+        redteam={"source": "none"},
+    )
+    run = assemble(config)
+    witness = Witness(run.engine)
+    strategy = composed(Parts(config, run.population, witness, run.init))
+    state = strategy.init(run.streams)
+    for t in range(3):
+        cohort = run.population.clients[t % 2 :]
+        witness.steps.clear()
+        state, events, _ = strategy.play_round(
+            state, cohort, run.streams.at("round", t)
+        )
+        (fact,) = told(events)
+        assert fact.steps == {c.handle: witness.steps[c.name] for c in cohort}
+        assert fact.sampling == {c.handle: 8 / len(c.train) for c in cohort}
+        assert fact.noise_multiplier == 0.5
+    assert len(set(witness.draws)) == len(witness.draws)  # no noise is drawn twice
+
+
+def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
+    config = settings(
+        method={"name": "fedavg"},
+        privacy=PRIVATE,
+        train={"local_epochs": 4},
+        unlearning={"store_updates": 1},
+        redteam={"source": "none"},
+    )
+    run = assemble(config)
+    steps = []
+    for how in (Again(), Again(stored={})):
+        strategy = run.again(how).strategy
+        state = strategy.init(run.streams)
+        played = strategy.play_round(state, run.population.clients, run.streams)
+        steps.append(set(told(played.events)[0].steps.values()))
+    assert steps == [{4}, {2}]
+
+
+def test_a_run_tells_every_round_in_its_ledger(play):
+    # 16 examples to train on in batches of 8: q = 1/2 and 2 steps. Round 0 is shared, and
+    # the split round takes its 25 steps.
+    result = play(privacy=PRIVATE, train={"batch_size": 8}, redteam={"source": "none"})
+    with Ledger.read(result.folder / "ledger.sqlite") as ledger:
+        rounds = [told(events) for t, events in read_events(ledger) if t is not None]
+    assert [len(facts) for facts in rounds] == [1, 1, 1, 1, 0]
+    for (fact,), steps in zip(rounds[:-1], (2, 25, 2, 2), strict=True):
+        assert fact.steps == dict.fromkeys(result.history.assignment, steps)
+        assert fact.sampling == dict.fromkeys(result.history.assignment, 0.5)
+
+
+def test_without_noise_nothing_is_told(settings):
+    _, events = first_round(settings(privacy={"record_clip": 1.0}))
+    assert not told(events)
+
+
+def test_the_secret_decides_the_noise(settings):
+    config = settings(privacy=PRIVATE)
+    seeded, again, one, other = (
+        first_round(config, secret)[0] for secret in (None, None, 1, 2)
+    )
+    assert seeded == again
+    assert len({seeded, one, other}) == 3
+
+
+def test_batch_norm_is_refused_before_anything_is_written(play, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "normed_models.py").write_text(
+        "import torch\n"
+        "def normed():\n"
+        "    layers = torch.nn.Flatten(), torch.nn.Linear(64, 10)\n"
+        "    return torch.nn.Sequential(*layers, torch.nn.BatchNorm1d(10))\n"
+    )
+    model = {"name": "normed_models:normed"}
+    with pytest.raises(ModelError, match=r"BatchNorm1d.*Use nn\.GroupNorm"):
+        play(model=model, privacy=PRIVATE)
+    assert not list(tmp_path.glob("run-*"))

@@ -1,0 +1,46 @@
+"""Nodes whose training diverged: their updates are refused before anybody merges them."""
+
+import pytest
+import torch
+
+from covey.aggregation import NOT_FINITE
+from covey.algorithms import divergences
+from covey.algorithms.base import fresh_state
+from covey.events import AnswerRefused, ModelsMerged
+from covey.runtime.remote_hooks import stalled
+
+FRESH = fresh_state(({"w": torch.zeros(2)},) * 2)
+REFUSED = AnswerRefused("A", f"its update of w {NOT_FINITE}")
+LATE = AnswerRefused("A", "it is an answer to another question")
+NOTHING, SOMETHING = ModelsMerged("", (0, 0)), ModelsMerged("", (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("facts", "gone"),
+    [
+        ((REFUSED, NOTHING), [0, 1]),
+        ((REFUSED, SOMETHING), []),
+        ((LATE, NOTHING), []),
+        ((NOTHING,), []),
+    ],
+    ids=["all were refused", "one was accepted", "not for that", "nobody came"],
+)
+def test_models_stall_where_all_that_came_was_not_finite(facts, gone):
+    assert list(divergences(stalled(FRESH, facts))) == gone
+
+
+def test_they_stay_stalled_until_an_update_is_accepted():
+    once = stalled(FRESH, (REFUSED, NOTHING))
+    assert divergences(stalled(once, (NOTHING,)))
+    assert not divergences(stalled(once, (SOMETHING,)))
+
+
+def test_a_node_is_refused_in_the_words_that_are_looked_for():
+    flower = pytest.importorskip("covey.flower.messages")
+    start = {"w": torch.zeros(2)}
+    question = flower.Question("0", "run", "token", "a", "train", offered=(True,))
+    reply = flower.Reply("0", "token", "a")
+    content = flower.letter(reply, {"w": torch.full((2,), torch.nan)})
+    with pytest.raises(flower.Refused) as refused:
+        flower.answer_of(content, reply, flower.Asked("A", question, {0: start}))
+    assert str(refused.value).endswith(NOT_FINITE)

@@ -1,0 +1,155 @@
+"""Whole runs on several labels and on numbers: what they tell, and what they withhold."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from covey import Config, Run, audit, load, run
+from covey.data import (
+    Examples,
+    GroupSpec,
+    PopulationSpec,
+    Preference,
+    Shift,
+    Source,
+    build_population,
+)
+from covey.engine import MULTILABEL, ReferenceEngine
+from covey.errors import DataError
+from covey.metrics import fairness
+from covey.rng import Streams
+from covey.runs import page_of
+from covey.runtime.evaluation import accuracies, judged
+
+MIXTURE = {
+    "rounds": 3,
+    "data": {"name": "linear-mixture", "dimension": 4},
+    "population": {
+        "clients": 6,
+        "examples_per_client": 30,
+        "shift": "none",
+        "minority_share": 0.4,
+        "audit_examples": 40,
+    },
+    "model": {"name": "linear-map", "task": "regression"},
+    "train": {"learning_rate": 0.2},
+    "method": {"initialisation": "random"},
+    "redteam": {"every": 1},
+}
+
+
+def labelled() -> dict[str, tuple[Tensor, Tensor]]:
+    """Four clients; each of three labels is the sign of one feature."""
+    draws = torch.Generator().manual_seed(0)
+    inputs = torch.randn(4, 60, 5, generator=draws)
+    return {f"c{i}": (x, (x[:, :3] > 0).long()) for i, x in enumerate(inputs)}
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("numbers") / "run"
+    return run(config=Config.of(MIXTURE), out=out)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    settings: Mapping[str, Any] = {
+        "rounds": 8,
+        "model": {"name": "linear", "task": "multilabel"},
+        "train": {"learning_rate": 0.5, "local_epochs": 3},
+        "redteam": {"every": 2},
+    }
+    out = tmp_path_factory.mktemp("several") / "run"
+    return run(clients=labelled(), config=Config.of(settings), out=out)
+
+
+def test_numbers_have_risks_and_no_accuracy_and_say_so(numbers: Run):
+    told = numbers.summary
+    assert told["accuracy"] == {"overall": None, "by_group": {}}
+    assert all(cluster["true_risk"] is not None for cluster in told["clusters"])
+    assert any(cluster["risk"] is not None for cluster in told["clusters"])
+    assert any("never simply right or wrong" in note for note in told["notes"])
+
+
+def test_a_run_on_numbers_has_a_page_and_no_pictures_of_its_features(
+    numbers: Run, tmp_path: Path
+):
+    page = page_of(numbers.folder, out=tmp_path / "page.html").read_text()
+    assert "never simply right or wrong" in page
+
+
+def test_a_run_on_numbers_is_the_same_again(numbers: Run, tmp_path: Path):
+    again = run(config=Config.of(MIXTURE), out=tmp_path / "run")
+    assert again.ledger_head == numbers.ledger_head
+    assert load(numbers.folder).ledger_head == numbers.ledger_head
+
+
+def test_several_labels_are_learnt_and_their_accuracy_is_the_share_that_is_right(
+    several: Run,
+):
+    assert several.summary["accuracy"]["overall"] > 0.8
+
+
+@pytest.mark.parametrize("which", ["numbers", "several"])
+def test_an_audit_withholds_what_needs_classes(
+    which: str, request: pytest.FixtureRequest
+):
+    result: Run = request.getfixturevalue(which)
+    clients = labelled() if which == "several" else None
+    found = audit(result.folder, ["loss", "source"], references=2, clients=clients)
+    used = [cluster for cluster in found["clusters"] if cluster["clients"]]
+    assert used
+    for cluster in used:
+        assert "need the log-probability of the true class" in cluster["reason"]
+        assert cluster["attacks"] == {}
+
+
+def test_labels_of_another_task_are_refused_and_nothing_is_written(tmp_path: Path):
+    settings = {"model": {"name": "mlp", "task": "regression"}}
+    with pytest.raises(DataError, match="'regression' needs labels"):
+        run(config=Config.of(settings), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_clients_with_different_numbers_of_labels_are_refused(tmp_path: Path):
+    clients = labelled()
+    inputs, labels = clients["c0"]
+    clients["c0"] = (inputs, labels[:, :2])
+    settings = {"model": {"name": "mlp", "task": "multilabel"}}
+    with pytest.raises(DataError, match="must have one shape"):
+        run(clients=clients, config=Config.of(settings), out=tmp_path / "run")
+
+
+def test_several_labels_of_a_simulated_population_by_hand():
+    draws = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (300, 1, 2, 2), dtype=torch.uint8, generator=draws)
+    labels = (images.flatten(1)[:, :3] > 127).long()
+    groups = tuple(GroupSpec(n, 0.5, Shift("none", 0.0, 0.0), 20) for n in ("a", "b"))
+    spec = PopulationSpec(4, groups, "image", 0.2, 20, -1, "matched")
+    source = Source("flags", Examples(images, labels), None, 3)
+    population = build_population(
+        source, spec, Streams(0), lambda _: Preference(0.0, 1.0)
+    )
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
+    engine = ReferenceEngine(module, MULTILABEL)
+    always = {
+        "1.weight": torch.tensor([[1.0] * 4, [-1.0] * 4, [1.0] * 4])
+    }  # says 1 0 1
+    handles = {client.handle: 0 for client in population.clients}
+    said = torch.tensor([1, 0, 1])
+    found = accuracies(engine, (always,), handles, population)
+    for client in population.clients:
+        right = (population.test[client.group or 0].labels == said).float()
+        assert found[client.handle] == pytest.approx(float(right.mean()))
+    answers = judged(engine, (always,), handles, population)
+    assert answers is not None
+    assert (answers.predictions == said.numpy()).all()
+    assert answers.labels.shape == answers.predictions.shape
+    gaps = fairness(answers, np.random.default_rng(0))
+    assert [each.mean for each in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
+    assert all(each.low is None for each in gaps)

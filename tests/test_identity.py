@@ -1,0 +1,91 @@
+"""Which settings are what a run is, and which are only how it is played."""
+
+import tomllib
+from itertools import product
+
+import pytest
+import tomli_w
+
+from covey import Config
+from covey.build import assemble
+from covey.config import flat, that_matter, unused
+from covey.runtime.session import what_matters
+
+
+def test_the_defaults_are_nothing_to_remember():
+    assert that_matter(Config()) == {}
+    assert that_matter(Config.of({"rounds": 30, "method": {"name": "ifca-mir"}})) == {}
+
+
+def test_what_changes_a_result_is_kept_by_its_whole_name():
+    changed = Config.of(
+        {
+            "seed": 3,
+            "population": {"clients": 7, "minority": [0, 20]},
+            "data": {"dir": "/elsewhere"},
+            "engine": {"workers": 2},
+            "checkpoints": {"keep": "thin", "every": 5},
+        }
+    )
+    assert that_matter(changed) == {
+        "seed": 3,
+        "population.clients": 7,
+        "population.minority": [0.0, 20.0],
+    }
+
+
+def test_nested_settings_become_flat():
+    assert flat({"a": 1, "b": {"c": 2, "d": {"e": [3]}}}) == {
+        "a": 1,
+        "b.c": 2,
+        "b.d.e": [3],
+    }
+
+
+def test_settings_of_an_older_version_are_the_same_run():
+    now = Config.of({"seed": 1, "population": {"clients": 6, "audit_examples": 0}})
+    older = tomllib.loads(now.toml())
+    for section, key in (
+        ("population", "images"),
+        ("population", "dirichlet_alpha"),
+        ("method", "smoothing"),
+        ("merge", "noise"),
+    ):
+        del older[section][key]
+    del older["secrets"]
+    before = Config.of(tomllib.loads(tomli_w.dumps(older)))
+    assert that_matter(before) == that_matter(now)
+    assert what_matters(assemble(before)) == what_matters(assemble(now))
+
+
+LOOKS_AT = {
+    "fedavg": set[str](),
+    "local": set[str](),
+    "isolated": {"num_clusters"},
+    "ifca": {"num_clusters", "initialisation", "pooling", "select_on", "smoothing"},
+    "ifca-mir": {
+        *("num_clusters", "initialisation", "pooling", "select_on", "smoothing"),
+        *("selection", "risk_scale", "risk_weight"),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "key"), [*product(LOOKS_AT, sorted(LOOKS_AT["ifca-mir"]))]
+)
+def test_a_method_does_not_look_at_others_settings(method, key):
+    ignored = f"method.{key}".startswith(unused(method, "weighted"))
+    assert ignored == (key not in LOOKS_AT[method])
+
+
+@pytest.mark.parametrize(
+    ("method", "selection", "ignored"),
+    [
+        ("ifca-mir", "priced", False),
+        ("ifca-mir", "rebalanced", False),
+        ("ifca-mir", "weighted", True),
+        ("ifca", "priced", True),
+    ],
+)
+def test_a_share_is_kept_by_selections_that_keep_one(method, selection, ignored):
+    assert "method.target_share".startswith(unused(method, selection)) == ignored
