@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from covey.config.section import (
+from covey.components.section import (
     Count,
     Dotted,
     NotNegative,

@@ -1,10 +1,12 @@
 """The settings of the model, of local training, and of who comes to share a model."""
 
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from covey.config.section import Count, Dotted, Positive, SettingsSection, Share
+from covey.components.section import Count, Dotted, Positive, SettingsSection, Share
+from covey.components.slots import ComponentSection, Options, options_table, slot
 
 __all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
 
@@ -70,15 +72,14 @@ class TrainConfig(SettingsSection):
     )
 
 
-class MethodConfig(SettingsSection):
+class MethodConfig(ComponentSection):
     """How clients come to share models."""
 
-    name: Literal["fedavg", "ifca", "ifca-mir", "isolated", "local"] = Field(
-        default="ifca-mir",
-        description="also `ifca`, `fedavg`, `isolated` (FedAvg in `num_clusters` "
-        "clusters; each client is in one by chance, for good, and nothing is pooled), "
-        "`local`",
-    )
+    section = "method"
+    slots = MappingProxyType({"name": "algorithm", "selection": "selection"})
+
+    name: str = slot("algorithm", "ifca-mir")
+    options: Options = options_table("name")
     num_clusters: Positive = Field(
         default=2,
         description="how many models clients choose among, or are divided over",
@@ -87,17 +88,8 @@ class MethodConfig(SettingsSection):
         default="warm",
         description="`random` (the papers), `warm`, `groups` (an oracle, marked so)",
     )
-    selection: (
-        Literal["loss", "weighted", "threshold", "priced", "rebalanced", "menu"]
-        | Dotted
-    ) = Field(
-        default="weighted",
-        description="`loss`, `weighted` (the paper), `threshold`, `priced` and "
-        "`rebalanced` (both keep `target_share`), `menu` (each cluster model in releases "
-        "that share 0, 1/3 and 2/3 of their layers, each with its own measured risk; by "
-        'threshold; refused with `client_noise` and `noise = "sound"`), or '
-        "`package.module:function`",
-    )
+    selection: str = slot("selection", "weighted", "how a client takes its cluster. ")
+    selection_options: Options = options_table("selection")
     select_on: Literal["train", "holdout"] = Field(
         default="train",
         description="compare the models on `train` or `holdout` examples",

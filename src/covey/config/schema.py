@@ -18,7 +18,7 @@ BOUNDS = (
     ("exclusiveMaximum", "less than"),
     ("maximum", "less than or equal to"),
 )
-PLAIN = {"string": "a string", "boolean": "true or false"}
+PLAIN = {"string": "a string", "boolean": "true or false", "object": "a table"}
 MANY = {"string": "strings", "object": "tables"}
 
 
@@ -120,7 +120,7 @@ def in_words(spec: Spec) -> str:
         kind = "an integer" if spec["type"] == "integer" else "a number"
         bounds = [f"{words} {spec[key]:g}" for key, words in BOUNDS if key in spec]
         return f"{kind} {' and '.join(bounds)}".strip()
-    return "package.module:function" if "pattern" in spec else PLAIN[spec["type"]]
+    return "package.module:name" if "pattern" in spec else PLAIN[spec["type"]]
 
 
 def _one_of(words: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from covey.config.protection import (
     SecretsConfig,
     UnlearningConfig,
 )
-from covey.config.section import Count, Positive, Section, SettingsSection
+from covey.components.section import Count, Positive, Section, SettingsSection
 
 __all__ = [
     "AuditConfig",

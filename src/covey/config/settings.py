@@ -1,7 +1,7 @@
 """All settings of a run together, and what must hold between them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import tomli_w
 from pydantic import ValidationError, model_validator
@@ -40,7 +40,16 @@ class Config(Sections):
 
     def toml(self) -> str:
         """Return all settings as TOML that gives this very config again."""
-        return tomli_w.dumps(self.model_dump(mode="json"))
+        settings = self.model_dump(mode="json")
+        return tomli_w.dumps({k: _without_empty(each) for k, each in settings.items()})
+
+
+def _without_empty(section: object) -> object:
+    """Leave out tables of options in which there is nothing."""
+    if not isinstance(section, dict):
+        return section
+    settings = cast("dict[str, Any]", section)
+    return {key: value for key, value in settings.items() if value != {}}
 
 
 def _disagreements(config: Sections) -> list[str]:

@@ -1,0 +1,41 @@
+from .built_ins import BUILT_INS, BuiltIn
+from .capability import Capability, Claim, conflicts
+from .component import Component
+from .registry import (
+    create,
+    find,
+    is_built_in,
+    known_names,
+    options_of,
+    reference,
+    source_hash,
+)
+from .slots import ComponentSection, Options, component_of, slot
+from .state import ComponentState, States, decoded, encoded, keep, kept, without
+
+__all__ = [
+    "BUILT_INS",
+    "BuiltIn",
+    "Capability",
+    "Claim",
+    "Component",
+    "ComponentSection",
+    "ComponentState",
+    "Options",
+    "States",
+    "component_of",
+    "conflicts",
+    "create",
+    "decoded",
+    "encoded",
+    "find",
+    "is_built_in",
+    "keep",
+    "kept",
+    "known_names",
+    "options_of",
+    "reference",
+    "slot",
+    "source_hash",
+    "without",
+]

@@ -1,0 +1,66 @@
+"""The table of built-in components: one line for each, by kind and name.
+
+Nothing but this table and a component's own file knows its name. A new component is its
+file and a line here.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = ["BUILT_INS", "BuiltIn", "described"]
+
+
+class BuiltIn(NamedTuple):
+    """Where a built-in component is, and what it is in a few words of Markdown."""
+
+    path: str
+    about: str
+
+
+BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
+    {
+        "algorithm": {
+            "fedavg": BuiltIn(
+                "covey.algorithms.fedavg:FedAvg", "one model for everybody"
+            ),
+            "ifca": BuiltIn(
+                "covey.algorithms.ifca:Ifca",
+                "every client trains the cluster model with the lowest loss",
+            ),
+            "ifca-mir": BuiltIn(
+                "covey.algorithms.ifca:IfcaMir",
+                "every client chooses its cluster by `selection`",
+            ),
+            "local": BuiltIn(
+                "covey.algorithms.fedavg:LocalTraining",
+                "every client has a model of its own",
+            ),
+        },
+        "selection": {
+            "loss": BuiltIn("covey.clustering.selection:ByLoss", "the lowest loss"),
+            "weighted": BuiltIn(
+                "covey.clustering.selection:Weighted",
+                "the paper's: the best `alpha * loss + beta * risk`",
+            ),
+            "threshold": BuiltIn(
+                "covey.clustering.selection:Threshold",
+                "the lowest loss among clusters whose risk the client accepts",
+            ),
+            "priced": BuiltIn(
+                "covey.clustering.min_cluster_size:Priced",
+                "a subsidy per cluster keeps `target_share` in it",
+            ),
+            "rebalanced": BuiltIn(
+                "covey.clustering.min_cluster_size:Rebalanced",
+                "moves at random keep `target_share` in every cluster",
+            ),
+        },
+    }
+)
+
+
+def described(kind: str) -> str:
+    """Return what can be chosen of a kind, in Markdown, for the documentation."""
+    names = (f"`{name}`: {each.about}" for name, each in BUILT_INS[kind].items())
+    return f"{'; '.join(names)}; or `package.module:name`"

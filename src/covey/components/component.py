@@ -1,0 +1,30 @@
+"""What a component is: one class whose fields are its options and whose methods act."""
+
+from typing import ClassVar
+
+from covey.components.capability import Capability, Claim
+from covey.components.section import SettingsSection
+
+__all__ = ["Component"]
+
+
+class Component(SettingsSection):
+    """A replaceable part of a run: an algorithm, an aggregation, a loss, and so on.
+
+    A subclass is frozen settings that can act. Its annotated fields are its options: they
+    are checked when it is made, stand in a run's `config.toml` under
+    `[section.options]`, and are recorded with the run. All of them must be values that
+    TOML can hold.
+
+    Attributes:
+        requires: what it rests on.
+        rules_out: what is no longer there beside it. Override `claim` where either hangs
+            on the options.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+
+    def claim(self, part: str) -> Claim:
+        """Return what this component needs and rules out; `part` is its setting."""
+        return Claim(part, self.requires, self.rules_out)

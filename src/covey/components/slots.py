@@ -1,0 +1,115 @@
+"""Sections of the settings that name components, and the components that they name."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar, cast
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from covey.components.built_ins import BUILT_INS, described
+from covey.components.component import Component
+from covey.components.registry import (
+    create,
+    find,
+    is_built_in,
+    is_known,
+    known_names,
+    options_of,
+    reference,
+)
+from covey.components.section import SettingsSection
+
+__all__ = ["ComponentSection", "Options", "component_of", "options_table", "slot"]
+
+C = TypeVar("C", bound=Component)
+
+Options = dict[str, Any]
+"""The options of a component, as TOML has them."""
+
+
+def slot(kind: str, default: str, about: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
+    """Return a setting that names a component of this kind."""
+    return Field(
+        default=default,
+        description=f"{about}{described(kind)}",
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string", "enum": list(BUILT_INS[kind])},
+                {"type": "string", "pattern": r"^[\w.]+:\w+$"},
+            ]
+        },
+    )
+
+
+def options_table(name: str) -> Any:  # noqa: ANN401 - as pydantic's Field
+    """Return a setting that holds the options of the component that `name` names."""
+    return Field(
+        default={},
+        description=f"a table of options of the component that `{name}` names, such as "
+        f"`{{a = 1}}`",
+    )
+
+
+class ComponentSection(SettingsSection):
+    """A section in which some settings name components.
+
+    Beside `name` stand `options`, beside any other setting `x` of `slots` `x_options`.
+    A program may pass a component in place of a name, or of the whole section.
+    """
+
+    section: ClassVar[str] = ""
+    """What it is called in the settings."""
+    slots: ClassVar[Mapping[str, str]] = {}
+    """Settings that name components, with the kind; the first stands for the section."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, settings: object) -> object:
+        if isinstance(settings, Component) or callable(settings):
+            settings = {next(iter(cls.slots)): settings}
+        if not isinstance(settings, Mapping):
+            return settings
+        named = dict(cast("Mapping[str, Any]", settings))
+        for field in cls.slots:
+            passed = named.get(field)
+            if isinstance(passed, Component) or callable(passed):
+                named[field] = reference(passed)
+                named[options_key(field)] = options_of(passed)
+        return named
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _exists(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting's
+        kind = cls.slots.get(info.field_name or "")
+        if kind is not None and not is_known(kind, value):
+            raise ValueError(
+                f"must be one of {', '.join(known_names(kind))} or package.module:name"
+            )
+        return value
+
+
+def options_key(field: str) -> str:
+    """Return the setting that holds the options of the component that `field` names."""
+    return "options" if field == "name" else f"{field}_options"
+
+
+def component_of(section: ComponentSection, field: str, base: type[C]) -> Any:  # noqa: ANN401
+    """Return the component that a setting names, or a user's function.
+
+    A built-in component's options may also stand in the section itself, where the section
+    has settings of their names.
+
+    Args:
+        section: of the settings.
+        field: the setting.
+        base: what components of this kind are derived from.
+
+    Raises:
+        ConfigError: there is none, or it has no such options.
+    """
+    kind, name = type(section).slots[field], getattr(section, field)
+    key = f"{type(section).section}.{field}"
+    given: Options = dict(getattr(section, options_key(field)))
+    if is_built_in(kind, name):
+        known = find(kind, name, key).model_fields.keys() & type(section).model_fields
+        given = {each: getattr(section, each) for each in known} | given
+    return create(kind, name, given, key, base)
