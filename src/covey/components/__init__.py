@@ -1,5 +1,5 @@
 """Replaceable parts: how they are named, found, checked, and what they keep."""
 
-from lazy_loader import attach_stub
+import lazy_loader
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -32,6 +32,11 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.algorithms.ifca:IfcaMir",
                 "every client chooses its cluster by `selection`",
             ),
+            "isolated": BuiltIn(
+                "covey.algorithms.fedavg:Isolated",
+                "FedAvg in `num_clusters` clusters; each client is in one by chance, for "
+                "good, and nothing is pooled",
+            ),
             "local": BuiltIn(
                 "covey.algorithms.fedavg:LocalTraining",
                 "every client has a model of its own",
@@ -46,6 +51,10 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "threshold": BuiltIn(
                 "covey.clustering.selection:Threshold",
                 "the lowest loss among clusters whose risk the client accepts",
+            ),
+            "menu": BuiltIn(
+                "covey.clustering.selection:Threshold",
+                "each cluster model in releases that share 0, 1/3 and 2/3 of their layers",
             ),
             "priced": BuiltIn(
                 "covey.clustering.min_cluster_size:Priced",

@@ -28,7 +28,10 @@ class ComponentState(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, ser_json_inf_nan="constants"
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        ser_json_inf_nan="constants",
     )
 
     key: ClassVar[str] = ""

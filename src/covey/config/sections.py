@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from covey.components.section import Count, Positive, Section, SettingsSection
 from covey.config.clients import DataConfig, GroupConfig, PopulationConfig
 from covey.config.learning import MethodConfig, ModelConfig, TrainConfig
 from covey.config.protection import (
@@ -18,7 +19,6 @@ from covey.config.protection import (
     SecretsConfig,
     UnlearningConfig,
 )
-from covey.components.section import Count, Positive, Section, SettingsSection
 
 __all__ = [
     "AuditConfig",
