@@ -43,17 +43,18 @@ def test_every_function_in_paper_to_code_exists():
     text = (ROOT / "docs" / "paper-to-code.md").read_text()
     first_columns = [line.split("|")[2] for line in text.splitlines() if "|" in line]
     dotted = re.findall(r"`((?:[a-z_]+\.)+[A-Za-z_]+)`", "".join(first_columns))
-    code = [name for name in dotted if find_spec(f"covey.{name.split('.')[0]}")]
+    whole = [n if n.startswith("covey_papers.") else f"covey.{n}" for n in dotted]
+    code = [name for name in whole if find_spec(".".join(name.split(".")[:2]))]
     assert len(code) > 20
     for name in code:
         resolved(name)
 
 
 def resolved(name: str) -> object:
-    """Return what `redteam.attacks.auc` names inside covey."""
-    found: object = import_module("covey")
-    path = "covey"
-    for part in name.split("."):
+    """Return what `covey.membership.attacks.auc` names."""
+    path, *parts = name.split(".")
+    found: object = import_module(path)
+    for part in parts:
         path = f"{path}.{part}"
         try:
             found = import_module(path)

@@ -17,8 +17,8 @@ for name in ("fork", "forkpty", "getuid", "geteuid", "sched_getaffinity"):
 from pathlib import Path
 import covey
 from covey.cli import main
-from covey.cli.commands import COMMANDS, loaded
-for name in COMMANDS:
+from covey.cli.commands import COMMANDS, installed, loaded
+for name in (*COMMANDS, *installed()):
     loaded(name)
 sys.argv = ["covey", *sys.argv[1:]]
 main()

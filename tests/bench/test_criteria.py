@@ -5,7 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from covey.bench import (
+from covey.events import RiskMeasured
+from covey.membership import Figure
+from covey_papers.bench import (
     SOURCES,
     Cost,
     Measured,
@@ -15,8 +17,6 @@ from covey.bench import (
     error_of,
     knowledge,
 )
-from covey.events import RiskMeasured
-from covey.membership import Figure
 
 
 def told(source: str, risk: float | None, reason: str = "because") -> RiskMeasured:

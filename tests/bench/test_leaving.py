@@ -3,7 +3,7 @@
 import pytest
 
 from covey import Config, load, run
-from covey.bench import Leaving, outcomes, predicted
+from covey_papers.bench import Leaving, outcomes, predicted
 
 TINY = Leaving(
     "digits, 12 clients",

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.bench import (
+from covey.config import Config
+from covey.data.examples import Examples
+from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
+from covey.rng import Streams
+from covey_papers.bench import (
     FULL,
     QUICK,
     BenchSet,
@@ -18,10 +22,6 @@ from covey.bench import (
     measured,
     put,
 )
-from covey.config import Config
-from covey.data.examples import Examples
-from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
-from covey.rng import Streams
 
 SMALL = BenchSet(
     "a small set",

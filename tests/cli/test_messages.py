@@ -12,13 +12,16 @@ import typer.main
 from rich.text import Text
 
 import covey
+import covey_papers
 from covey.cli import app
 from covey.cli.progress import console
 from covey.cli.tables import tabled
 
-SOURCE = Path(covey.__file__).parent
+SOURCES = [Path(package.__path__[0]) for package in (covey, covey_papers)]
 TREES = {
-    path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for source in SOURCES
+    for path in source.rglob("*.py")
 }
 
 

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from covey.reproduce import experiments
+from covey_papers.reproduce import experiments
 
 TINY = [
     word

@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
 import typer.main
 
 from covey.cli.app import app
-from covey.cli.commands import COMMANDS, LazyGroup, loaded
+from covey.cli.commands import COMMANDS, LazyGroup, Row, installed, loaded
 
 HEAVY = {
     "flwr",
@@ -103,8 +104,8 @@ main()
 def test_no_command_loads_anything_heavy_before_it_is_run():
     modules, _ = heavy(
         f"""
-from covey.cli.commands import COMMANDS, loaded
-for name in COMMANDS:
+from covey.cli.commands import COMMANDS, installed, loaded
+for name in (*COMMANDS, *installed()):
     loaded(name)
 {LOADED}
 """
@@ -113,11 +114,13 @@ for name in COMMANDS:
 
 
 def test_the_table_of_commands_is_what_the_modules_say():
-    real = {name: loaded(name) for name in COMMANDS}
-    assert {name: row.help for name, row in COMMANDS.items()} == {
+    rows = {**COMMANDS, **installed()}
+    real = {name: loaded(name) for name in rows}
+    assert {n: row.help for n, row in rows.items() if isinstance(row, Row)} == {
         name: (command.help or "").split("\n\n")[0].replace("\n", " ")
         for name, command in real.items()
     }
     group = typer.main.get_command(app)
     assert isinstance(group, LazyGroup)
-    assert list(group.commands) == list(COMMANDS)
+    assert list(group.commands)[: len(COMMANDS)] == list(COMMANDS)
+    assert set(group.list_commands(click.Context(group))) == set(rows)

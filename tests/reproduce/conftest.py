@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.reproduce import Experiment, Found
-from covey.reproduce.federations import federations
+from covey_papers.reproduce import Experiment, Found
+from covey_papers.reproduce.federations import federations
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, shelf
 
 

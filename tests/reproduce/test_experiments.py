@@ -5,12 +5,12 @@ import pytest
 from covey import Config, ConfigError
 from covey.config import flat
 from covey.config.unsupported import LATER_VALUES
-from covey.reproduce import Experiment, experiment, experiments
-from covey.reproduce.leaving import EVERY_ANSWER, NAMES
-from covey.reproduce.leaving import MEASURES as OF_LEAVING
-from covey.reproduce.measures import MEASURES
-from covey.reproduce.papers import paper_title, printed_table
-from covey.reproduce.specification import Column, Row
+from covey_papers.reproduce import Experiment, experiment, experiments
+from covey_papers.reproduce.leaving import EVERY_ANSWER, NAMES
+from covey_papers.reproduce.leaving import MEASURES as OF_LEAVING
+from covey_papers.reproduce.measures import MEASURES
+from covey_papers.reproduce.papers import paper_title, printed_table
+from covey_papers.reproduce.specification import Column, Row
 
 EVERY = experiments()
 PLAYED = [n for n, e in EVERY.items() if e.kind in ("federations", "leaving")]

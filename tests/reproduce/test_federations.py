@@ -5,9 +5,9 @@ from statistics import fmean
 import pytest
 
 from covey import Config, load
-from covey.reproduce import digest
-from covey.reproduce.federations import UNBOUNDED, federations
-from covey.reproduce.measures import MEASURES, Seen
+from covey_papers.reproduce import digest
+from covey_papers.reproduce.federations import UNBOUNDED, federations
+from covey_papers.reproduce.measures import MEASURES, Seen
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full
 
 

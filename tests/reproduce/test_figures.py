@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from covey.reproduce import Found, Line, Printed
-from covey.reproduce.figures import drawn
+from covey_papers.reproduce import Found, Line, Printed
+from covey_papers.reproduce.figures import drawn
 from reproduce.tiny import cell, record
 
 TWO_MEASURES = Found(

@@ -3,9 +3,9 @@
 import pytest
 
 from covey import Config, load
-from covey.reproduce import digest
-from covey.reproduce.leaving import EVERY_ANSWER, leaving
-from covey.reproduce.specification import Column
+from covey_papers.reproduce import digest
+from covey_papers.reproduce.leaving import EVERY_ANSWER, leaving
+from covey_papers.reproduce.specification import Column
 from reproduce.tiny import experiment, shelf, times
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,11 @@ import pytest
 from covey import Config
 from covey.build import assemble
 from covey.membership import blind_risk, true_risk
-from covey.reproduce import digest
-from covey.reproduce.measures import MEASURES, Seen
-from covey.reproduce.nonmember_mismatch import KINDS, attacked
 from covey.runtime import RunFolder
 from covey.runtime.completed_run import finished
+from covey_papers.reproduce import digest
+from covey_papers.reproduce.measures import MEASURES, Seen
+from covey_papers.reproduce.nonmember_mismatch import KINDS, attacked
 from reproduce.tiny import IFCA, times
 
 

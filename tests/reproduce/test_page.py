@@ -9,10 +9,10 @@ from io import StringIO
 import pytest
 
 from covey.report.figures import png
-from covey.reproduce import Found, Printed, records, write_page
-from covey.reproduce.figures import drawn
-from covey.reproduce.record import write_record
-from covey.reproduce.table import as_csv
+from covey_papers.reproduce import Found, Printed, records, write_page
+from covey_papers.reproduce.figures import drawn
+from covey_papers.reproduce.record import write_record
+from covey_papers.reproduce.table import as_csv
 from reproduce.tiny import cell, record
 
 FOUND = Found(

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.config import Config
-from covey.reproduce import experiments
-from covey.reproduce.reasons import ALIKE, non_members_reason, with_settings
-from covey.reproduce.theorems import bound_verdict
+from covey_papers.reproduce import experiments
+from covey_papers.reproduce.reasons import ALIKE, non_members_reason, with_settings
+from covey_papers.reproduce.theorems import bound_verdict
 
 ACCURACY = st.floats(0.4, 1.0)
 SHIFT = "distribution shift, not membership"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.reproduce import Cell, Found, Line, Printed, words
-from covey.reproduce.record import read_record, write_record
+from covey_papers.reproduce import Cell, Found, Line, Printed, words
+from covey_papers.reproduce.record import read_record, write_record
 from reproduce.tiny import cell, record
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from covey.reproduce import experiment
-from covey.reproduce.reported_numbers import arithmetic
+from covey_papers.reproduce import experiment
+from covey_papers.reproduce.reported_numbers import arithmetic
 
 
 @pytest.fixture(scope="module")

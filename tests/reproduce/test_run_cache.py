@@ -10,9 +10,9 @@ import tomli_w
 
 from covey import Config, DataError, load
 from covey.config import Section
-from covey.reproduce import Shelf, digest
-from covey.reproduce.federations import federations
-from covey.reproduce.run_cache import sources
+from covey_papers.reproduce import Shelf, digest
+from covey_papers.reproduce.federations import federations
+from covey_papers.reproduce.run_cache import sources
 from reproduce.tiny import FEDAVG, IFCA, column, experiment, full, shelf, times
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from covey.build import assemble
 from covey.data import MixtureSpec
-from covey.reproduce.mixtures import Setting, models_of, start_of
-from covey.reproduce.run_cache import Shelf
-from covey.reproduce.theory import (
+from covey.rng import Streams
+from covey_papers.reproduce.mixtures import Setting, models_of, start_of
+from covey_papers.reproduce.run_cache import Shelf
+from covey_papers.reproduce.theory import (
     TILTED,
     Choice,
     Descent,
@@ -28,7 +29,6 @@ from covey.reproduce.theory import (
     tilt,
     tilts,
 )
-from covey.rng import Streams
 
 SMALL = Setting(clients=10, dimension=4, examples=50, noise=0.05, rounds=8)
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.reproduce import Cell, Experiment, Found, Record, Shelf
-from covey.reproduce.specification import Column, Row
 from covey.runtime import Observer
+from covey_papers.reproduce import Cell, Experiment, Found, Record, Shelf
+from covey_papers.reproduce.specification import Column, Row
 
 TINY: dict[str, Any] = {
     "rounds": 2,

@@ -1,5 +1,7 @@
-"""The command line."""
+"""The command line, and what a package needs to add a command to it."""
 
-from covey.cli.app import app, main
+import lazy_loader
 
-__all__ = ["app", "main"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+from covey.cli.app import app as app  # noqa: E402 - not the module of this name

@@ -1,26 +1,37 @@
 """The commands by name: a command's module is imported when the command is wanted.
 
-Help, completion and a mistyped name need only this table.
+Help, completion and a mistyped name need only this table, and the rows that installed
+packages add to it: entry points of the group `covey.commands`, each a `Row`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["COMMANDS", "LazyGroup", "Row"]
+from covey.errors import ConfigError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["COMMANDS", "LazyGroup", "Row", "installed", "loaded"]
+
+GROUP = "covey.commands"
 
 EVERYWHERE = frozenset({"quiet", "verbose", "log_file"})
 """Options of the whole, that may stand after a command's name as well."""
 
 
 class Row(NamedTuple):
-    """Where a command is defined, and the first line of its help."""
+    """Where a command is defined, and the first line of its help.
+
+    Importing the module adds the command to `covey.cli.app`.
+    """
 
     module: str
     help: str
@@ -66,14 +77,6 @@ COMMANDS = {
         "covey.cli.sweeps",
         "Play every combination with every seed, and compare them pair by pair.",
     ),
-    "reproduce": Row(
-        "covey.cli.reproducing",
-        "Measure a table or figure of the papers anew, and write the page over them all.",
-    ),
-    "bench": Row(
-        "covey.cli.benches",
-        "Hold what covey measures to a truth that only a simulation knows.",
-    ),
     "config": Row(
         "covey.cli.settings_commands",
         "Check a file of settings, describe them all, or write one to start from.",
@@ -82,6 +85,33 @@ COMMANDS = {
         "covey.cli.deploying", "Prepare, check and watch a federation on Flower."
     ),
 }
+
+
+@cache
+def installed() -> Mapping[str, Row | ConfigError]:
+    """Return the rows of other packages' commands; why one cannot be had, in its place.
+
+    What covey has itself is not replaced.
+    """
+    from importlib.metadata import entry_points  # only where it is wanted
+
+    points = sorted(entry_points(group=GROUP))
+    return {p.name: _row(p) for p in points if p.name not in COMMANDS}
+
+
+def _row(point: "EntryPoint") -> Row | ConfigError:
+    try:
+        row = point.load()
+    except Exception as error:
+        why = f"importing it failed: {error}"
+    else:
+        if isinstance(row, Row):
+            return row
+        why = f"that is a {type(row).__name__} and not a covey.cli.Row"
+    return ConfigError(
+        f"The command {point.name!r} should be at {point.value}, but {why}. Install the "
+        f"package again that brings it, or uninstall it."
+    )
 
 
 class Unloaded(TyperCommand):
@@ -103,6 +133,19 @@ class LazyGroup(TyperGroup):
             for name, row in COMMANDS.items()
         }
         super().__init__(commands={**listed, **known}, **settings)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of covey's own commands, then those of other packages."""
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in installed() if name not in self.commands)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or what stands for it until it is wanted."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in installed():
+            return own
+        row = installed()[cmd_name]
+        return Unloaded(cmd_name, help=row.help if isinstance(row, Row) else str(row))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -130,10 +173,17 @@ def take_too(params: Sequence[click.Parameter], command: click.Command) -> None:
 
 
 def loaded(name: str) -> click.Command:
-    """Import a command's module, which registers it with the app."""
+    """Import a command's module, which registers it with the app.
+
+    Raises:
+        ConfigError: the package that brings it cannot be imported.
+    """
     from covey.cli.app import app
 
-    import_module(COMMANDS[name].module)
+    row = COMMANDS.get(name) or installed()[name]
+    if isinstance(row, ConfigError):
+        raise row
+    import_module(row.module)
     group = typer.main.get_command(app)
     assert isinstance(group, LazyGroup)  # noqa: S101 - what the app was made with
     return group.commands[name]

@@ -1,5 +1,6 @@
 """Engines: interchangeable ways to run the clients' local training and scoring."""
 
+from covey.engine.batches import num_steps
 from covey.engine.parallel import ParallelEngine, Precision
 from covey.engine.private import check_private, private_gradients
 from covey.engine.protocol import Engine, Recipe, Scored, ScoringJob, TrainingJob
@@ -23,5 +24,6 @@ __all__ = [
     "TrainingJob",
     "VmapEngine",
     "check_private",
+    "num_steps",
     "private_gradients",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from covey.report.aggregate import means
@@ -101,11 +101,23 @@ def _figures(run: Reported) -> dict[str, Figure]:
 
 
 def rendered(
-    template: str, pictures: Mapping[str, bytes], told: Mapping[str, Any]
+    template: str,
+    pictures: Mapping[str, bytes],
+    told: Mapping[str, Any],
+    package: str = "covey.report",
 ) -> bytes:
-    """Return a template's page with its pictures in it, by name, as PNG."""
+    """Return a template's page with its pictures in it, by name, as PNG.
+
+    Args:
+        template: a file in the folder `templates` of `package`; it may extend and
+            import covey's own.
+        pictures: PNG, by the name that the template has for each.
+        told: the template's other variables.
+        package: whose template it is.
+    """
+    packages = dict.fromkeys((package, "covey.report"))
     environment = Environment(
-        loader=PackageLoader("covey.report"),
+        loader=ChoiceLoader([PackageLoader(each) for each in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,6 +1,6 @@
 from .asking import Returning
 from .auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
-from .completed_run import is_finished
+from .completed_run import Finished, finished, is_finished
 from .federation_metadata import Roster, Unreachable, reassembled
 from .folder import RunFolder
 from .loop import Observer, carry_on, play
@@ -24,6 +24,7 @@ __all__ = [
     "Audit",
     "AuditRequest",
     "Desk",
+    "Finished",
     "Forgotten",
     "Observer",
     "Plan",
@@ -37,6 +38,7 @@ __all__ = [
     "begun",
     "carry_on",
     "explained",
+    "finished",
     "forget",
     "is_finished",
     "load_state",

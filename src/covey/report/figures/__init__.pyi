@@ -1,5 +1,4 @@
 from .attacks import roc_figure
-from .calibration import calibration_figure
 from .fairness_plots import (
     fairness_figure,
     samples_figure,
@@ -14,21 +13,41 @@ from .rounds import (
     clusters_figure,
     prices_figure,
 )
-from .style import png, svg
+from .style import (
+    GROUPS,
+    INK,
+    MARKERS,
+    MISSING,
+    cycled,
+    key,
+    legend,
+    png,
+    quiet,
+    say,
+    svg,
+)
 
 __all__ = [
+    "GROUPS",
+    "INK",
+    "MARKERS",
+    "MISSING",
     "accuracy_figure",
-    "calibration_figure",
     "clusters_figure",
+    "cycled",
     "epsilon_figure",
     "fairness_figure",
+    "key",
+    "legend",
     "overlaid_accuracy",
     "pareto_figure",
     "png",
     "prices_figure",
+    "quiet",
     "risk_figure",
     "roc_figure",
     "samples_figure",
+    "say",
     "spent_figure",
     "svg",
     "violations_figure",

@@ -7,12 +7,9 @@ from typing import Annotated
 
 import typer
 
-from covey import reproduce as papers
-from covey.cli.app import JsonOption, app, stated
-from covey.cli.progress import console, shown
-from covey.cli.runs import SetOption
-from covey.cli.tables import tabled
+from covey.cli import JsonOption, SetOption, app, console, shown, stated, tabled
 from covey.errors import ConfigError
+from covey_papers import reproduce as papers
 
 __all__ = ["reproduce"]
 

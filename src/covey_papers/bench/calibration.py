@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covey.bench import NEAR, SOURCES, Row
-from covey.report.figures.style import (
+from covey.report.figures import (
     GROUPS,
     INK,
     MARKERS,
@@ -18,6 +17,8 @@ from covey.report.figures.style import (
     quiet,
     say,
 )
+from covey_papers.bench.criteria import NEAR
+from covey_papers.bench.measure import SOURCES, Row
 
 __all__ = ["calibration_figure"]
 

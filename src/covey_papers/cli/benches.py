@@ -12,16 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from covey import bench as benches
 from covey import build, runtime
-from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
-from covey.cli.progress import console
-from covey.cli.tables import short, tabled
+from covey.cli import FAILED_CHECK, JsonOption, app, console, short, stated, tabled
 from covey.config import Config
 from covey.errors import ConfigError
 from covey.events import RiskMeasured
 from covey.report import figures
 from covey.unlearning import ANSWERS
+from covey_papers import bench as benches
 
 __all__ = ["bench", "redteam", "unlearning"]
 
@@ -60,7 +58,7 @@ def redteam(
     rows = [row for each in known for row in each.rows]
     judged = benches.checks(known, whole=not (quick or only))
     if out is not None:
-        (out / "redteam.png").write_bytes(figures.png(figures.calibration_figure(rows)))
+        (out / "redteam.png").write_bytes(figures.png(benches.calibration_figure(rows)))
     answer = {
         "rows": [asdict(row) for row in rows],
         "sources": {

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from covey.reproduce.record import Cell, Found, Line, Printed
-from covey.reproduce.run_cache import Shelf, digest, sources
-from covey.reproduce.theory import (
+from covey_papers.reproduce.record import Cell, Found, Line, Printed
+from covey_papers.reproduce.run_cache import Shelf, digest, sources
+from covey_papers.reproduce.theory import (
     FULL,
     LIMITS,
     QUICK,

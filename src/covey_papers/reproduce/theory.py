@@ -26,7 +26,7 @@ from numpy import ndarray
 
 from covey.algorithms import ServerState
 from covey.data import Client, MixtureSpec
-from covey.reproduce.mixtures import (
+from covey_papers.reproduce.mixtures import (
     Method,
     Setting,
     Start,
@@ -34,7 +34,7 @@ from covey.reproduce.mixtures import (
     models_of,
     played,
 )
-from covey.reproduce.run_cache import Shelf
+from covey_papers.reproduce.run_cache import Shelf
 
 __all__ = [
     "ABOVE_FLOOR",

@@ -10,10 +10,9 @@ from typing import Any
 from covey.api import load
 from covey.history import History
 from covey.metrics import GAPS
-from covey.report import summary
-from covey.report.queries import OVERALL, accuracies, group_sizes, home_of
-from covey.reproduce.nonmember_mismatch import KINDS, Attacked, attacked
-from covey.reproduce.reasons import non_members_reason
+from covey.report import OVERALL, accuracies, group_sizes, home_of, summary
+from covey_papers.reproduce.nonmember_mismatch import KINDS, Attacked, attacked
+from covey_papers.reproduce.reasons import non_members_reason
 
 __all__ = ["MEASURES", "Measure", "Seen"]
 

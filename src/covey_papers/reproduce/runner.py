@@ -15,18 +15,18 @@ from covey.build import assemble
 from covey.config import Config, put
 from covey.errors import ConfigError
 from covey.report.figures import png, samples_figure, svg
-from covey.reproduce.federations import federations
-from covey.reproduce.figures import drawn
-from covey.reproduce.leaving import leaving
-from covey.reproduce.papers import paper_title
-from covey.reproduce.provenance import commit, machine
-from covey.reproduce.reasons import with_settings
-from covey.reproduce.record import Found, Record, read_record, write_record
-from covey.reproduce.reported_numbers import arithmetic
-from covey.reproduce.run_cache import Shelf
-from covey.reproduce.specification import Column, Experiment, Row, experiment
-from covey.reproduce.table import as_csv
-from covey.reproduce.theorems import contraction, margin
+from covey_papers.reproduce.federations import federations
+from covey_papers.reproduce.figures import drawn
+from covey_papers.reproduce.leaving import leaving
+from covey_papers.reproduce.papers import paper_title
+from covey_papers.reproduce.provenance import commit, machine
+from covey_papers.reproduce.reasons import with_settings
+from covey_papers.reproduce.record import Found, Record, read_record, write_record
+from covey_papers.reproduce.reported_numbers import arithmetic
+from covey_papers.reproduce.run_cache import Shelf
+from covey_papers.reproduce.specification import Column, Experiment, Row, experiment
+from covey_papers.reproduce.table import as_csv
+from covey_papers.reproduce.theorems import contraction, margin
 
 __all__ = ["Asked", "records", "reproduced"]
 

@@ -19,8 +19,8 @@ from covey.errors import RunError
 from covey.events import ClientsAssigned
 from covey.ledger import Ledger
 from covey.params import flatten
-from covey.reproduce.run_cache import Shelf
 from covey.runtime import RunFolder, load_state, read_events
+from covey_papers.reproduce.run_cache import Shelf
 
 __all__ = ["Method", "Setting", "Start", "Story", "models_of", "played", "start_of"]
 

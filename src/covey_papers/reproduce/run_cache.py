@@ -11,8 +11,8 @@ from typing import Any
 
 from covey.atomic_io import replace_whole
 from covey.config import Config, heeded, that_matter
-from covey.reproduce.provenance import commit
 from covey.runtime import Observer, begun, is_finished, play
+from covey_papers.reproduce.provenance import commit
 
 __all__ = ["Shelf", "Shown", "digest", "note", "sources"]
 

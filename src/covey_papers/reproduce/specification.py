@@ -153,7 +153,7 @@ class Experiment(Section):
 
 def experiments() -> Mapping[str, Experiment]:
     """Return every experiment by its name, in the order of the names."""
-    places = (files("covey.reproduce") / "experiments").iterdir()
+    places = (files("covey_papers.reproduce") / "experiments").iterdir()
     names = (place.name for place in places if place.name.endswith(".toml"))
     return {name: experiment(name) for name in sorted(n[:-5] for n in names)}
 
@@ -164,7 +164,7 @@ def experiment(name: str) -> Experiment:
     Raises:
         ConfigError: there is none of that name.
     """
-    place = files("covey.reproduce") / "experiments" / f"{name}.toml"
+    place = files("covey_papers.reproduce") / "experiments" / f"{name}.toml"
     if not place.is_file():
         raise ConfigError(
             f"There is no experiment {name!r}. `covey reproduce --list` names them all."
@@ -177,7 +177,7 @@ def _base(name: str) -> Base:
 
 
 def _read(kind: type[Kind], place: str) -> Kind:
-    text = (files("covey.reproduce") / place).read_text(encoding="utf-8")
+    text = (files("covey_papers.reproduce") / place).read_text(encoding="utf-8")
     try:
         return kind.model_validate(tomllib.loads(text))
     except ValidationError as error:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from covey.report.page import rendered, write
-from covey.reproduce.record import Record
-from covey.reproduce.table import words
+from covey.atomic_io import replace_whole
+from covey.report import rendered
+from covey_papers.reproduce.record import Record
+from covey_papers.reproduce.table import words
 
 __all__ = ["write_page"]
 
@@ -20,7 +21,8 @@ def write_page(records: Sequence[Record], out: Path) -> Path:
         stem: place.read_bytes() for stem, place in places.items() if place.is_file()
     }
     told = {"sections": [_section(each) for each in records]}
-    write(out / PAGE, rendered("reproduction.html", pictures, told))
+    page = rendered(PAGE, pictures, told, "covey_papers.reproduce")
+    replace_whole(out / PAGE, page)
     return out / PAGE
 
 

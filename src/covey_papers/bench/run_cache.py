@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from covey.bench.measure import Measured
-from covey.bench.scenarios import BenchSet
+from covey_papers.bench.measure import Measured
+from covey_papers.bench.scenarios import BenchSet
 
 __all__ = ["found", "put"]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import spearmanr
 
-from covey.bench.measure import RANDOM_LABELS, SOURCES, Measured, Row
-from covey.bench.profiler import Cost
 from covey.membership import EXTRAPOLATED, Figure
+from covey_papers.bench.measure import RANDOM_LABELS, SOURCES, Measured, Row
+from covey_papers.bench.profiler import Cost
 
 __all__ = [
     "NEAR",

@@ -1,3 +1,4 @@
+from .calibration import calibration_figure
 from .criteria import (
     NEAR,
     Check,
@@ -40,6 +41,7 @@ __all__ = [
     "Metered",
     "Outcome",
     "Row",
+    "calibration_figure",
     "checks",
     "costs_of",
     "error_of",

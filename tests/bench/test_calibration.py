@@ -1,8 +1,8 @@
 """The bench's figure: every estimate is there, and says what it is."""
 
-from covey.bench import Row
 from covey.events import RiskMeasured
-from covey.report.figures import calibration_figure, png
+from covey.report.figures import png
+from covey_papers.bench import Row, calibration_figure
 
 
 def told(source: str, risk: float | None, reason: str) -> RiskMeasured:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from covey.engine import Engine, Scored, ScoringJob, TrainingJob
-from covey.engine.batches import num_steps
+from covey.engine import Engine, Scored, ScoringJob, TrainingJob, num_steps
 from covey.types import Params
 
 __all__ = ["Clock", "Cost", "Metered"]

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from covey.reproduce.papers import Table, printed_table
-from covey.reproduce.provenance import commit
-from covey.reproduce.record import Cell, Found, Printed
-from covey.reproduce.specification import Experiment
+from covey_papers.reproduce.papers import Table, printed_table
+from covey_papers.reproduce.provenance import commit
+from covey_papers.reproduce.record import Cell, Found, Printed
+from covey_papers.reproduce.specification import Experiment
 
 __all__ = ["arithmetic"]
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from covey.report.figures.style import (
+from covey.report.figures import (
     GROUPS,
     INK,
     cycled,
@@ -15,7 +15,7 @@ from covey.report.figures.style import (
     legend,
     quiet,
 )
-from covey.reproduce.record import Cell, Record
+from covey_papers.reproduce.record import Cell, Record
 
 __all__ = ["drawn"]
 

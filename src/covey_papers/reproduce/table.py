@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
-from covey.reproduce.record import Cell, Record
+from covey_papers.reproduce.record import Cell, Record
 
 __all__ = ["COLUMNS", "as_csv", "words"]
 

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from covey.errors import ConfigError
-from covey.reproduce.record import Printed
+from covey_papers.reproduce.record import Printed
 
 __all__ = ["Table", "paper_title", "printed_table"]
 
@@ -46,5 +46,5 @@ def _printed(value: float | list[float], where: str) -> Printed:
 
 
 def _paper(paper: str) -> dict[str, Any]:
-    place = files("covey.reproduce") / "papers" / f"{paper}.toml"
+    place = files("covey_papers.reproduce") / "papers" / f"{paper}.toml"
     return tomllib.loads(place.read_text(encoding="utf-8"))

@@ -7,13 +7,13 @@ from covey.api import load
 from covey.config import Config
 from covey.errors import DataError
 from covey.params import norm, subtract
-from covey.report.queries import accuracy_lines
-from covey.reproduce.measures import MEASURES, Seen
-from covey.reproduce.papers import Table, printed_table
-from covey.reproduce.reasons import with_settings
-from covey.reproduce.record import Cell, Found, Line, Printed, averaged
-from covey.reproduce.run_cache import Shelf, sources
-from covey.reproduce.specification import Column, Experiment, Row
+from covey.report import accuracy_lines
+from covey_papers.reproduce.measures import MEASURES, Seen
+from covey_papers.reproduce.papers import Table, printed_table
+from covey_papers.reproduce.reasons import with_settings
+from covey_papers.reproduce.record import Cell, Found, Line, Printed, averaged
+from covey_papers.reproduce.run_cache import Shelf, sources
+from covey_papers.reproduce.specification import Column, Experiment, Row
 
 __all__ = ["federations"]
 

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from covey.build import Assembled, assemble
-from covey.config.sections import AuditConfig
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
 from covey.membership import Figure, Reference, blind_risk, true_risk
-from covey.report.queries import group_sizes
-from covey.reproduce.run_cache import note
-from covey.runtime import RunFolder
-from covey.runtime.completed_run import Finished, finished
+from covey.report import group_sizes
+from covey.runtime import Finished, RunFolder, finished
 from covey.types import Params
+from covey_papers.reproduce.run_cache import note
 
 __all__ = ["KINDS", "Attacked", "attacked"]
 
@@ -96,7 +94,7 @@ class ScoredOnce:
 
 def _reference(run: Assembled, kind: NonMembers) -> Reference:
     """Return other non-members of the same run: its members stay what they are."""
-    audit = AuditConfig(non_members=kind)
+    audit = type(run.config.audit)(non_members=kind)
     other = assemble(run.config.model_copy(update={"audit": audit}))
     return other.reference
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from covey.algorithms import ServerState, Strategy, targets
-from covey.bench.profiler import Clock, Cost, Metered
-from covey.bench.scenarios import BenchSet
 from covey.build import Assembled, Parts, assemble, composed, red_team
 from covey.config import Config
 from covey.data import Examples
@@ -23,6 +21,8 @@ from covey.membership import (
     positive_control,
     true_risk,
 )
+from covey_papers.bench.profiler import Clock, Cost, Metered
+from covey_papers.bench.scenarios import BenchSet
 
 __all__ = [
     "RANDOM_LABELS",

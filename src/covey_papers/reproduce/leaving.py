@@ -6,16 +6,16 @@ from pathlib import Path
 from statistics import fmean
 
 from covey.api import load
-from covey.bench import Leaving, Outcome, outcomes
 from covey.config import Config
 from covey.errors import DataError
-from covey.report.queries import OVERALL, accuracy_lines
-from covey.reproduce.papers import Table, printed_table
-from covey.reproduce.provenance import commit
-from covey.reproduce.reasons import with_settings
-from covey.reproduce.record import Cell, Found, Line, averaged
-from covey.reproduce.run_cache import Shelf, digest, note, sources
-from covey.reproduce.specification import Column, Experiment, Row
+from covey.report import OVERALL, accuracy_lines
+from covey_papers.bench import Leaving, Outcome, outcomes
+from covey_papers.reproduce.papers import Table, printed_table
+from covey_papers.reproduce.provenance import commit
+from covey_papers.reproduce.reasons import with_settings
+from covey_papers.reproduce.record import Cell, Found, Line, averaged
+from covey_papers.reproduce.run_cache import Shelf, digest, note, sources
+from covey_papers.reproduce.specification import Column, Experiment, Row
 
 __all__ = ["leaving"]
 
