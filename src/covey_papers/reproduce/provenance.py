@@ -15,12 +15,13 @@ __all__ = ["commit", "machine"]
 
 @cache
 def commit() -> str:
-    """Return the commit of the source, "+" where files differ from it.
+    """Return the commit of the source, "+" where files differ from it: covey's too.
 
     Where covey is installed without its repository: its version.
     """
-    home = Path(__file__).parent
+    home = Path(__file__).parents[2]
     try:
+        _git(home, "ls-files", "--error-unmatch", __file__)  # not somebody else's
         head = _git(home, "rev-parse", "HEAD")
         changed = _git(home, "status", "--porcelain", "--untracked-files=no", ".")
     except (OSError, subprocess.CalledProcessError):
