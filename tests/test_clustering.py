@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.clustering import (
-    NOWHERE,
-    Ballot,
+    UNASSIGNED,
     Selection,
+    SelectionInputs,
     advantage,
     select_by_loss,
     select_by_threshold,
@@ -57,22 +57,22 @@ RANDOM = st.randoms(use_true_random=False)
 def newcomers(clients: int, clusters: int) -> dict[str, Any]:
     """Clients who never chose, in a federation without prices."""
     return {
-        "current": torch.full((clients,), NOWHERE),
-        "settling": torch.zeros(clients, dtype=torch.bool),
-        "elsewhere": torch.zeros(clusters, dtype=torch.int64),
+        "current": torch.full((clients,), UNASSIGNED),
+        "locked": torch.zeros(clients, dtype=torch.bool),
+        "absent_counts": torch.zeros(clusters, dtype=torch.int64),
         "prices": torch.zeros(clusters),
         "streams": STREAMS,
     }
 
 
 @st.composite
-def ballots(
+def selection_inputs(
     draw: st.DrawFn,
     risk: st.SearchStrategy[float] = KNOWN_RISKS,
     loss: st.SearchStrategy[float] = LOSSES,
     *,
     same_error: bool = False,
-) -> Ballot:
+) -> SelectionInputs:
     clients, clusters = draw(st.integers(1, 5)), draw(st.integers(1, 4))
 
     def row(each: st.SearchStrategy[float], count: int) -> Tensor:
@@ -87,52 +87,54 @@ def ballots(
         return values.expand(clients, clusters).clone()
 
     errors = table(ERRORS)
-    return Ballot(
+    return SelectionInputs(
         losses=row(loss, clients * clusters).view(clients, clusters),
         risks=table(risk),
         risk_errors=errors[:, :1].expand_as(errors).clone() if same_error else errors,
         risk_weights=row(parts(0, 8, of=8), clients),
         risk_thresholds=row(parts(30, 60, of=64), clients),
-        offered=torch.tensor([j in offered for j in range(clusters)]),
+        available=torch.tensor([j in offered for j in range(clusters)]),
         **newcomers(clients, clusters),
     )
 
 
-def ballot_of(
+def inputs_of(
     losses: list[list[float]],
     risks: list[float],
     errors: float = 0.0,
     weight: float = 0.5,
     threshold: float = 0.65,
-) -> Ballot:
-    """A ballot of clients who all accept the same, with every cluster on offer."""
+) -> SelectionInputs:
+    """The inputs of clients who all accept the same, with every cluster on offer."""
     clients, clusters = len(losses), len(risks)
-    return Ballot(
+    return SelectionInputs(
         losses=torch.tensor(losses),
         risks=torch.tensor(risks).expand(clients, clusters),
         risk_errors=torch.full((clients, clusters), errors),
         risk_weights=torch.full((clients,), weight),
         risk_thresholds=torch.full((clients,), threshold),
-        offered=torch.ones(clusters, dtype=torch.bool),
+        available=torch.ones(clusters, dtype=torch.bool),
         **newcomers(clients, clusters),
     )
 
 
-def brute_force(ballot: Ballot, cost: Callable[[int, int, list[float]], Any]):
+def brute_force(inputs: SelectionInputs, cost: Callable[[int, int, list[float]], Any]):
     """Return each client's argmin of `cost(i, j, risks told apart)`; None: not admitted."""
     chosen: list[int] = []
-    for i in range(len(ballot.losses)):
-        risks = _apart(ballot, i)
-        costs = {j: cost(i, j, risks) for j in range(len(risks)) if ballot.offered[j]}
+    for i in range(len(inputs.losses)):
+        risks = _apart(inputs, i)
+        costs = {j: cost(i, j, risks) for j in range(len(risks)) if inputs.available[j]}
         admitted = {j: value for j, value in costs.items() if value is not None}
         chosen.append(min(admitted, key=lambda j: admitted[j]))
     return chosen
 
 
-def _apart(ballot: Ballot, i: int) -> list[float]:
-    risks, errors = ballot.risks[i].tolist(), ballot.risk_errors[i].tolist()
+def _apart(inputs: SelectionInputs, i: int) -> list[float]:
+    risks, errors = inputs.risks[i].tolist(), inputs.risk_errors[i].tolist()
     known = [
-        j for j, risk in enumerate(risks) if ballot.offered[j] and not math.isnan(risk)
+        j
+        for j, risk in enumerate(risks)
+        if inputs.available[j] and not math.isnan(risk)
     ]
     if not known:
         return risks
@@ -145,87 +147,91 @@ def _apart(ballot: Ballot, i: int) -> list[float]:
     ]
 
 
-@given(ballots())
-def test_ifca_takes_the_lowest_loss(ballot: Ballot):
-    expected = brute_force(ballot, lambda i, j, _: float(ballot.losses[i, j]))
-    assert select_by_loss(ballot).tolist() == expected
+@given(selection_inputs())
+def test_ifca_takes_the_lowest_loss(inputs: SelectionInputs):
+    expected = brute_force(inputs, lambda i, j, _: float(inputs.losses[i, j]))
+    assert select_by_loss(inputs).tolist() == expected
 
 
-@given(ballots())
-def test_the_weighted_choice_is_the_argmin_of_the_formula(ballot: Ballot):
+@given(selection_inputs())
+def test_the_weighted_choice_is_the_argmin_of_the_formula(inputs: SelectionInputs):
     def cost(i: int, j: int, risks: list[float]) -> tuple[float, float]:
-        beta, loss = float(ballot.risk_weights[i]), float(ballot.losses[i, j])
+        beta, loss = float(inputs.risk_weights[i]), float(inputs.losses[i, j])
         risk = min(max(risks[j], 0.5), 1.0)
         return (1 - beta) * loss + beta * risk, loss  # equal costs: by the loss
 
-    assert select_weighted(ballot).tolist() == brute_force(ballot, cost)
+    assert select_weighted(inputs).tolist() == brute_force(inputs, cost)
 
 
-@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)))
-def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(ballot: Ballot):
-    offered = ballot.offered.tolist()
+@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
+def test_the_threshold_choice_is_the_argmin_over_what_is_accepted(
+    inputs: SelectionInputs,
+):
+    offered = inputs.available.tolist()
 
     def cost(i: int, j: int, risks: list[float]) -> float | None:
-        raw = ballot.risks[i].tolist()
+        raw = inputs.risks[i].tolist()
         known = [j for j, risk in enumerate(raw) if offered[j] and not math.isnan(risk)]
-        accepted = [k for k in known if raw[k] <= float(ballot.risk_thresholds[i])]
+        accepted = [k for k in known if raw[k] <= float(inputs.risk_thresholds[i])]
         lowest = min((risks[k] for k in known), default=0.0)
         safest = [k for k in known if risks[k] == lowest]
         admitted = accepted or safest or [k for k, is_on in enumerate(offered) if is_on]
-        return float(ballot.losses[i, j]) if j in admitted else None
+        return float(inputs.losses[i, j]) if j in admitted else None
 
-    assert select_by_threshold(ballot).tolist() == brute_force(ballot, cost)
-
-
-@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)))
-def test_zero_risk_weight_is_ifca(ballot: Ballot):
-    ballot = replace(ballot, risk_weights=torch.zeros_like(ballot.risk_weights))
-    expected = select_by_loss(ballot)
-    assert torch.equal(select_weighted(ballot), expected)
-    assert torch.equal(select_weighted(ballot, scale=advantage), expected)
+    assert select_by_threshold(inputs).tolist() == brute_force(inputs, cost)
 
 
-@given(ballots(risk=parts(32, 64, of=64)))
-def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(ballot: Ballot):
-    ballot = replace(
-        ballot,
-        risk_weights=torch.ones_like(ballot.risk_weights),
-        risk_errors=torch.zeros_like(ballot.risk_errors),
+@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)))
+def test_zero_risk_weight_is_ifca(inputs: SelectionInputs):
+    inputs = replace(inputs, risk_weights=torch.zeros_like(inputs.risk_weights))
+    expected = select_by_loss(inputs)
+    assert torch.equal(select_weighted(inputs), expected)
+    assert torch.equal(select_weighted(inputs, scale=advantage), expected)
+
+
+@given(selection_inputs(risk=parts(32, 64, of=64)))
+def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(
+    inputs: SelectionInputs,
+):
+    inputs = replace(
+        inputs,
+        risk_weights=torch.ones_like(inputs.risk_weights),
+        risk_errors=torch.zeros_like(inputs.risk_errors),
     )
-    lowest = ballot.risks[:, ballot.offered].amin(dim=1)
+    lowest = inputs.risks[:, inputs.available].amin(dim=1)
     for scale in (torch.clone, advantage):
-        chosen = select_weighted(ballot, scale=scale)
-        assert torch.equal(ballot.risks.gather(1, chosen[:, None])[:, 0], lowest)
-        assert ballot.offered[chosen].all()
+        chosen = select_weighted(inputs, scale=scale)
+        assert torch.equal(inputs.risks.gather(1, chosen[:, None])[:, 0], lowest)
+        assert inputs.available[chosen].all()
 
 
 @every_selection
-@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)), RANDOM)
+@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)), RANDOM)
 def test_reordering_clients_reorders_the_answer(
-    select: Selection, ballot: Ballot, rng: Random
+    select: Selection, inputs: SelectionInputs, rng: Random
 ):
-    order = list(range(len(ballot.losses)))
+    order = list(range(len(inputs.losses)))
     rng.shuffle(order)
     shuffled = replace(
-        ballot,
-        losses=ballot.losses[order],
-        risks=ballot.risks[order],
-        risk_errors=ballot.risk_errors[order],
-        risk_weights=ballot.risk_weights[order],
-        risk_thresholds=ballot.risk_thresholds[order],
+        inputs,
+        losses=inputs.losses[order],
+        risks=inputs.risks[order],
+        risk_errors=inputs.risk_errors[order],
+        risk_weights=inputs.risk_weights[order],
+        risk_thresholds=inputs.risk_thresholds[order],
     )
-    assert torch.equal(select(shuffled), select(ballot)[order])
+    assert torch.equal(select(shuffled), select(inputs)[order])
 
 
 @every_selection
-@given(ballots(same_error=True), st.data())
+@given(selection_inputs(same_error=True), st.data())
 def test_raising_one_clusters_risk_attracts_nobody_to_it(
-    select: Selection, ballot: Ballot, data: st.DataObject
+    select: Selection, inputs: SelectionInputs, data: st.DataObject
 ):
-    j = data.draw(st.integers(0, len(ballot.offered) - 1))
-    raised = ballot.risks.clone()
+    j = data.draw(st.integers(0, len(inputs.available) - 1))
+    raised = inputs.risks.clone()
     raised[:, j] += data.draw(parts(1, 40, of=64))
-    before, after = select(ballot), select(replace(ballot, risks=raised))
+    before, after = select(inputs), select(replace(inputs, risks=raised))
     assert not ((after == j) & (before != j)).any()
 
 
@@ -233,64 +239,64 @@ anything = st.sampled_from([0.0, 1.0, 3.0e38, math.inf, math.nan])
 
 
 @every_selection
-@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN), loss=anything))
+@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN), loss=anything))
 def test_a_cluster_that_is_not_offered_is_never_chosen(
-    select: Selection, ballot: Ballot
+    select: Selection, inputs: SelectionInputs
 ):
     """Whatever its risk and its loss, and whatever the others' are."""
-    assert ballot.offered[select(ballot)].all()
+    assert inputs.available[select(inputs)].all()
 
 
 @every_selection
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_diverged_model_attracts_nobody(select: Selection, loss: float):
-    ballot = ballot_of([[loss, 2.0], [2.0, loss]], [0.6, 0.6])
-    assert select(ballot).tolist() == [1, 0]
+    inputs = inputs_of([[loss, 2.0], [2.0, loss]], [0.6, 0.6])
+    assert select(inputs).tolist() == [1, 0]
 
 
 def test_a_diverged_model_elsewhere_does_not_stop_a_client_from_choosing_by_risk():
     # All weight on the risk: 0 * loss counts nothing, be the loss infinite or not.
-    ballot = ballot_of([[math.inf, 1.0], [1.0, math.inf]], [0.6, 0.9], weight=1.0)
-    assert select_weighted(ballot).tolist() == [0, 0]
+    inputs = inputs_of([[math.inf, 1.0], [1.0, math.inf]], [0.6, 0.9], weight=1.0)
+    assert select_weighted(inputs).tolist() == [0, 0]
 
 
 @every_selection
-@given(ballots(), parts(-16, 64, of=8))
+@given(selection_inputs(), parts(-16, 64, of=8))
 def test_shifting_all_losses_of_a_client_changes_nothing(
-    select: Selection, ballot: Ballot, shift: float
+    select: Selection, inputs: SelectionInputs, shift: float
 ):
-    shifts = torch.zeros(len(ballot.losses), 1)
+    shifts = torch.zeros(len(inputs.losses), 1)
     shifts[0] = shift
-    moved = replace(ballot, losses=ballot.losses + shifts)
-    assert torch.equal(select(moved), select(ballot))
+    moved = replace(inputs, losses=inputs.losses + shifts)
+    assert torch.equal(select(moved), select(inputs))
 
 
-@given(ballots(risk=KNOWN_RISKS | st.just(UNKNOWN)), st.data())
+@given(selection_inputs(risk=KNOWN_RISKS | st.just(UNKNOWN)), st.data())
 def test_while_an_offered_clusters_risk_is_unknown_loss_alone_decides(
-    ballot: Ballot, data: st.DataObject
+    inputs: SelectionInputs, data: st.DataObject
 ):
-    j = data.draw(st.sampled_from(ballot.offered.nonzero().flatten().tolist()))
-    risks = ballot.risks.clone()
+    j = data.draw(st.sampled_from(inputs.available.nonzero().flatten().tolist()))
+    risks = inputs.risks.clone()
     risks[:, j] = UNKNOWN
-    ballot = replace(ballot, risks=risks)
-    assert torch.equal(select_weighted(ballot), select_by_loss(ballot))
+    inputs = replace(inputs, risks=risks)
+    assert torch.equal(select_weighted(inputs), select_by_loss(inputs))
 
 
 def test_the_unknown_risk_of_a_cluster_that_is_not_offered_does_not_matter():
     # costs of cluster 0, 1: 0.5 * 1 + 0.5 * 0.9 = 0.95; 0.5 * 1.2 + 0.5 * 0.6 = 0.9
-    ballot = replace(
-        ballot_of([[1.0, 1.2, 0.0]], [0.9, 0.6, UNKNOWN]),
-        offered=torch.tensor([True, True, False]),
+    inputs = replace(
+        inputs_of([[1.0, 1.2, 0.0]], [0.9, 0.6, UNKNOWN]),
+        available=torch.tensor([True, True, False]),
     )
-    assert select_weighted(ballot).tolist() == [1]
+    assert select_weighted(inputs).tolist() == [1]
 
 
 def test_an_unknown_risk_is_above_every_threshold():
-    ballot = ballot_of([[2.0, 1.0]], [0.9, UNKNOWN], threshold=1.0)
-    assert select_by_threshold(ballot).tolist() == [0]
-    nobody_accepts_it = replace(ballot, risk_thresholds=torch.tensor([0.5]))
+    inputs = inputs_of([[2.0, 1.0]], [0.9, UNKNOWN], threshold=1.0)
+    assert select_by_threshold(inputs).tolist() == [0]
+    nobody_accepts_it = replace(inputs, risk_thresholds=torch.tensor([0.5]))
     assert select_by_threshold(nobody_accepts_it).tolist() == [0]
-    nothing_known = replace(ballot, risks=torch.tensor([[UNKNOWN, UNKNOWN]]))
+    nothing_known = replace(inputs, risks=torch.tensor([[UNKNOWN, UNKNOWN]]))
     assert select_by_threshold(nothing_known).tolist() == [1]
 
 
@@ -299,25 +305,25 @@ def test_three_clients_and_two_clusters_by_hand():
     # beta  0:    0.2           against 0.4            -> 0
     # beta  0.25: 0.15 + 0.225 = 0.375 against 0.3 + 0.15 = 0.45 -> 0
     # beta  0.5:  0.1 + 0.45 = 0.55    against 0.2 + 0.3 = 0.5   -> 1
-    ballot = replace(
-        ballot_of([[0.2, 0.4]] * 3, [0.9, 0.6]),
+    inputs = replace(
+        inputs_of([[0.2, 0.4]] * 3, [0.9, 0.6]),
         risk_weights=torch.tensor([0.0, 0.25, 0.5]),
         risk_thresholds=torch.tensor([0.5, 0.7, 0.95]),
     )
-    assert select_weighted(ballot).tolist() == [0, 0, 1]
+    assert select_weighted(inputs).tolist() == [0, 0, 1]
     # on the advantage scale the risks are 0.8 and 0.2, and beta 0.25 moves too:
     # 0.15 + 0.2 = 0.35 against 0.3 + 0.05 = 0.35 is a tie, which the first one wins;
     # a loss of 0.21 instead of 0.2 breaks it: 0.1575 + 0.2 = 0.3575
-    ballot = replace(ballot, losses=torch.tensor([[0.21, 0.4]] * 3))
-    assert select_weighted(ballot).tolist() == [0, 0, 1]
-    assert select_weighted(ballot, scale=advantage).tolist() == [0, 1, 1]
+    inputs = replace(inputs, losses=torch.tensor([[0.21, 0.4]] * 3))
+    assert select_weighted(inputs).tolist() == [0, 0, 1]
+    assert select_weighted(inputs, scale=advantage).tolist() == [0, 1, 1]
     # thresholds: 0.5 accepts nothing and takes the safest; 0.7 accepts 1; 0.95 both
-    assert select_by_threshold(ballot).tolist() == [1, 1, 0]
+    assert select_by_threshold(inputs).tolist() == [1, 1, 0]
 
 
 def test_risks_closer_than_two_standard_errors_count_as_equal():
     # the difference is 0.04; its standard error is sqrt(2) s: equal from s > 0.01414 on
-    equal = ballot_of([[1.0, 1.01]], [0.64, 0.60], errors=0.015, threshold=0.5)
+    equal = inputs_of([[1.0, 1.01]], [0.64, 0.60], errors=0.015, threshold=0.5)
     apart = replace(equal, risk_errors=torch.full((1, 2), 0.014))
     assert select_weighted(equal).tolist() == [0]  # by loss
     assert select_weighted(apart).tolist() == [1]  # 0.5 + 0.32 > 0.505 + 0.30
@@ -327,9 +333,9 @@ def test_risks_closer_than_two_standard_errors_count_as_equal():
 
 def test_risks_are_clamped_only_in_the_cost():
     # 0.4 is noise below a coin toss; as 0.5 it is no better than 0.5: loss decides
-    ballot = ballot_of([[1.0, 1.01]], [0.5, 0.4], threshold=0.45)
-    assert select_weighted(ballot).tolist() == [0]
-    assert select_by_threshold(ballot).tolist() == [1]
+    inputs = inputs_of([[1.0, 1.01]], [0.5, 0.4], threshold=0.45)
+    assert select_weighted(inputs).tolist() == [0]
+    assert select_by_threshold(inputs).tolist() == [1]
 
 
 def test_advantage_is_zero_for_a_coin_toss_and_one_for_certainty():
@@ -339,17 +345,17 @@ def test_advantage_is_zero_for_a_coin_toss_and_one_for_certainty():
 
 def test_each_client_chooses_by_what_it_knows():
     # the second client found 0.8 in cluster 0 and accepts 0.65; the third knows nothing
-    ballot = replace(
-        ballot_of([[0.5, 1.0]] * 3, [0.6, 0.6]),
+    inputs = replace(
+        inputs_of([[0.5, 1.0]] * 3, [0.6, 0.6]),
         risks=torch.tensor([[0.6, 0.6], [0.8, 0.6], [UNKNOWN, UNKNOWN]]),
     )
-    assert select_by_threshold(ballot).tolist() == [0, 1, 0]
+    assert select_by_threshold(inputs).tolist() == [0, 1, 0]
 
 
 @every_selection
 def test_an_empty_cohort_chooses_nothing(select: Selection):
-    ballot = replace(
-        ballot_of([[1.0, 2.0]], [0.6, 0.7]),
+    inputs = replace(
+        inputs_of([[1.0, 2.0]], [0.6, 0.7]),
         losses=torch.empty(0, 2),
         risks=torch.empty(0, 2),
         risk_errors=torch.empty(0, 2),
@@ -357,4 +363,4 @@ def test_an_empty_cohort_chooses_nothing(select: Selection):
         risk_thresholds=torch.empty(0),
         **newcomers(0, 2),
     )
-    assert select(ballot).shape == (0,)
+    assert select(inputs).shape == (0,)

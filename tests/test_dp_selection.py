@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.clustering import (
-    NOWHERE,
-    Ballot,
+    UNASSIGNED,
+    SelectionInputs,
     advantage,
     choice_epsilon,
     report_noisy_min,
@@ -30,29 +30,29 @@ losses = st.floats(0, 20) | st.sampled_from([math.nan, math.inf])
 noises = st.floats(0.05, 20)
 
 
-def by_loss(ballot: Ballot) -> Tensor:
-    return ballot.losses
+def by_loss(inputs: SelectionInputs) -> Tensor:
+    return inputs.losses
 
 
-def ballot_of(
+def inputs_of(
     rows: Sequence[Sequence[float]], offered: Sequence[bool] = (), names: str = ""
-) -> Ballot:
+) -> SelectionInputs:
     """Clients named a, b, ... that know no risk."""
     clients, clusters = len(rows), len(offered) or len(rows[0])
     names = names or "".join(chr(ord("a") + i % 26) for i in range(clients))
-    return Ballot(
+    return SelectionInputs(
         losses=torch.tensor(rows, dtype=torch.float32).reshape(clients, clusters),
         risks=torch.full((clients, clusters), math.nan),
         risk_errors=torch.full((clients, clusters), math.nan),
         risk_weights=torch.full((clients,), 0.5),
         risk_thresholds=torch.full((clients,), 0.7),
-        offered=torch.tensor(list(offered) or [True] * clusters),
-        current=torch.full((clients,), NOWHERE),
-        settling=torch.zeros(clients, dtype=torch.bool),
-        elsewhere=torch.zeros(clusters, dtype=torch.int64),
+        available=torch.tensor(list(offered) or [True] * clusters),
+        current=torch.full((clients,), UNASSIGNED),
+        locked=torch.zeros(clients, dtype=torch.bool),
+        absent_counts=torch.zeros(clusters, dtype=torch.int64),
         prices=torch.zeros(clusters),
         streams=STREAMS,
-        own=[STREAMS.at(name) for name in names],
+        client_streams=[STREAMS.at(name) for name in names],
     )
 
 
@@ -73,11 +73,11 @@ def odds(row: Sequence[float], noise: float, bound: float = BOUND) -> Tensor:
 )
 def test_choices_are_as_frequent_as_the_exponential_mechanism_says(row, noise):
     draws = 4000
-    ballot = replace(
-        ballot_of([row] * draws, names="a" * draws),
-        own=[STREAMS.at("client", i) for i in range(draws)],
+    inputs = replace(
+        inputs_of([row] * draws, names="a" * draws),
+        client_streams=[STREAMS.at("client", i) for i in range(draws)],
     )
-    chosen = report_noisy_min(by_loss, BOUND, noise)(ballot)
+    chosen = report_noisy_min(by_loss, BOUND, noise)(inputs)
     counts = torch.bincount(chosen, minlength=len(row)).double()
     expected = odds(row, noise) * draws
     chi_square = float(((counts - expected) ** 2 / expected).sum())
@@ -109,23 +109,23 @@ def test_epsilon_is_reached_by_many_clusters_and_halved_by_two(noise):
 def test_nobodys_draw_depends_on_the_others(rows):
     select = report_noisy_min(by_loss, BOUND, 1.0)
     names = "abcde"[: len(rows)]
-    together = select(ballot_of(rows, names=names)).tolist()
+    together = select(inputs_of(rows, names=names)).tolist()
     alone = [
-        int(select(ballot_of([row], names=name))[0])
+        int(select(inputs_of([row], names=name))[0])
         for row, name in zip(rows, names, strict=True)
     ]
     assert together == alone
-    turned = select(ballot_of(rows[::-1], names=names[::-1])).tolist()
+    turned = select(inputs_of(rows[::-1], names=names[::-1])).tolist()
     assert turned == together[::-1]
 
 
 def test_the_draws_are_hidden():
-    ballot = ballot_of([[1.0, 1.0]] * 20)
+    inputs = inputs_of([[1.0, 1.0]] * 20)
 
     def chosen(secret: int) -> tuple[int, ...]:
-        own = [replace(each, secret=secret) for each in ballot.own]
+        own = [replace(each, secret=secret) for each in inputs.client_streams]
         select = report_noisy_min(by_loss, BOUND, 1.0)
-        return tuple(select(replace(ballot, own=own)).tolist())
+        return tuple(select(replace(inputs, client_streams=own)).tolist())
 
     assert len({chosen(secret) for secret in range(5)}) == 5
     assert chosen(1) == chosen(1)
@@ -134,12 +134,12 @@ def test_the_draws_are_hidden():
 @given(st.lists(st.lists(losses, min_size=4, max_size=4), min_size=1, max_size=5))
 def test_only_offered_clusters_are_chosen(rows):
     offered = [False, True, False, True]
-    chosen = report_noisy_min(by_loss, BOUND, 100.0)(ballot_of(rows, offered))
+    chosen = report_noisy_min(by_loss, BOUND, 100.0)(inputs_of(rows, offered))
     assert set(chosen.tolist()) <= {1, 3}
 
 
 def test_nobody_chooses_nothing():
-    nobody = ballot_of([], offered=[True, False])
+    nobody = inputs_of([], offered=[True, False])
     for cost in (by_loss, weighted_cost):
         chosen = report_noisy_min(cost, BOUND, 1.0)(nobody)
         assert chosen.shape == (0,)
@@ -152,20 +152,20 @@ def test_nobody_chooses_nothing():
     st.permutations([0.0, 0.0, 0.25, 1.0]),
 )
 def test_with_hardly_any_noise_it_is_the_plain_choice(rows, risks, weights):
-    blind = ballot_of(rows)
-    ballot = replace(
+    blind = inputs_of(rows)
+    inputs = replace(
         blind,
         risks=torch.tensor([risks] * len(rows)),
         risk_errors=torch.zeros(len(rows), 4),
         risk_weights=torch.tensor([weights[i % 4] for i in range(len(rows))]),
     )
     quietly = partial(report_noisy_min, bound=BOUND, noise=1e-12)
-    assert torch.equal(quietly(by_loss)(ballot), select_by_loss(ballot))
+    assert torch.equal(quietly(by_loss)(inputs), select_by_loss(inputs))
     for scale in (advantage, lambda risks: risks):
         cost = partial(weighted_cost, scale=scale)
-        plain = select_weighted(ballot, scale=scale)
-        costs = cost(ballot)
-        chosen = quietly(cost)(ballot)
+        plain = select_weighted(inputs, scale=scale)
+        costs = cost(inputs)
+        chosen = quietly(cost)(inputs)
         for one, own, other in zip(costs, chosen, plain, strict=True):
             # equal costs are told apart by the loss there, and by chance here
             assert float(one[own]) == float(one[other])

@@ -1,4 +1,4 @@
-from .aggregation import ClientUpdate, Merged, mean_per_cluster
+from .aggregation import AggregationResult, ClientUpdate, mean_per_cluster
 from .api import (
     Run,
     audit,
@@ -10,7 +10,7 @@ from .api import (
     verify,
 )
 from .clustering import (
-    Ballot,
+    SelectionInputs,
     select_by_loss,
     select_by_threshold,
     select_weighted,
@@ -34,7 +34,7 @@ from .runtime import Returning
 from .version import __version__
 
 __all__ = [
-    "Ballot",
+    "AggregationResult",
     "ChecksumError",
     "ClientUpdate",
     "Config",
@@ -46,11 +46,11 @@ __all__ = [
     "LedgerLocked",
     "LedgerMismatch",
     "LedgerUnavailable",
-    "Merged",
     "ModelError",
     "Returning",
     "Run",
     "RunError",
+    "SelectionInputs",
     "Signals",
     "__version__",
     "audit",

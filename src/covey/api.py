@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from covey.build import Given, assemble
-from covey.build.plugins import owned
+from covey.build import Overrides, build_run
+from covey.build.plugins import user_function
 from covey.config import Config, config_of
 from covey.data import examples_of
 from covey.errors import DataError
@@ -79,7 +79,7 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     given = _given(model, clients)
     named = _named(settings, given, reference_of(model))
     stated = replace(given, thresholds=thresholds, risk_weights=risk_weights)
-    assembled = assemble(named, stated)
+    assembled = build_run(named, stated)
     folder = RunFolder.create(Path(out), assembled.config)
     answered = played(assembled, folder, observe)
     made = Run(folder.path, given)
@@ -196,13 +196,13 @@ def game(
     return load(folder, model, clients).game(control=control, observe=observe)
 
 
-def _given(model: Model | None, clients: Clients | None) -> Given:
+def _given(model: Model | None, clients: Clients | None) -> Overrides:
     if isroutine(clients) or isinstance(clients, partial):
-        clients = owned("function of clients", clients, DataError)()
-    return Given(model, clients)
+        clients = user_function("function of clients", clients, DataError)()
+    return Overrides(model, clients)
 
 
-def _named(config: Config, given: Given, model: str | None) -> Config:
+def _named(config: Config, given: Overrides, model: str | None) -> Config:
     """Write into the settings what a program passes by hand, by name where it has one."""
     if given.clients is not None:
         config = _with(config, data=PYTHON)

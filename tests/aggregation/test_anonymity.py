@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.aggregation import (
-    Ball,
+    AggregationResult,
+    AnonymityConfig,
     ClientUpdate,
-    Hiding,
-    Merged,
-    in_anonymity_sets,
+    L2Bound,
+    anonymity_aggregator,
+    dp_anonymity,
     mean_per_cluster,
-    noise_scales,
-    soundly,
+    noise_scale,
 )
 from covey.events import (
     AnonymitySetsFormed,
@@ -29,8 +29,8 @@ from covey.rng import Streams
 from covey.types import Params
 
 PUBLIC = Streams(0).at("round", 3, "merge")
-QUIET = noise_scales("none", "l2", 0.0)
-LOOKING = Hiding(3, "mdav", "l2", 0.0, QUIET)
+QUIET = noise_scale("none", "l2", 0.0)
+LOOKING = AnonymityConfig(3, "mdav", "l2", 0.0, QUIET)
 
 seeds = st.integers(0, 2**32 - 1)
 partitions = st.sampled_from(["mdav", "kmeans", "public-random"])
@@ -73,7 +73,7 @@ def hidden(secret: int | None) -> Streams:
     return replace(PUBLIC, secret=secret)
 
 
-def formed(merged: Merged) -> AnonymitySetsFormed:
+def formed(merged: AggregationResult) -> AnonymitySetsFormed:
     (event,) = merged.events
     assert isinstance(event, AnonymitySetsFormed)
     return event
@@ -86,7 +86,7 @@ def flat(model: Params) -> Tensor:
 @given(sizes(), partitions, seeds)
 def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
     n, k = size
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=k, partition=partition))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
     event = formed(merge((drawn(seed),), updates_of(n, seed), PUBLIC))
     assert sorted(h for each in event.sets for h in each) == sorted(
         map(handle, range(n))
@@ -100,7 +100,7 @@ def test_the_sets_divide_the_cohort_into_k_to_2k_minus_1(size, partition, seed):
 @given(sizes(), partitions, seeds, seeds)
 def test_the_record_says_nothing_of_who_spoke(size, partition, seed, secret):
     n, k = size
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=k, partition=partition))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
     events = {
         formed(merge((drawn(seed),), updates_of(n, seed), hidden(each)))
         for each in (None, secret, secret + 1)
@@ -111,7 +111,7 @@ def test_the_record_says_nothing_of_who_spoke(size, partition, seed, secret):
 def test_who_speaks_is_drawn_from_the_hidden_stream():
     # 4 sets of 3: two secrets that are independent agree with probability 3^-4
     updates = updates_of(12, 0)
-    merge = in_anonymity_sets(LOOKING)
+    merge = anonymity_aggregator(LOOKING)
     ends = {
         tuple(flat(merge((drawn(99),), updates, hidden(secret)).clusters[0]).tolist())
         for secret in range(20)
@@ -123,7 +123,7 @@ def test_who_speaks_is_drawn_from_the_hidden_stream():
 
 
 def test_every_member_speaks_as_often_as_any_other():
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=4))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=4))
     updates = [ClientUpdate(str(i), 0, of(float(i)), 1.0) for i in range(4)]
     spoke = [
         int(merge((of(0.0),), updates, hidden(secret)).clusters[0]["w"])
@@ -141,7 +141,7 @@ def test_every_member_speaks_as_often_as_any_other():
 )
 def test_without_noise_one_update_per_set_counts_for_all_of_it(k, shares, seed, secret):
     start, updates = drawn(seed), updates_of(len(shares), seed + 1, weights=shares)
-    merged = in_anonymity_sets(replace(LOOKING, min_anonymity=k))(
+    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=k))(
         (start,), updates, hidden(secret)
     )
     by_handle = {each.handle: each for each in updates}
@@ -167,7 +167,7 @@ def test_with_equal_weights_a_set_counts_by_its_size():
     #   2/5 * 0 + 3/5 * 100 = 60
     values = (0.0, 1.0, 100.0, 101.0, 102.0)
     updates = [ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate(values)]
-    merged = in_anonymity_sets(replace(LOOKING, min_anonymity=2))(
+    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=2))(
         (of(0.0),), updates, PUBLIC
     )
     assert formed(merged).sets == (("0", "1"), ("2", "3", "4"))
@@ -182,7 +182,7 @@ def test_a_set_of_one_hides_nobody_and_gives_the_mean(choices, seed):
         ClientUpdate(handle(i), j, drawn(seed + 10 + i), w)
         for i, (j, w) in enumerate(choices)
     ]
-    alone = in_anonymity_sets(replace(LOOKING, min_anonymity=1))
+    alone = anonymity_aggregator(replace(LOOKING, min_anonymity=1))
     merged = alone(models, updates, PUBLIC).clusters
     for one, other in zip(
         merged, mean_per_cluster(models, updates, PUBLIC).clusters, strict=True
@@ -193,7 +193,7 @@ def test_a_set_of_one_hides_nobody_and_gives_the_mean(choices, seed):
 @given(sizes(), st.sampled_from(["mdav", "kmeans"]), seeds, st.integers(-50, 50))
 def test_dividing_updates_or_models_is_the_same_in_l2(size, partition, seed, shift):
     n, k = size
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=k, partition=partition))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k, partition=partition))
     zero = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
     moved = {name: value + shift for name, value in drawn(seed).items()}
     updates = updates_of(n, seed + 1)
@@ -210,7 +210,7 @@ def test_cosine_compares_the_models_and_not_the_updates():
         ClientUpdate(str(i), 0, of(x, y), 1.0)
         for i, (x, y) in enumerate([(9.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 9.0)])
     ]
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=2, distance="cosine"))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=2, distance="cosine"))
     assert formed(merge((of(0.0, 0.0),), updates, PUBLIC)).sets == (
         ("0", "1"),
         ("2", "3"),
@@ -230,7 +230,7 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
     models = (drawn(seed), drawn(seed + 1), drawn(seed + 2))
     few = updates_of(k - 1, seed + 3, cluster=2)
     enough = [replace(each, handle=f"x-{each.handle}") for each in updates_of(k, seed)]
-    merged = in_anonymity_sets(replace(LOOKING, min_anonymity=k))(
+    merged = anonymity_aggregator(replace(LOOKING, min_anonymity=k))(
         models, [*few, *enough], PUBLIC
     )
     sets, waited = merged.events
@@ -245,7 +245,7 @@ def test_a_cluster_of_fewer_than_k_waits(k, seed):
 
 
 def test_nobody_at_all_moves_nothing():
-    merged = in_anonymity_sets(LOOKING)((drawn(0),), [], PUBLIC)
+    merged = anonymity_aggregator(LOOKING)((drawn(0),), [], PUBLIC)
     assert merged.events == ()
     assert torch.equal(flat(merged.clusters[0]), flat(drawn(0)))
 
@@ -253,7 +253,7 @@ def test_nobody_at_all_moves_nothing():
 @pytest.mark.parametrize("k", [1, 3])
 def test_clusters_draw_apart(k):
     # the same updates in two clusters: equal sets, but not the same members throughout
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=k))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=k))
     start = drawn(50)
     twice = [each for j in (0, 1) for each in updates_of(12, 0, cluster=j)]
     ends = [
@@ -266,13 +266,15 @@ def test_clusters_draw_apart(k):
 def test_the_papers_noise_has_the_deviation_sigma_times_radius():
     size, sigma, radius = 100_000, 0.3, 2.0
     start, update = of(*[0.0] * size), of(*[1.0] * size)
-    hiding = Hiding(2, "mdav", "l2", 0.0, noise_scales("paper", "l2", sigma * radius))
+    hiding = AnonymityConfig(
+        2, "mdav", "l2", 0.0, noise_scale("paper", "l2", sigma * radius)
+    )
     same = [ClientUpdate(str(i), 0, update, 1.0) for i in range(2)]
-    merged = in_anonymity_sets(hiding)((start,), same, PUBLIC).clusters[0]["w"]
+    merged = anonymity_aggregator(hiding)((start,), same, PUBLIC).clusters[0]["w"]
     # 5 standard errors of a deviation are 5 / sqrt(2 * 1e5) = 1.1%; the draw is fixed
     assert float(merged.std()) == pytest.approx(sigma * radius, rel=0.01)
     assert float(merged.mean()) == pytest.approx(1.0, abs=0.01)
-    other = in_anonymity_sets(hiding)((start,), same, hidden(1)).clusters[0]["w"]
+    other = anonymity_aggregator(hiding)((start,), same, hidden(1)).clusters[0]["w"]
     correlation = torch.corrcoef(torch.stack([merged, other]))[0, 1]
     assert abs(float(correlation)) < 0.02
 
@@ -290,7 +292,7 @@ def test_the_released_noise_is_the_largest_mean_distance_of_rows():
         model([[3.0, 4.0], [0.0, 0.0]], [0.0, 2.0]),
         model([[3.0, 4.0], [6.0, 8.0]], [0.0, 0.0]),
     ]
-    released = noise_scales("released", "l2", 99.0)
+    released = noise_scale("released", "l2", 99.0)
     assert released(models, (0, 1)) == pytest.approx(1.75)
     assert released(models, (1, 2)) == pytest.approx(3.0)
     assert released(models, (0, 1, 2)) == pytest.approx(3.75)
@@ -299,19 +301,19 @@ def test_the_released_noise_is_the_largest_mean_distance_of_rows():
 
 def test_the_released_noise_of_cosine_sets_is_the_largest_angle():
     models = [of(1.0, 0.0), of(5.0, 5.0), of(0.0, 2.0)]
-    released = noise_scales("released", "cosine", 99.0)
+    released = noise_scale("released", "cosine", 99.0)
     assert released(models, (0, 1)) == pytest.approx(1 - 0.5**0.5)
     assert released(models, (0, 1, 2)) == pytest.approx(1.0)
 
 
 def test_a_parameter_without_axes_gets_its_noise_too():
     start = {"temperature": torch.tensor(1.0)}
-    hiding = replace(LOOKING, min_anonymity=2, noise=noise_scales("paper", "l2", 0.5))
+    hiding = replace(LOOKING, min_anonymity=2, noise=noise_scale("paper", "l2", 0.5))
     same = [
         ClientUpdate(str(i), 0, {"temperature": torch.tensor(0.0)}, 1.0)
         for i in range(2)
     ]
-    (moved,) = in_anonymity_sets(hiding)((start,), same, PUBLIC).clusters
+    (moved,) = anonymity_aggregator(hiding)((start,), same, PUBLIC).clusters
     assert moved["temperature"].shape == ()
     assert moved["temperature"].dtype == torch.float32
     assert float(moved["temperature"]) != 1.0
@@ -336,9 +338,9 @@ def test_the_statistics_of_batches_get_no_noise_and_are_no_coordinates():
         LOOKING,
         min_anonymity=2,
         max_distance=5.0,
-        noise=noise_scales("paper", "l2", 1e3),
+        noise=noise_scale("paper", "l2", 1e3),
     )
-    merged = in_anonymity_sets(hiding)((start,), updates, PUBLIC)
+    merged = anonymity_aggregator(hiding)((start,), updates, PUBLIC)
     assert formed(merged) == AnonymitySetsFormed(
         cluster=0,
         sets=(("A", "B"), ("C", "D")),
@@ -351,7 +353,7 @@ def test_the_statistics_of_batches_get_no_noise_and_are_no_coordinates():
     assert float(moved["norm.running_var"]) in possible
     assert int(moved["norm.num_batches_tracked"]) == 6
     assert abs(float(moved["norm.weight"]) - 25) > 5
-    still = noise_scales("released", "l2", 0.0)
+    still = noise_scale("released", "l2", 0.0)
     assert still([normalised(0.0, 0.0), normalised(0.0, 9.0)], (0, 1)) == 0.0
 
 
@@ -360,7 +362,7 @@ def test_who_is_near_is_told_member_by_member():
     values = {"c": 0.0, "b": 3.0, "a": 7.0, "f": 100.0, "e": 101.0, "d": 109.0}
     updates = [ClientUpdate(h, 0, of(v), 1.0) for h, v in values.items()]
     event = formed(
-        in_anonymity_sets(replace(LOOKING, max_distance=4.0))(
+        anonymity_aggregator(replace(LOOKING, max_distance=4.0))(
             (of(0.0),), updates, PUBLIC
         )
     )
@@ -373,7 +375,7 @@ def test_a_client_that_diverged_leaves_no_diameter():
     updates = [
         ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))
     ]
-    merge = in_anonymity_sets(replace(LOOKING, min_anonymity=2, max_distance=1.0))
+    merge = anonymity_aggregator(replace(LOOKING, min_anonymity=2, max_distance=1.0))
     event = formed(merge((of(0.0),), updates, PUBLIC))
     assert event.diameters == (None,)
     assert event.near == (((), ()),)
@@ -381,7 +383,7 @@ def test_a_client_that_diverged_leaves_no_diameter():
 
 @given(partitions, st.sampled_from(["none", "released", "paper"]), seeds)
 def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(partition, noise, seed):
-    hiding = Hiding(2, partition, "l2", 0.0, noise_scales(noise, "l2", 0.5))
+    hiding = AnonymityConfig(2, partition, "l2", 0.0, noise_scale(noise, "l2", 0.5))
     start, updates = drawn(seed), updates_of(5, seed + 1)
     start = {name: value.float() for name, value in start.items()}
     updates = [
@@ -389,7 +391,7 @@ def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(partition, noise,
         for each in updates
     ]
     before = [flat(each.update).clone() for each in updates]
-    (moved,) = in_anonymity_sets(hiding)((start,), updates, PUBLIC).clusters
+    (moved,) = anonymity_aggregator(hiding)((start,), updates, PUBLIC).clusters
     assert {n: (v.shape, v.dtype) for n, v in moved.items()} == {
         n: (v.shape, v.dtype) for n, v in start.items()
     }
@@ -397,14 +399,14 @@ def test_names_dtypes_and_the_callers_tensors_stay_as_they_are(partition, noise,
         assert torch.equal(flat(each.update), kept)
 
 
-def sound(k: int, radius: float = 1.0, z: float = 1.0) -> Hiding:
-    return soundly(k, Ball(radius, z))
+def sound(k: int, radius: float = 1.0, z: float = 1.0) -> AnonymityConfig:
+    return dp_anonymity(k, L2Bound(radius, z))
 
 
 @given(sizes(), seeds, seeds, st.one_of(st.none(), seeds))
 def test_sound_sets_cover_the_cohort_and_look_at_no_data(size, one, other, secret):
     n, k = size
-    merge = in_anonymity_sets(sound(k))
+    merge = anonymity_aggregator(sound(k))
     told = [
         merge((drawn(seed),), updates_of(n, seed, weights=weights), streams).events
         for seed, weights, streams in (
@@ -432,7 +434,7 @@ def test_sound_representatives_come_from_the_ball(size, seed, radius, length):
         for each in updates_of(n, seed)
     ]
     zero = {name: torch.zeros_like(value) for name, value in drawn(0).items()}
-    merged = in_anonymity_sets(sound(k, radius, z=0.0))((zero,), updates, PUBLIC)
+    merged = anonymity_aggregator(sound(k, radius, z=0.0))((zero,), updates, PUBLIC)
     # a mean of points in a ball is in it
     assert float(flat(merged.clusters[0]).norm()) <= radius * (1 + 1e-6)
 
@@ -443,7 +445,7 @@ def test_sound_by_hand():
         ClientUpdate(str(i), 0, of(x, y), weight)
         for i, (x, y, weight) in enumerate([(30, 40, 1.0), (0, 1, 7.0), (0, 2, 9.0)])
     ]
-    merged = in_anonymity_sets(sound(1, 5.0, 1e-9))((of(1.0, 1.0),), updates, PUBLIC)
+    merged = anonymity_aggregator(sound(1, 5.0, 1e-9))((of(1.0, 1.0),), updates, PUBLIC)
     torch.testing.assert_close(merged.clusters[0], of(1 + 3 / 3, 1 + 7 / 3))
 
 
@@ -451,7 +453,7 @@ def test_sound_noise_has_the_deviation_2_z_delta():
     size, z, radius = 100_000, 0.7, 1.5
     start = of(*[0.0] * size)
     same = [ClientUpdate(str(i), 0, start, 1.0) for i in range(5)]
-    merge = in_anonymity_sets(sound(2, radius, z))
+    merge = anonymity_aggregator(sound(2, radius, z))
     merged = merge((start,), same, PUBLIC).clusters[0]["w"]
     # two sets, of 3 and 2: sqrt(3^2 + 2^2) / 5 of one's deviation; known to 0.2%
     std = 2 * z * radius * 13**0.5 / 5
@@ -463,7 +465,7 @@ def test_sound_noise_has_the_deviation_2_z_delta():
 
 
 def test_a_sound_cluster_of_fewer_than_k_waits_and_tells_nothing_else():
-    merged = in_anonymity_sets(sound(4))((drawn(0),), updates_of(3, 1), PUBLIC)
+    merged = anonymity_aggregator(sound(4))((drawn(0),), updates_of(3, 1), PUBLIC)
     assert merged.events == (ClusterWaited(0, 3, 4),)
     assert torch.equal(flat(merged.clusters[0]), flat(drawn(0)))
 
@@ -473,5 +475,5 @@ def test_a_client_that_diverged_is_as_any_other_in_a_sound_merge():
         ClientUpdate(str(i), 0, of(v), 1.0) for i, v in enumerate((0.0, torch.nan))
     ]
     for secret in range(9):
-        merged = in_anonymity_sets(sound(2))((of(0.0),), updates, hidden(secret))
+        merged = anonymity_aggregator(sound(2))((of(0.0),), updates, hidden(secret))
         assert bool(merged.clusters[0]["w"].isfinite())

@@ -17,7 +17,7 @@ from covey.aggregation import (
     mean_per_cluster,
     noised_mean,
     projected,
-    storing,
+    with_stored_updates,
 )
 from covey.events import SumPerturbed
 from covey.rng import Streams
@@ -276,7 +276,7 @@ def test_a_cluster_without_clients_keeps_its_clip():
 def test_what_is_stored_beside_it_is_raw():
     how = Clipping(1.0, 0.5, adaptive=True)
     updates = sent(of(9.0), of(0.5))
-    merged = storing(noised_mean(how))((of(0.0),), updates, PUBLIC)
+    merged = with_stored_updates(noised_mean(how))((of(0.0),), updates, PUBLIC)
     assert merged.stored == tuple(updates)
     assert len(merged.clips) == len(merged.events) == 1
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from covey.aggregation import mean_per_cluster
 from covey.algorithms import (
-    Choosing,
+    SelectionConfig,
     Steps,
     different_models,
     evaluate_with,
@@ -25,7 +25,7 @@ from covey.algorithms import (
     ifca_mir,
     local_training,
     red_teamed,
-    self_judged,
+    self_assessed,
     train_with,
 )
 from covey.clustering import Selection, select_by_threshold, select_weighted
@@ -88,7 +88,7 @@ def test_a_risk_moves_the_client_that_weighs_it(
     # risks 0.9 and 0.6. A, beta 0.5: 0.157 + 0.45 = 0.607 against 0.657 + 0.3 = 0.957
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
     strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, Choosing(select_weighted)
+        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(select_weighted)
     )
     cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
     watched = red_teamed(
@@ -146,7 +146,7 @@ def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
     start = strategy.init(STREAMS)
     first = strategy.play_round(start, (point("a", 1, 1), point("b", 1, 1)), STREAMS)
     assert first.events[1:3] == (ClusterAbandoned(1), ClustersCollapsed(0))
-    assert first.state.offered() == (True, False)
+    assert first.state.available() == (True, False)
     turned = (point("a", 1, 1), point("b", 1, 0))
     second = strategy.play_round(first.state, turned, STREAMS)
     assert second.state.assignment == {"A": 0, "B": 0}
@@ -175,7 +175,7 @@ def test_an_absent_clients_cluster_is_not_abandoned(
     cohort = (point("a", 1, 1), point("b", 1, 0))
     first = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     second = strategy.play_round(first.state, cohort[:1], STREAMS)
-    assert second.state.offered() == (True, True)
+    assert second.state.available() == (True, True)
     assert kinds(second.events) == ["ClientsAssigned", "ModelsMerged"]
     assert second.state.clusters[1] is first.state.clusters[1]
 
@@ -199,7 +199,7 @@ def watched_by(
     every: int,
 ):
     strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, Choosing(select_weighted)
+        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(select_weighted)
     )
     return red_teamed(strategy, script, every, {c.handle: c for c in cohort})
 
@@ -225,7 +225,7 @@ def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
         sum(isinstance(event, RiskMeasured) for event in events) for events in story
     ]
     assert looked == [0, 0, 2, 0, 2]  # nobody has chosen before round 0
-    assert [f.round_index for f in state.figures if f] == [4, 4]
+    assert [f.round_index for f in state.risk_estimates if f] == [4, 4]
     last = strategy.conclude(state, cohort, STREAMS)
     assert [
         (e.cluster, e.round_index) for e in last.events if isinstance(e, RiskMeasured)
@@ -274,7 +274,7 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
     alive: dict[int, int] = {}
     for index in range(3, 9):
         state, *_ = strategy.play_round(state, cohort, STREAMS)
-        alive[index] = sum(figure is not None for figure in state.figures)
+        alive[index] = sum(figure is not None for figure in state.risk_estimates)
     assert [alive[index] for index in (3, 4, 5, 6)] == [2, 2, 2, 2]
     assert [alive[index] for index in (7, 8)] == [0, 0]
 
@@ -291,7 +291,7 @@ def test_nobody_acts_on_an_extrapolated_figure(
     state, story = played_rounds(strategy, cohort, 3)
     told = [event for event in story[-1] if isinstance(event, RiskMeasured)]
     assert [event.risk for event in told] == [0.9, 0.9]
-    assert state.figures == (None, None)
+    assert state.risk_estimates == (None, None)
     assert RiskUnknown((0, 1)) in story[-1]
     history = history_of([*enumerate(story)])
     assert not history.figures
@@ -320,13 +320,15 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
     plain = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, Choosing(select_by_threshold)
+        different_models(models(1.0, -1.0), 2),
+        steps,
+        SelectionConfig(select_by_threshold),
     )
-    strategy = self_judged(plain, judge, every=2)
+    strategy = self_assessed(plain, judge, every=2)
     state, story = played_rounds(strategy, cohort, 6)
     assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
     assert state.assignment == {"A": 1, "B": 0}
-    found = state.known_to("A")
+    found = state.known_risks("A")
     assert [k and (k.risk, k.round_index, k.inside) for k in found] == [
         (0.9, 2, True),
         (0.5, 4, True),
@@ -357,7 +359,7 @@ def test_a_users_bad_selection_is_refused_in_clear_words(
     steps: Steps, point: Point, models: Models, values: Tensor
 ):
     strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, Choosing(choosing(values))
+        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(choosing(values))
     )
     cohort = (point("a", 1, 1), point("b", 1, 0))
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})
@@ -375,7 +377,7 @@ def test_a_users_good_selection_is_obeyed(
     values: Tensor,
 ):
     strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, Choosing(choosing(values))
+        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(choosing(values))
     )
     cohort = (point("a", 1, 1), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)

@@ -9,8 +9,8 @@ import pytest
 
 from covey.aggregation import Clipping, noised_mean
 from covey.algorithms import (
-    Choosing,
-    Played,
+    RoundResult,
+    SelectionConfig,
     Steps,
     Strategy,
     WarmStart,
@@ -18,7 +18,7 @@ from covey.algorithms import (
     ifca,
     ifca_mir,
     one_model,
-    priced_towards,
+    price_update,
     warm_started,
 )
 from covey.clustering import select_by_loss
@@ -36,7 +36,7 @@ HOW = Clipping(0.5, 1.0, adaptive=True)
 @pytest.fixture
 def adaptive(steps: Steps) -> Steps:
     clipping = partial(noised_mean, HOW)
-    return replace(steps, merge=clipping(), clipping=clipping)
+    return replace(steps, aggregate=clipping(), clipping=clipping)
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def cohort(point: Point) -> tuple[Client, ...]:
     )
 
 
-def rounds(strategy: Strategy, cohort: tuple[Client, ...], count: int) -> list[Played]:
+def rounds(
+    strategy: Strategy, cohort: tuple[Client, ...], count: int
+) -> list[RoundResult]:
     state, played = strategy.init(STREAMS), []
     for t in range(count):
         played.append(strategy.play_round(state, cohort, STREAMS.at("round", t)))
@@ -55,7 +57,7 @@ def rounds(strategy: Strategy, cohort: tuple[Client, ...], count: int) -> list[P
     return played
 
 
-def used(played: Played) -> dict[int, float]:
+def used(played: RoundResult) -> dict[int, float]:
     return {e.cluster: e.clip for e in played.events if isinstance(e, SumPerturbed)}
 
 
@@ -72,7 +74,7 @@ def test_a_round_clips_at_what_the_round_before_found(adaptive, models, cohort):
 
 
 def test_a_fixed_clip_leaves_nothing_behind(steps, models, cohort):
-    fixed = replace(steps, merge=noised_mean(Clipping(0.5, 1.0)))
+    fixed = replace(steps, aggregate=noised_mean(Clipping(0.5, 1.0)))
     played = rounds(ifca(different_models(models(1.0, -1.0), 2), fixed), cohort, 3)
     assert {each.state.clips for each in played} == {()}
     assert {clip for each in played for clip in used(each).values()} == {0.5}
@@ -93,7 +95,7 @@ def test_a_warm_start_hands_its_clip_to_every_cluster(adaptive, models, cohort):
 def test_the_last_choice_is_told_like_any_other_and_sets_no_price(
     steps, models, cohort
 ):
-    how = Choosing(select_by_loss, market=priced_towards(0.3), epsilon=2.0)
+    how = SelectionConfig(select_by_loss, update_prices=price_update(0.3), epsilon=2.0)
     strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, how)
     (first,) = rounds(strategy, cohort, 1)
     last = strategy.conclude(first.state, cohort, STREAMS.at("round", 1))

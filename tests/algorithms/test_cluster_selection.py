@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.algorithms import (
-    Choosing,
     Cohort,
+    SelectionConfig,
     ServerState,
-    fresh_state,
-    priced_towards,
-    smoothed,
+    initial_state,
+    loss_smoother,
+    price_update,
 )
-from covey.algorithms.cluster_selection import Choice, choose
-from covey.clustering import Ballot, Selection, select_by_loss, select_priced
+from covey.algorithms.cluster_selection import SelectionResult, local_choice
+from covey.clustering import Selection, SelectionInputs, select_by_loss, select_priced
 from covey.data.examples import Client
 from covey.events import ChoicesPerturbed, PricesSet
 from covey.rng import Streams
@@ -27,10 +27,10 @@ from covey.rng import Streams
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
 
 
-def at_random(ballot: Ballot) -> Tensor:
-    draw = ballot.streams.at("mine").generator()
-    choices = ballot.offered.nonzero().flatten().numpy()
-    return torch.from_numpy(draw.choice(choices, len(ballot.losses)))
+def at_random(inputs: SelectionInputs) -> Tensor:
+    draw = inputs.streams.at("mine").generator()
+    choices = inputs.available.nonzero().flatten().numpy()
+    return torch.from_numpy(draw.choice(choices, len(inputs.losses)))
 
 
 def losses_are(*rounds: list[list[float]]) -> Callable[..., Tensor]:
@@ -52,19 +52,19 @@ def people(make_client: Callable[..., Client], digits) -> Cohort:
     return tuple(make_client(name, digits.take(torch.arange(2))) for name in "abcdef")
 
 
-BOTH_ALIVE = fresh_state(MODELS).with_choices({"X": 0, "Y": 1})
+BOTH_ALIVE = initial_state(MODELS).with_choices({"X": 0, "Y": 1})
 """Two clients that never come back keep both clusters on offer."""
 
 
 def through(
-    how: Choosing,
+    how: SelectionConfig,
     cohorts: list[Cohort],
     evaluate: Callable[..., Tensor] = equal_losses,
     state: ServerState = BOTH_ALIVE,
-) -> list[tuple[ServerState, Choice]]:
+) -> list[tuple[ServerState, SelectionResult]]:
     """Every round's state before, and the choice; nobody trains."""
-    decide = choose(how, evaluate)
-    rounds: list[tuple[ServerState, Choice]] = []
+    decide = local_choice(how, evaluate)
+    rounds: list[tuple[ServerState, SelectionResult]] = []
     for t, cohort in enumerate(cohorts):
         choice = decide(state, cohort, Streams(0).at("round", t))
         rounds.append((state, choice))
@@ -85,12 +85,14 @@ def test_nobody_moves_twice_within_the_hysteresis(
         for mask in [[True] * size, *masks]
     ]
     moves: dict[str, list[int]] = {}
-    for state, choice in through(Choosing(at_random, hysteresis=hysteresis), cohorts):
+    for state, choice in through(
+        SelectionConfig(at_random, hysteresis=hysteresis), cohorts
+    ):
         for handle, j in choice.clusters.items():
             if state.assignment.get(handle, j) != j:
                 moves.setdefault(handle, []).append(state.round_index)
         # stays only where there is somebody to stay with
-        assert all(state.offered()[j] for j in choice.clusters.values())
+        assert all(state.available()[j] for j in choice.clusters.values())
     for rounds in moves.values():
         for one, next_one in pairwise(rounds):
             assert next_one - one > hysteresis
@@ -98,9 +100,9 @@ def test_nobody_moves_twice_within_the_hysteresis(
 
 def test_hysteresis_lets_a_client_leave_a_cluster_that_is_gone(people: Cohort):
     a, b = people[:2]
-    how = Choosing(at_random, hysteresis=9)
-    state = fresh_state(MODELS).with_choices({"A": 0, "B": 0})
-    choice = choose(how, equal_losses)(state, (a, b), Streams(0))
+    how = SelectionConfig(at_random, hysteresis=9)
+    state = initial_state(MODELS).with_choices({"A": 0, "B": 0})
+    choice = local_choice(how, equal_losses)(state, (a, b), Streams(0))
     assert choice.clusters == {"A": 0, "B": 0}
 
 
@@ -110,12 +112,12 @@ def test_smoothed_losses_by_hand(people: Cohort):
     a, b = people[:2]
     seen: list[list[list[float]]] = []
 
-    def select(ballot: Ballot) -> Tensor:
-        seen.append(ballot.losses.tolist())
-        return select_by_loss(ballot)
+    def select(inputs: SelectionInputs) -> Tensor:
+        seen.append(inputs.losses.tolist())
+        return select_by_loss(inputs)
 
     rounds = through(
-        Choosing(select, look=smoothed(0.5)),
+        SelectionConfig(select, smooth_losses=loss_smoother(0.5)),
         [(a, b), (a,), (a, b)],
         losses_are([[1, 1.25], [4, 0]], [[3, 1.25]], [[0, 1.25], [2, 2]]),
     )
@@ -130,34 +132,34 @@ def test_smoothed_losses_by_hand(people: Cohort):
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_a_diverged_loss_is_not_remembered(people: Cohort, broken: float):
     rounds = through(
-        Choosing(select_by_loss, look=smoothed(0.9)),
+        SelectionConfig(select_by_loss, smooth_losses=loss_smoother(0.9)),
         [people[:1]] * 3,
         losses_are([[1, 2]], [[broken, 2]], [[5, 2]]),
     )
     assert [choice.clusters["A"] for _, choice in rounds] == [0, 1, 1]
-    assert rounds[1][1].state.memory.losses == {}
-    assert rounds[2][1].state.memory.losses == {"A": (5.0, 2.0)}
+    assert rounds[1][1].state.selection_history.losses == {}
+    assert rounds[2][1].state.selection_history.losses == {"A": (5.0, 2.0)}
 
 
 def test_without_smoothing_the_latest_losses_are_remembered(people: Cohort):
     first, second = people[:2]
     rounds = through(
-        Choosing(select_by_loss),
+        SelectionConfig(select_by_loss),
         [people[:2], people[:1]],
         losses_are([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]),
     )
-    assert rounds[-1][1].state.memory.losses == {
+    assert rounds[-1][1].state.selection_history.losses == {
         first.handle: (5.0, 6.0),
         second.handle: (3.0, 4.0),
     }
 
 
-def priced(share: float) -> Choosing:
-    def select(ballot: Ballot) -> Tensor:
-        return select_priced(ballot, share)
+def priced(share: float) -> SelectionConfig:
+    def select(inputs: SelectionInputs) -> Tensor:
+        return select_priced(inputs, share)
 
     chosen: Selection = select
-    return Choosing(chosen, market=priced_towards(share))
+    return SelectionConfig(chosen, update_prices=price_update(share))
 
 
 def test_a_price_rises_until_somebody_wants_to_stay(people: Cohort):
@@ -167,7 +169,7 @@ def test_a_price_rises_until_somebody_wants_to_stay(people: Cohort):
     first = [[0.0, 9.0], *away]
     later = [[math.log(4), 0.0], *away]
     losses = losses_are(first, *[later] * 3)
-    rounds = through(priced(1 / 3), [people] * 4, losses, fresh_state(MODELS))
+    rounds = through(priced(1 / 3), [people] * 4, losses, initial_state(MODELS))
     facts = [fact for _, choice in rounds for fact in choice.events]
     assert facts == [rounds[t][1].events[0] for t in range(4)]
     assert all(isinstance(fact, PricesSet) for fact in facts)
@@ -184,17 +186,17 @@ def test_a_price_rises_until_somebody_wants_to_stay(people: Cohort):
 def test_an_empty_cohort_sets_no_prices(people: Cohort):
     rounds = through(priced(1 / 3), [people, ()], losses_are([[0.0, 1.0]] * 6, []))
     assert rounds[1][1].events == ()
-    assert rounds[1][1].state.memory == rounds[1][0].memory
+    assert rounds[1][1].state.selection_history == rounds[1][0].selection_history
 
 
 def test_a_cluster_that_is_gone_has_no_price(people: Cohort):
-    state = fresh_state(MODELS).with_choices({"A": 1, "B": 1})
-    choice = choose(priced(1 / 2), equal_losses)(state, people[:2], Streams(0))
-    assert choice.state.memory.prices == (0.0, 0.0)
+    state = initial_state(MODELS).with_choices({"A": 1, "B": 1})
+    choice = local_choice(priced(1 / 2), equal_losses)(state, people[:2], Streams(0))
+    assert choice.state.selection_history.prices == (0.0, 0.0)
 
 
 def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):
-    how = Choosing(select_by_loss, epsilon=0.5)
+    how = SelectionConfig(select_by_loss, epsilon=0.5)
     played = through(how, [people, people[:2], ()])
     told = [choice.events for _, choice in played]
     everybody, two = (tuple(c.handle for c in some) for some in (people, people[:2]))
@@ -204,21 +206,22 @@ def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):
         (),
     ]
     assert [
-        choice.events for _, choice in through(Choosing(select_by_loss), [people])
+        choice.events
+        for _, choice in through(SelectionConfig(select_by_loss), [people])
     ] == [()]
 
 
 def test_every_client_has_draws_of_its_own(people: Cohort):
     seen: dict[str, set[int]] = {}
 
-    def looks(ballot: Ballot) -> Tensor:
-        assert len(ballot.own) == len(ballot.losses)
-        for client, own in zip(cohort, ballot.own, strict=True):
+    def looks(inputs: SelectionInputs) -> Tensor:
+        assert len(inputs.client_streams) == len(inputs.losses)
+        for client, own in zip(cohort, inputs.client_streams, strict=True):
             draw = int(own.generator().integers(2**62))
             seen.setdefault(client.name, set()).add(draw)
-        return select_by_loss(ballot)
+        return select_by_loss(inputs)
 
-    decide = choose(Choosing(looks), equal_losses)
+    decide = local_choice(SelectionConfig(looks), equal_losses)
     for cohort in (people, people[2:], people[::-1]):
         decide(BOTH_ALIVE, cohort, Streams(0).at("round", 0))
     assert all(len(draws) == 1 for draws in seen.values())

@@ -11,10 +11,10 @@ from torch import nn
 
 from covey.aggregation import mean_per_cluster
 from covey.algorithms import (
-    Choosing,
     Cohort,
     Control,
-    Played,
+    RoundResult,
+    SelectionConfig,
     ServerState,
     Steps,
     Strategy,
@@ -23,7 +23,7 @@ from covey.algorithms import (
     evaluate_with,
     fedavg,
     fixed_share,
-    from_groups,
+    group_initialized,
     head_first,
     ifca,
     ifca_mir,
@@ -83,7 +83,9 @@ class World:
         )
 
     def mir(self, select: Selection) -> Strategy:
-        return ifca_mir(different_models(init, 2), self.steps(), Choosing(select))
+        return ifca_mir(
+            different_models(init, 2), self.steps(), SelectionConfig(select)
+        )
 
     def warm(self, kept_rounds: int = 1) -> Strategy:
         slow = replace(RECIPE, local_epochs=3)
@@ -93,11 +95,11 @@ class World:
 
     def groups(self, kept_rounds: int = 1) -> Strategy:
         learner = ifca(one_model(init, 2), self.steps())
-        return from_groups(learner, self.steps(), kept_rounds)
+        return group_initialized(learner, self.steps(), kept_rounds)
 
     def menu(self) -> Strategy:
         start = on_the_menu(different_models(init, 2))
-        learner = ifca_mir(start, self.steps(), Choosing(select_by_threshold))
+        learner = ifca_mir(start, self.steps(), SelectionConfig(select_by_threshold))
         return self.pooled(learner, menu_shares(2))
 
     def pooled(self, strategy: Strategy, control: Control) -> Strategy:
@@ -180,7 +182,7 @@ def test_names_shapes_and_dtypes_are_kept(strategy: Strategy, world: World):
     state, _ = played(strategy, [world.population] * 3)
     start = init(Streams(0))
     assert len(state.clusters) == len(strategy.init(Streams(0)).clusters)
-    assert len(state.figures) == len(state.shadows) == len(state.clusters)
+    assert len(state.risk_estimates) == len(state.shadows) == len(state.clusters)
     for cluster in state.clusters:
         assert list(cluster) == list(start)
         for name, value in start.items():
@@ -262,7 +264,7 @@ def test_the_last_choice_is_everybodys_and_trains_nothing(
     assert final.by == "final"
     assert set(after.assignment) == {client.handle for client in world.population}
     assert dict(after.assignment) == dict(final.clusters)
-    offered = before.offered()
+    offered = before.available()
     assert all(offered[j] for j in final.clusters.values())
 
 
@@ -308,10 +310,10 @@ def test_zero_risk_weight_is_ifca_bit_for_bit(world: World, watched: str):
     one, other = played(plain, cohorts), played(weighing, cohorts)
     assert same_bits(one[0].clusters, other[0].clusters)
     assert one[0].assignment == other[0].assignment
-    assert one[0].figures == other[0].figures
+    assert one[0].risk_estimates == other[0].risk_estimates
     assert one[1] == without_unknown(other[1])
     if watched == "watched":
-        assert any(figure is not None for figure in one[0].figures)
+        assert any(figure is not None for figure in one[0].risk_estimates)
 
 
 def test_a_red_team_changes_nothing_but_choices(world: World):
@@ -384,7 +386,7 @@ def test_a_warm_start_does_not_split_fewer_clients_than_make_groups(world: World
     few = world.population[:2]
     state, story = played(STRATEGIES["warm"](world), [world.population, few, few])
     assert [the_assignment(events).by for events in story] == ["shared"] * 3
-    later: Played = STRATEGIES["warm"](world).play_round(
+    later: RoundResult = STRATEGIES["warm"](world).play_round(
         state, world.population, Streams(5)
     )
     assert the_assignment(later.events).by == "split"

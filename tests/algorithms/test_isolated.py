@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from covey.algorithms import fedavg, isolated, sparing
+from covey.algorithms import fedavg, freeze_clusters, isolated
 from covey.events import ClientsAssigned
 from covey.params import model_hash
 from covey.rng import Streams
@@ -83,7 +83,7 @@ def test_a_round_that_spares_clusters_is_the_whole_round(
         return steps.train(clusters, cohort, assignment, streams)
 
     kept = {j: expected.state.clusters[j] for j in spared}
-    fewer = sparing(replace(steps, train=train), kept)
+    fewer = freeze_clusters(replace(steps, train=train), kept)
     found = isolated(models(0.5), fewer, CLUSTERS, population).play_round(
         before, population[1:], Streams(7)
     )

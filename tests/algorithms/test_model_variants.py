@@ -12,7 +12,7 @@ from torch import Tensor
 from covey.algorithms import (
     MENU,
     Cohort,
-    Played,
+    RoundResult,
     ServerState,
     Steps,
     menu_shares,
@@ -60,9 +60,11 @@ def test_shares_rise_from_release_to_release():
 
 def moved(
     steps: Steps, state: ServerState, cohort: Cohort, chosen: Sequence[int]
-) -> Played:
+) -> RoundResult:
     own = {c.handle: j for c, j in zip(cohort, chosen, strict=True)}
-    return steps.move(state, cohort, ClientsAssigned(own, "clients"), STREAMS)
+    return steps.train_and_aggregate(
+        state, cohort, ClientsAssigned(own, "clients"), STREAMS
+    )
 
 
 def test_an_update_moves_what_shares_as_much_or_more(
@@ -84,11 +86,11 @@ def test_a_release_that_nobody_trains_is_not_offered(
     steps: Steps, point: Point, start: ServerState
 ):
     cohort = (point("a", 1, 1), point("b", 1, 0))
-    assert all(start.offered())
+    assert all(start.available())
     both, *_ = moved(steps, start, cohort, [0, 3])  # cluster 1 is used in release 1
-    assert both.offered() == (True, False, True, True, True, True)
+    assert both.available() == (True, False, True, True, True, True)
     one, events, _ = moved(steps, both, cohort, [2, 4])
-    assert one.offered() == (False, False, True, False, True, False)
+    assert one.available() == (False, False, True, False, True, False)
     gone = [event for event in events if isinstance(event, ClusterAbandoned)]
     assert [event.cluster for event in gone] == [0, 3, 5]
     assert ClustersCollapsed(0) in events
@@ -109,4 +111,4 @@ def test_the_red_team_counts_everybody_who_trains_a_release(
 def test_without_a_menu_a_client_trains_one_model(start: ServerState):
     state = replace(start.with_choices({"A": 2}), releases=1)
     assert [*state.trained_by("A")] == [2]
-    assert torch.tensor(state.offered()).nonzero().flatten().tolist() == [2]
+    assert torch.tensor(state.available()).nonzero().flatten().tolist() == [2]

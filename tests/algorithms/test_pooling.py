@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from covey.algorithms import (
     KnownRisk,
-    Memory,
-    Played,
+    RoundResult,
+    SelectionHistory,
     ServerState,
     Steps,
     Strategy,
     fedavg,
     fixed_share,
-    fresh_state,
-    from_groups,
+    group_initialized,
     head_first,
     ifca,
+    initial_state,
     one_model,
     pooled,
     share_by_risk,
@@ -60,11 +60,11 @@ def test_more_is_shared_nowhere_less(share: float, more: float):
 def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Strategy:
     """Return a strategy that trains nothing and assigns clients to their groups."""
 
-    def play_round(state: ServerState, *_: object) -> Played:
+    def play_round(state: ServerState, *_: object) -> RoundResult:
         own = {handle: each.group or 0 for handle, each in clients.items()}
-        return Played(state.with_choices(own).with_models(state.clusters), ())
+        return RoundResult(state.with_choices(own).with_models(state.clusters), ())
 
-    return Strategy(lambda _: fresh_state(clusters), play_round, play_round)
+    return Strategy(lambda _: initial_state(clusters), play_round, play_round)
 
 
 def after_one_round(
@@ -72,7 +72,7 @@ def after_one_round(
     clients: Mapping[str, Client],
     shares: tuple[float, ...],
     layers: tuple[tuple[str, ...], ...] = (("w",),),
-) -> Played:
+) -> RoundResult:
     strategy = pooled(
         still(clusters, clients), lambda _: shares, head_first, layers, clients
     )
@@ -92,7 +92,7 @@ def weight(value: float) -> Params:
     return {"w": torch.tensor([value])}
 
 
-def values(played: Played) -> list[float]:
+def values(played: RoundResult) -> list[float]:
     return [float(model["w"]) for model in played.state.clusters]
 
 
@@ -168,14 +168,14 @@ def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
         return state.clusters
 
     def mixed(share: float) -> tuple[Params, ...]:
-        own = from_groups(ifca(one_model(init, 2), steps), steps, 3)
+        own = group_initialized(ifca(one_model(init, 2), steps), steps, 3)
         control = fixed_share(share, 2)
         return played(pooled(own, control, head_first, (("w",),), two_groups))
 
     (shared,) = played(fedavg(init, steps))
     for model in mixed(1.0):
         torch.testing.assert_close(model["w"], shared["w"])
-    alone = played(from_groups(ifca(one_model(init, 2), steps), steps, 3))
+    alone = played(group_initialized(ifca(one_model(init, 2), steps), steps, 3))
     assert model_hash(mixed(0.0)) == model_hash(alone)
 
 
@@ -219,11 +219,11 @@ def shares_after(
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
     losses = dict.fromkeys(ten, (0.1, elsewhere))
     state = replace(
-        fresh_state((weight(0.0), weight(0.0))).with_choices(choices),
+        initial_state((weight(0.0), weight(0.0))).with_choices(choices),
         round_index=5,
-        figures=(seen, None),
+        risk_estimates=(seen, None),
         pooling=(share, START),
-        memory=Memory(losses=losses, risks=own or {}),
+        selection_history=SelectionHistory(losses=losses, risks=own or {}),
     )
     with_room = replace(  # the other holds as many examples as the ten
         ten["OTHER"], train=Examples(torch.zeros(20, 1), torch.zeros(20).long())
@@ -279,8 +279,8 @@ def test_nothing_more_is_shared_with_a_model_no_better_than_guessing(
 def test_a_cluster_with_nearly_all_examples_keeps_its_model(ten: Mapping[str, Client]):
     # The ten hold 20 of 22 examples, the other client 2.
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
-    state = fresh_state((weight(0.0), weight(0.0))).with_choices(choices)
-    state = replace(state, round_index=5, figures=(figure(0.9, 0.01), None))
+    state = initial_state((weight(0.0), weight(0.0))).with_choices(choices)
+    state = replace(state, round_index=5, risk_estimates=(figure(0.9, 0.01), None))
     assert share_by_risk(ten, GUESS)(state) == (0.0, START)
 
 

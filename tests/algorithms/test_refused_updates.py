@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.aggregation import (
-    Ball,
+    AnonymityConfig,
     ClientUpdate,
     Clipping,
-    Hiding,
+    L2Bound,
+    anonymity_aggregator,
+    dp_anonymity,
     finite_updates,
-    in_anonymity_sets,
     mean_per_cluster,
-    noise_scales,
+    noise_scale,
     noised_mean,
-    refusals,
-    soundly,
-    storing,
+    refusal_events,
+    with_stored_updates,
 )
 from covey.algorithms import (
     Cohort,
-    Played,
+    RoundResult,
     Steps,
     WarmStart,
     divergences,
@@ -36,7 +36,7 @@ from covey.algorithms import (
     one_model,
     warm_started,
 )
-from covey.algorithms.base import fresh_state
+from covey.algorithms.base import initial_state
 from covey.data.examples import Client, Examples
 from covey.events import (
     AnonymitySetsFormed,
@@ -52,11 +52,11 @@ from covey.types import Handle, Params
 STREAMS = Streams(0)
 START: Params = {"w": torch.zeros(3)}
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-MDAV = Hiding(2, "mdav", "l2", 0.0, noise_scales("none", "l2", 0.0))
-MERGES = {"mean": mean_per_cluster, "anonymity sets": in_anonymity_sets(MDAV)}
+MDAV = AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
+MERGES = {"mean": mean_per_cluster, "anonymity sets": anonymity_aggregator(MDAV)}
 NOISY = {
     "client noise": noised_mean(Clipping(1.0, 0.5)),
-    "sound sets": in_anonymity_sets(soundly(2, Ball(1.0, 0.5))),
+    "sound sets": anonymity_aggregator(dp_anonymity(2, L2Bound(1.0, 0.5))),
 }
 
 
@@ -76,7 +76,7 @@ def steps_with(sent: Mapping[str, float], merge, *, accounted: bool = False) -> 
     def nobody_looks(*_: object) -> torch.Tensor:
         raise AssertionError
 
-    return Steps(nobody_looks, train, merge, accounted=accounted)
+    return Steps(nobody_looks, train, merge, dp_accounted=accounted)
 
 
 @pytest.fixture
@@ -85,13 +85,13 @@ def people(make_client: Callable[..., Client]) -> Callable[[str], Cohort]:
     return lambda names: tuple(make_client(name, one) for name in names)
 
 
-def moved(steps: Steps, cohort: Cohort, clusters: int = 1) -> Played:
-    state = fresh_state((START,) * clusters)
+def moved(steps: Steps, cohort: Cohort, clusters: int = 1) -> RoundResult:
+    state = initial_state((START,) * clusters)
     chosen = ClientsAssigned({c.handle: 0 for c in cohort}, "clients")
-    return steps.move(state, cohort, chosen, STREAMS)
+    return steps.train_and_aggregate(state, cohort, chosen, STREAMS)
 
 
-def facts(played: Played, kind: type[Any]) -> list[Any]:
+def facts(played: RoundResult, kind: type[Any]) -> list[Any]:
     return [event for event in played.events if isinstance(event, kind)]
 
 
@@ -124,11 +124,11 @@ def test_a_cohort_that_is_refused_moves_nothing_and_its_model_has_diverged(
 
 
 def test_a_stalled_model_stays_so_until_an_update_is_accepted(people):
-    def then(sent: float, names: str, before: Played) -> Played:
+    def then(sent: float, names: str, before: RoundResult) -> RoundResult:
         cohort = people(names)
         steps = steps_with(dict.fromkeys("abc", sent), mean_per_cluster)
         chosen = ClientsAssigned({c.handle: 0 for c in cohort}, "shared")
-        return steps.move(before.state, cohort, chosen, STREAMS)
+        return steps.train_and_aggregate(before.state, cohort, chosen, STREAMS)
 
     stalled = moved(
         steps_with(dict.fromkeys("abc", math.nan), mean_per_cluster), people("abc")
@@ -175,7 +175,9 @@ def test_noise_is_paid_for_where_every_update_was_refused(people, name):
 
 def test_no_refused_update_is_stored(people):
     sent = {"a": 1.0, "b": math.nan}
-    played = moved(steps_with(sent, storing(mean_per_cluster)), people("ab"))
+    played = moved(
+        steps_with(sent, with_stored_updates(mean_per_cluster)), people("ab")
+    )
     assert [each.handle for each in played.stored] == ["A"]
 
 
@@ -236,7 +238,7 @@ def test_finite_updates_come_through_as_they_are_and_no_other_does(values, as_ze
     rest = [each for each in came if not any(each is one for one in fine)]
     assert len(rest) == (len(sent) - len(fine) if as_zero else 0)
     assert all(not value.any() for each in rest for value in each.update.values())
-    assert [each.handle for each in refusals(refused)] == [
+    assert [each.handle for each in refusal_events(refused)] == [
         str(i) for i, v in enumerate(values) if not math.isfinite(v)
     ]
 
@@ -246,4 +248,4 @@ def test_a_client_that_sent_several_is_refused_once():
     refused = []
     updates = [ClientUpdate("A", j, bad, 1.0) for j in range(3)]
     assert not list(finite_updates(updates, refused))
-    assert len(refusals(refused)) == 1
+    assert len(refusal_events(refused)) == 1

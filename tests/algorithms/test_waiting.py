@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from covey.aggregation import Hiding, in_anonymity_sets, noise_scales
+from covey.aggregation import AnonymityConfig, anonymity_aggregator, noise_scale
 from covey.algorithms import ServerState, Steps, Strategy, different_models, ifca
 from covey.data.examples import Client
 from covey.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
@@ -19,8 +19,8 @@ STREAMS = Streams(0)
 
 
 def hiding(steps: Steps, k: int, patience: int) -> Steps:
-    how = Hiding(k, "mdav", "l2", 0.0, noise_scales("none", "l2", 0.0))
-    return replace(steps, merge=in_anonymity_sets(how), patience=patience)
+    how = AnonymityConfig(k, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
+    return replace(steps, aggregate=anonymity_aggregator(how), patience=patience)
 
 
 @pytest.fixture
@@ -70,13 +70,13 @@ def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(
     last = played[patience - 1][0]
     assert last.waiting == (0, patience)
     assert last.closed == {1}
-    assert last.offered() == (True, False)
+    assert last.available() == (True, False)
     state, events = played[patience]
     assert state.assignment["Z"] == 0
     assert waited(events) == []
     assert ClusterAbandoned(1) in events
     assert state.closed == frozenset()
-    assert played[-1][0].offered() == (True, False)
+    assert played[-1][0].available() == (True, False)
 
 
 def test_a_round_with_enough_clients_begins_the_count_anew(lonely, cohort, point):
@@ -91,7 +91,7 @@ def test_a_round_in_which_nobody_came_neither_counts_nor_forgives(lonely, cohort
     absent = cohort[:3]
     played = rounds(lonely(2), cohort, absent, cohort, absent, absent)
     assert [state.waiting[1] for state, _ in played] == [1, 1, 2, 2, 2]
-    assert [state.offered() for state, _ in played[2:]] == [(True, False)] * 3
+    assert [state.available() for state, _ in played[2:]] == [(True, False)] * 3
     state = played[-1][0]
     assert state.assignment["Z"] == 1
     strategy = lonely(2)
@@ -108,7 +108,7 @@ def test_the_last_cluster_is_never_closed(lonely, cohort):
         assert [float(model["w"]) for model in state.clusters] == [1.0, -1.0]
     alone = rounds(lonely(1, k=5), *[cohort[:3]] * 3)
     assert alone[-1][0].closed == frozenset()
-    assert alone[-1][0].offered() == (True, False)
+    assert alone[-1][0].available() == (True, False)
 
 
 def test_a_merge_that_lets_nobody_wait_closes_nothing(steps, models, cohort):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from algorithms.conftest import OneWeight
-from covey.algorithms import Call, KnownRisk, Slip, Task
-from covey.build import Chosen, Member
+from covey.algorithms import ClientContext, ClientRequest, KnownRisk, RequestType
+from covey.build import ClientRuntime, ClusterChoice
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import Recipe, ReferenceEngine
@@ -30,40 +30,42 @@ def member(make_client):
         holdout: Examples | None = None,
         weights: str = "equal",
         **sections: Mapping[str, Any],
-    ) -> Member:
+    ) -> ClientRuntime:
         merge = {"weights": weights}
         settings = {"method": dict(method or {}), "merge": merge, **sections}
         config = Config.of({**settings, "engine": {"name": "flower"}})
         examples = {} if holdout is None else {"holdout": holdout}
         client = make_client("one", ONE, preference=preference, **examples)
-        return Member(client, config, ReferenceEngine(OneWeight()), 2, seed=0)
+        return ClientRuntime(client, config, ReferenceEngine(OneWeight()), 2, seed=0)
 
     return of
 
 
 def asking(
-    task: Task,
+    task: RequestType,
     models: tuple[Params, ...] = MODELS,
     offered: tuple[bool, ...] = (True,) * 3,
-) -> Call:
+) -> ClientRequest:
     recipe = Recipe(local_steps=1, learning_rate=1.0)
-    return Call(task, models, offered, ("round", 3), {"ONE": Slip()}, recipe)
+    return ClientRequest(
+        task, models, offered, ("round", 3), {"ONE": ClientContext()}, recipe
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "preference", "slip", "cluster"),
     [
-        ({"selection": "loss"}, (0.0, 0.8), Slip(risks=RISKS), 2),
-        ({"name": "ifca"}, (1.0, 0.0), Slip(), 2),
+        ({"selection": "loss"}, (0.0, 0.8), ClientContext(risks=RISKS), 2),
+        ({"name": "ifca"}, (1.0, 0.0), ClientContext(), 2),
         # (1 - beta) loss + beta risk: 0.597, 0.444 and 0.503
-        ({"selection": "weighted"}, (0.5, 0.8), Slip(risks=RISKS), 1),
-        ({"selection": "weighted"}, (1.0, 0.8), Slip(risks=RISKS), 0),
-        ({"selection": "weighted"}, (0.5, 0.8), Slip(), 2),
-        ({"selection": "threshold"}, (0.0, 0.8), Slip(risks=RISKS), 1),
-        ({"selection": "threshold"}, (0.0, 0.5), Slip(risks=RISKS), 0),
-        ({"selection": "loss"}, (0.0, 0.8), Slip(current=0, settling=True), 0),
-        ({"selection": "loss"}, (0.0, 0.8), Slip(current=0), 2),
-        ({"selection": "loss"}, (0.0, 0.8), Slip(given=1), 1),
+        ({"selection": "weighted"}, (0.5, 0.8), ClientContext(risks=RISKS), 1),
+        ({"selection": "weighted"}, (1.0, 0.8), ClientContext(risks=RISKS), 0),
+        ({"selection": "weighted"}, (0.5, 0.8), ClientContext(), 2),
+        ({"selection": "threshold"}, (0.0, 0.8), ClientContext(risks=RISKS), 1),
+        ({"selection": "threshold"}, (0.0, 0.5), ClientContext(risks=RISKS), 0),
+        ({"selection": "loss"}, (0.0, 0.8), ClientContext(current=0, settling=True), 0),
+        ({"selection": "loss"}, (0.0, 0.8), ClientContext(current=0), 2),
+        ({"selection": "loss"}, (0.0, 0.8), ClientContext(given=1), 1),
     ],
     ids=[
         "loss", "ifca", "weighted", "risk-alone", "no-risk-known", "threshold",
@@ -73,12 +75,12 @@ def asking(
 def test_a_client_takes_what_the_rule_says(member, method, preference, slip, cluster):
     mine = member(method, preference)
     for task in "choose", "settle":
-        assert mine.choose(asking(task), slip) == Chosen(cluster, slip.risks)
+        assert mine.choose(asking(task), slip) == ClusterChoice(cluster, slip.risks)
 
 
 def test_what_is_not_offered_is_not_chosen(member):
     call = asking("choose", offered=(True, True, False))
-    assert member({"selection": "loss"}).choose(call, Slip()).cluster == 1
+    assert member({"selection": "loss"}).choose(call, ClientContext()).cluster == 1
 
 
 def test_a_place_is_the_lowest_loss_whatever_is_offered(member):
@@ -88,7 +90,7 @@ def test_a_place_is_the_lowest_loss_whatever_is_offered(member):
         ((diverged, *MODELS[:2]), (True,) * 3, 2),
     ):
         call = asking("place", models, offered)
-        slip = Slip(risks=RISKS, current=0, settling=True)
+        slip = ClientContext(risks=RISKS, current=0, settling=True)
         assert member(preference=(1.0, 0.5)).choose(call, slip).cluster == lowest
 
 
@@ -102,7 +104,7 @@ def test_noise_repeats_for_one_question_only_where_it_is_seeded(
     method = {"name": "ifca", "initialisation": "random"}
     noise, secrets = {"selection_noise": 1000.0}, {"source": source}
     mine = member(method, privacy=noise, secrets=secrets)
-    chosen = {mine.choose(asking(task), Slip()).cluster for _ in range(40)}
+    chosen = {mine.choose(asking(task), ClientContext()).cluster for _ in range(40)}
     assert (len(chosen) == 1) is repeats
 
 
@@ -117,7 +119,9 @@ def test_an_app_of_ones_own_returns_the_model_not_the_update(
     make_client, member, weights, weight
 ):
     client = make_client("one", FOUR)
-    mine = Member(client, member(weights=weights).config, member().engine, 2, seed=0)
+    mine = ClientRuntime(
+        client, member(weights=weights).config, member().engine, 2, seed=0
+    )
     call = asking("train", ({"w": torch.tensor([2.0])},), (True,))
     update, found = mine.train(call, 0, lambda *_: {"w": torch.tensor([5.0])})
     assert (update["w"].tolist(), found) == ([3.0], weight)
@@ -130,6 +134,6 @@ def test_accuracy_is_of_the_holdout(member):
 
 @pytest.mark.parametrize(("tau", "above"), [(0.55, True), (0.6, False)])
 def test_a_risk_is_above_what_is_accepted_or_not(tau, above):
-    assert Chosen(1, RISKS).above(tau) is above
-    assert Chosen(1, (None, None, None)).above(tau) is None
-    assert Chosen(1, ()).above(tau) is None
+    assert ClusterChoice(1, RISKS).above(tau) is above
+    assert ClusterChoice(1, (None, None, None)).above(tau) is None
+    assert ClusterChoice(1, ()).above(tau) is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covey import Config, load, run
-from covey.build import assemble
+from covey.build import build_run
 from covey.ledger import Ledger
 from covey.runtime import Forgotten, RunFolder, forget
 from covey.unlearning.proof import text
@@ -85,7 +85,7 @@ def denied(leaving):
 def without(folder: Path, *clients: str) -> tuple[Forgotten, ...]:
     """Let clients leave, with no report afterwards."""
     existing = RunFolder.existing(folder)
-    run = assemble(existing.config())
+    run = build_run(existing.config())
     return forget(run, existing, clients, "retrain")[1]
 
 

@@ -86,8 +86,8 @@ def test_guessing_loses_what_a_model_of_zeros_loses():
     zeros = torch.zeros(5, 2)
     for task in (MULTICLASS, MULTILABEL):
         losses = task.losses(zeros, LABELS[task.name])
-        torch.testing.assert_close(losses, torch.full((5,), task.guess(2)))
-    assert REGRESSION.guess(1) == math.inf
+        torch.testing.assert_close(losses, torch.full((5,), task.chance_loss(2)))
+    assert REGRESSION.chance_loss(1) == math.inf
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from covey.algorithms import Call, Slip, Task
+from covey.algorithms import ClientContext, ClientRequest, RequestType
 from covey.flower.compat import outside_a_run
 from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import (
@@ -108,15 +108,15 @@ def test_a_question_survives_its_way(told, every, needed):
     found, call = question_of(sent(question, sendable, 7, 60.0).content)
     assert found == question
     assert (call.task, call.path) == (question.task, question.path)
-    assert (call.offered, call.recipe) == (question.offered, question.recipe)
+    assert (call.available, call.recipe) == (question.offered, question.recipe)
     assert call.round_index == question.round_index
-    assert call.slips == {question.name: question.slip}
+    assert call.contexts == {question.name: question.slip}
     assert len(call.models) == question.num_models
     for j, model in enumerate(call.models):
         assert_same_bits(model, sendable.get(j, {}))
 
 
-def asking(task: Task, model: Params) -> Asked:
+def asking(task: RequestType, model: Params) -> Asked:
     question = Question(VERSION, "run", "token", "n", task, 10, 2, (True, True))
     return Asked("h", question, {0: model, 1: model})
 
@@ -288,9 +288,11 @@ def taken(make_client, digits):
 
         grid = InProcessGrid(app, dict.fromkeys(range(len(updates)), ""))
         nodes = Nodes(grid, terms)
-        cohort = tuple(make_client(name, digits) for name in sorted(nodes.present()))
-        slips = {client.handle: Slip() for client in cohort}
-        call = Call("choose", ({"w": torch.zeros(1)},), (True,), (), slips)
+        cohort = tuple(
+            make_client(name, digits) for name in sorted(nodes.available_clients())
+        )
+        slips = {client.handle: ClientContext() for client in cohort}
+        call = ClientRequest("choose", ({"w": torch.zeros(1)},), (True,), (), slips)
         answers = nodes.ask(call, cohort)
         return [float(each.update["w"]) for each in answers if each.update is not None]
 

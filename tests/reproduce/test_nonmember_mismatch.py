@@ -5,7 +5,7 @@ import json
 import pytest
 
 from covey import Config
-from covey.build import assemble
+from covey.build import build_run
 from covey.membership import blind_risk, true_risk
 from covey.runtime import RunFolder
 from covey.runtime.completed_run import finished
@@ -36,7 +36,7 @@ def test_every_group_is_attacked_in_every_way(of):
 
 @pytest.mark.parametrize("group", ["minority", "majority"])
 def test_matched_non_members_are_those_of_the_audit(path, of, group):
-    run = assemble(RunFolder.existing(path).config())
+    run = build_run(RunFolder.existing(path).config())
     found = finished(run, RunFolder.existing(path), "A test")
     clients = found.run.population.clients
     which = ["minority", "majority"].index(group)

@@ -79,7 +79,7 @@ def settings() -> Callable[..., Config]:
 DEADLY = """
 import os, signal, sys
 from covey.ledger import Ledger
-from covey.runtime import leaving, loop
+from covey.runtime import loop, unlearning_executor
 
 when, what, calls, *words = sys.argv[1:]
 left = int(calls)
@@ -100,7 +100,7 @@ place, name = {
     "append": (Ledger, "append"),
     "serve": (Ledger, "serve"),
     "answered": (Ledger, "answered"),
-    "delete": (leaving, "delete_from"),
+    "delete": (unlearning_executor, "delete_from"),
     "save": (loop, "save_state"),
 }[what]
 setattr(place, name, deadly(getattr(place, name)))

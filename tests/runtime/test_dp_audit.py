@@ -4,7 +4,7 @@ import pytest
 
 from covey import RunError
 from covey.aggregation import private
-from covey.build import assemble
+from covey.build import build_run
 from covey.dp import gaussian_epsilon
 from covey.engine import private as steps
 from covey.runtime.dp_audit import audit_noise
@@ -29,7 +29,7 @@ SOUND = {
 def audited(settings):
     def found(draws: int, **sections):
         quiet = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
-        run = assemble(settings(rounds=1, **quiet, **sections))
+        run = build_run(settings(rounds=1, **quiet, **sections))
         return audit_noise(run, draws)
 
     return found

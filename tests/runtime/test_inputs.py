@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 import covey
 from covey import Config, ConfigError, Run
-from covey.build import Given, assemble
+from covey.build import Overrides, build_run
 from covey.data import Preference
 from covey.membership.ground_truth import Reference, beats_chance, blind_risk
 from covey.rng import Streams
@@ -96,7 +96,9 @@ def test_the_blind_baseline_reads_ids_as_numbers():
     config = Config.of({"data": {"name": "python"}, "model": {"name": "python"}})
     for moved, beaten in ((0, False), (50, True)):
         halves = [((ids[:150], labels[:150]), (ids[150:] + moved, labels[150:]))]
-        population = assemble(config, Given(lambda: Reader(100), halves)).population
+        population = build_run(
+            config, Overrides(lambda: Reader(100), halves)
+        ).population
         blind = blind_risk(population.clients, Reference(()), Streams(0))
         assert blind is not None
         assert beats_chance(blind) == beaten
@@ -135,7 +137,9 @@ def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
     halves = {
         name: ((x[:7], y[:7]), (x[7:], y[7:])) for name, (x, y) in clients.items()
     }
-    assembled = assemble(Config.of({"data": {"name": "python"}}), Given(net, halves))
+    assembled = build_run(
+        Config.of({"data": {"name": "python"}}), Overrides(net, halves)
+    )
     for client in assembled.population.clients:
         x, y = clients[client.name]
         assert torch.equal(client.train.inputs, x[:7])
@@ -146,9 +150,9 @@ def test_a_clients_test_examples_are_its_holdout(tmp_path: Path):
 def test_a_class_that_only_test_examples_have_counts(tmp_path: Path):
     x, y = points()["c0"]
     halves = [((x, y), (x[:3], torch.tensor([0, 1, 2])))]
-    assembled = assemble(
+    assembled = build_run(
         Config.of({"data": {"name": "python"}, "model": {"name": "linear"}}),
-        Given(None, halves),
+        Overrides(None, halves),
     )
     assert assembled.population.num_classes == 3
 
@@ -156,15 +160,15 @@ def test_a_class_that_only_test_examples_have_counts(tmp_path: Path):
 def test_a_module_is_copied_and_its_weights_are_every_start(tmp_path: Path):
     module = net()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    given = Given(module, points())
-    assembled = assemble(Config.of({"data": {"name": "python"}}), given)
+    given = Overrides(module, points())
+    assembled = build_run(Config.of({"data": {"name": "python"}}), given)
     for seed in (1, 2):
         drawn = assembled.init(Streams(seed))
         assert all(torch.equal(drawn[name], before[name]) for name in before)
     result = covey.run(module, points(), SETTINGS, tmp_path / "run")
     assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
     assert any("every cluster" in note for note in result.summary["notes"])
-    made = assemble(Config.of({"data": {"name": "python"}}), Given(net, points()))
+    made = build_run(Config.of({"data": {"name": "python"}}), Overrides(net, points()))
     assert not any("as a module" in note for note in made.notes)
 
 
@@ -175,16 +179,18 @@ def test_a_module_and_different_starts_exclude_each_other(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
-def accepted(given: Given, **settings: Any) -> dict[str, Preference]:
+def accepted(given: Overrides, **settings: Any) -> dict[str, Preference]:
     config = Config.of({"data": {"name": "python"}, **settings})
-    clients = assemble(config, given).population.clients
+    clients = build_run(config, given).population.clients
     return {client.name: client.preference for client in clients}
 
 
 def test_thresholds_and_weights_by_name():
-    drawn = accepted(Given(net, points()))
+    drawn = accepted(Overrides(net, points()))
     thresholds, weights = {"c0": 0.65, "c1": 0.5}, {"c1": 0.25, "c2": 0.75}
-    stated = accepted(Given(net, points(), thresholds=thresholds, risk_weights=weights))
+    stated = accepted(
+        Overrides(net, points(), thresholds=thresholds, risk_weights=weights)
+    )
     assert stated["c0"].risk_threshold == 0.65
     assert stated["c0"].risk_weight == pytest.approx(0.5)  # (0.8 - 0.65) / 0.3
     assert stated["c1"] == Preference(risk_weight=0.25, risk_threshold=0.5)
@@ -195,7 +201,7 @@ def test_thresholds_and_weights_by_name():
 
 def test_a_threshold_leaves_the_weight_that_all_have():
     fixed = accepted(
-        Given(net, points(), thresholds={"c0": 0.5}), method={"risk_weight": 0.1}
+        Overrides(net, points(), thresholds={"c0": 0.5}), method={"risk_weight": 0.1}
     )
     assert fixed["c0"] == Preference(risk_weight=0.1, risk_threshold=0.5)
 

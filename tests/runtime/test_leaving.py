@@ -10,7 +10,7 @@ import torch
 
 from covey import Config, RunError, resume, run
 from covey.api import verify
-from covey.build import assemble, keeps_clusters_apart
+from covey.build import build_run, has_independent_clusters
 from covey.engine import ReferenceEngine
 from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunStarted
 from covey.ledger import Ledger
@@ -47,7 +47,7 @@ def small(settings):
 def left(folder: Path, *clients: str, answer: str = "auto"):
     """Let clients leave a run."""
     existing = RunFolder.existing(folder)
-    run_again = assemble(existing.config())
+    run_again = build_run(existing.config())
     return [forget(run_again, existing, [client], answer)[1][0] for client in clients]
 
 
@@ -212,7 +212,7 @@ def test_a_denial_changes_no_model_and_counts_for_the_next(small, copied, tmp_pa
     names = {handle: name for name, handle in before.names.items()}
     beside = next(name for h in sets[-1] if (name := names[h]) != LEAVER)
     existing = RunFolder.existing(folder)
-    (plan,) = plans(assemble(existing.config()), existing, [beside], "auto")
+    (plan,) = plans(build_run(existing.config()), existing, [beside], "auto")
     assert plan.chosen is not None
     assert plan.chosen.answer in ("roll_back", "retrain")
 
@@ -439,7 +439,7 @@ def test_isolated_clusters_are_trained_alone_and_to_the_same_story(
 
     existing = RunFolder.existing(folder)
     engine = Recording(build_model("mlp", (1, 8, 8), 10, Streams(0)))
-    watched = replace(assemble(existing.config()), engine=engine)
+    watched = replace(build_run(existing.config()), engine=engine)
     history, _ = forget(watched, existing, [LEAVER], "retrain")
 
     own = first.history.assignment[first.names[LEAVER]]
@@ -500,7 +500,7 @@ def test_who_asks_while_an_isolated_cluster_is_trained_again_is_out_as_well(
 )
 def test_only_clusters_that_share_nothing_are_kept(small, sections, kept):
     config = small(**{**ISOLATED, **sections})
-    assert keeps_clusters_apart(config, assemble(config).engine) == kept
+    assert has_independent_clusters(config, build_run(config).engine) == kept
 
 
 def test_sound_noise_denies_without_a_distance_and_rolls_back(small, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from covey import Config, RunError, load, resume, run
 from covey.api import verify
-from covey.build import assemble
+from covey.build import build_run
 from covey.events import ClientLeft, RunRolledBack
 from covey.ledger import Ledger
 from covey.runtime import (
@@ -72,7 +72,7 @@ def folder(config, copied, tmp_path):
 
 def left(folder: Path, *clients, answer="auto", basis: Basis = "none"):
     existing = RunFolder.existing(folder)
-    return forget(assemble(existing.config()), existing, clients, answer, basis)[1]
+    return forget(build_run(existing.config()), existing, clients, answer, basis)[1]
 
 
 def hash_of(folder: Path) -> str:
@@ -120,7 +120,7 @@ def test_two_at_once_are_what_they_are_one_after_the_other(folder, tmp_path):
 def test_what_is_planned_for_several_is_what_is_done(folder):
     existing = RunFolder.existing(folder)
     everybody = sorted(load(folder).names)[:4]
-    found = plans(assemble(existing.config()), existing, everybody)
+    found = plans(build_run(existing.config()), existing, everybody)
     done = left(folder, *everybody)
     assert {each.chosen.answer for each in found if each.chosen} > {"deny"}
     assert [each.chosen for each in found] == [each.answered.option for each in done]
@@ -265,7 +265,7 @@ def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     existing = RunFolder.existing(folder)
     back = Returning(ONE, first.answered.salt)
-    put_down(assemble(existing.config()), existing, [back], basis="erasure")
+    put_down(build_run(existing.config()), existing, [back], basis="erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary["model_hash"] == without(ONE)
 
@@ -286,7 +286,7 @@ def test_a_word_in_the_folder_keeps_its_basis(folder):
     existing = RunFolder.existing(folder)
     existing.leave_word(ONE, "auto", "erasure")
     existing.leave_word(OTHER, "auto")
-    before = explained(assemble(existing.config()), existing, ONE)
+    before = explained(build_run(existing.config()), existing, ONE)
     assert before["requests"] == []
     resume(folder)
     with Ledger.read(existing.ledger) as ledger:

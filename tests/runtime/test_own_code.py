@@ -15,27 +15,27 @@ MODULE = """
 import math
 import torch
 from torch import nn
-from covey import Merged, mean_per_cluster
+from covey import AggregationResult as Result, mean_per_cluster
 
-def short(ballot): return torch.zeros(1, dtype=torch.int64)
-def far(ballot): return torch.full((len(ballot.losses),), 9)
-def halves(ballot): return torch.full((len(ballot.losses),), 0.5)
-def words(ballot): return ["first"] * len(ballot.losses)
-def nothing(ballot): return None
-def breaks(ballot): return {}["cluster"]
-def two(ballot, more): return 3
+def short(inputs): return torch.zeros(1, dtype=torch.int64)
+def far(inputs): return torch.full((len(inputs.losses),), 9)
+def halves(inputs): return torch.full((len(inputs.losses),), 0.5)
+def words(inputs): return ["first"] * len(inputs.losses)
+def nothing(inputs): return None
+def breaks(inputs): return {}["cluster"]
+def two(inputs, more): return 3
 
 def none(clusters, updates, streams): return None
-def fewer(clusters, updates, streams): return Merged(clusters[:1])
+def fewer(clusters, updates, streams): return Result(clusters[:1])
 def renamed(clusters, updates, streams):
-    return Merged(tuple({"other": torch.zeros(1)} for _ in clusters))
+    return Result(tuple({"other": torch.zeros(1)} for _ in clusters))
 def reshaped(clusters, updates, streams):
-    return Merged(tuple({k: v[..., None] for k, v in c.items()} for c in clusters))
+    return Result(tuple({k: v[..., None] for k, v in c.items()} for c in clusters))
 def doubled(clusters, updates, streams):
-    return Merged(tuple({k: v.double() for k, v in c.items()} for c in clusters))
+    return Result(tuple({k: v.double() for k, v in c.items()} for c in clusters))
 def nan(clusters, updates, streams):
     list(updates)
-    return Merged(tuple({k: v * math.nan for k, v in c.items()} for c in clusters))
+    return Result(tuple({k: v * math.nan for k, v in c.items()} for c in clusters))
 def divides(clusters, updates, streams): return 1 / 0
 def good(clusters, updates, streams):
     return mean_per_cluster(clusters, updates, streams)
@@ -68,7 +68,7 @@ BAD_SELECTIONS = {
     "two": "raised TypeError",
 }
 BAD_MERGES = {
-    "none": "must return covey.Merged, found a NoneType",
+    "none": "must return covey.AggregationResult, found a NoneType",
     "fewer": "must return 2 models, one per cluster, found 1",
     "renamed": "cluster 0: 0.bias. Keep their names",
     "reshaped": r"found \(3, 4, 1\) of torch.float32 instead of \(3, 4\)",
@@ -154,7 +154,7 @@ def test_a_bad_model_function(name: str, said: str, mine: str, tmp_path: Path):
 
 
 def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: Any):
-    (tmp_path / "half_written.py").write_text("def rule(ballot:\n")
+    (tmp_path / "half_written.py").write_text("def rule(inputs:\n")
     monkeypatch.syspath_prepend(tmp_path)
     for key in ("method.selection", "merge.name", "model.name", "data.name"):
         given = None if key == "data.name" else clients()

@@ -8,18 +8,18 @@ from covey import ConfigError, DataError, run
 
 MODULE = """
 import torch
-from covey import Merged, mean_per_cluster
+from covey import AggregationResult, mean_per_cluster
 from covey.data import Examples
 
-def first(ballot):
-    return torch.zeros(len(ballot.losses), dtype=torch.int64)
+def first(inputs):
+    return torch.zeros(len(inputs.losses), dtype=torch.int64)
 
-def nobody(ballot):
-    return torch.full((len(ballot.losses),), 9)
+def nobody(inputs):
+    return torch.full((len(inputs.losses),), 9)
 
 def frozen(clusters, updates, streams):
     list(updates)
-    return Merged(clusters)
+    return AggregationResult(clusters)
 
 def mean(clusters, updates, streams):
     return mean_per_cluster(clusters, updates, streams)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from covey import Config, RunError, api, run
-from covey.build import assemble
+from covey.build import build_run
 from covey.data import Examples
 from covey.membership import Reference
 from covey.runtime import RunFolder, forget
@@ -44,7 +44,7 @@ def learnt(tmp_path_factory, settings):
 def played(folder, **changed):
     """Play the game; `changed` are parts of the assembled run."""
     existing = RunFolder.existing(folder)
-    return play_game(replace(assemble(existing.config()), **changed), existing)
+    return play_game(replace(build_run(existing.config()), **changed), existing)
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_who_left_is_asked_about_apart(learnt, tmp_path):
     folder = tmp_path / "left"
     shutil.copytree(learnt, folder)
     existing = RunFolder.existing(folder)
-    forget(assemble(existing.config()), existing, ["client-00003"], "retrain")
+    forget(build_run(existing.config()), existing, ["client-00003"], "retrain")
     before, after = played(learnt), played(folder)
     assert (after.participants, after.reserved) == (11, before.reserved)
     assert after.left is not None
@@ -90,7 +90,7 @@ def test_non_members_unlike_the_members_are_refused(learnt):
     ("count", "said"), [(0, "up to 160 .* found 0"), (40, "up to 160 .* found 40")]
 )
 def test_too_few_non_members_are_refused_with_how_many_it_takes(learnt, count, said):
-    whole = assemble(RunFolder.existing(learnt).config()).reference.by_group
+    whole = build_run(RunFolder.existing(learnt).config()).reference.by_group
     few = Reference(tuple(each.first(count) for each in whole))
     with pytest.raises(RunError, match=f"at least 5 reserved clients .* {said}"):
         played(learnt, reference=few)
@@ -107,7 +107,7 @@ def test_too_few_non_members_are_refused_with_how_many_it_takes(learnt, count, s
 def test_settings_that_make_reserved_clients_unlike_real_ones_are_refused(
     settings, tmp_path, sections, said
 ):
-    assembled = assemble(settings(**sections))
+    assembled = build_run(settings(**sections))
     with pytest.raises(RunError, match=said):
         play_game(assembled, RunFolder(tmp_path))
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import Config, run
-from covey.build import Profile
+from covey.build import DataProfile
 from covey.ledger import Ledger
 from covey.runtime import Roster, RunFolder
 from covey.runtime.copies import record_copy
@@ -207,7 +207,7 @@ def test_a_deployments_folder_is_searched_and_the_nodes_machine_is_not(world, tm
         (home / "nodes" / node / "node.toml").write_text(f"name = '{node}'\n")
     (home / "register.sh").write_text("register anna bob\n")
     (home / "server.sh").write_text("serve\n")
-    Roster("r", Profile((3,), False, 3), str(home)).write(RunFolder(place))  # noqa: FBT003
+    Roster("r", DataProfile((3,), False, 3), str(home)).write(RunFolder(place))  # noqa: FBT003
     there = replace(sought(world, "anna"), folder=RunFolder(place))
     search = places_of(there)
     deployed = {p.path for p in search.places if p.kind == "deployment"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from covey import Config, ModelError
-from covey.build import Again, Parts, assemble, composed
+from covey.build import Components, ReplayOptions, build_run, compose
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
 from covey.engine.batches import num_steps
 from covey.events import Event, StepsPerturbed
@@ -50,7 +50,7 @@ def first_round(
     config: Config, secret: int | None = None
 ) -> tuple[str, tuple[Event, ...]]:
     """The hash of the models after a first round, and its events."""
-    run = assemble(config)
+    run = build_run(config)
     streams = replace(run.streams, secret=secret)
     state = run.strategy.init(run.streams)
     state, events, _ = run.strategy.play_round(state, run.population.clients, streams)
@@ -76,9 +76,9 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(
         train={"batch_size": 8},
         redteam={"source": "none"},
     )
-    run = assemble(config)
+    run = build_run(config)
     witness = Witness(run.engine)
-    strategy = composed(Parts(config, run.population, witness, run.init))
+    strategy = compose(Components(config, run.population, witness, run.init))
     state = strategy.init(run.streams)
     for t in range(3):
         cohort = run.population.clients[t % 2 :]
@@ -101,10 +101,10 @@ def test_calibrating_takes_fewer_steps_and_they_are_told(settings):
         unlearning={"store_updates": 1},
         redteam={"source": "none"},
     )
-    run = assemble(config)
+    run = build_run(config)
     steps = []
-    for how in (Again(), Again(stored={})):
-        strategy = run.again(how).strategy
+    for how in (ReplayOptions(), ReplayOptions(stored_updates={})):
+        strategy = run.for_replay(how).strategy
         state = strategy.init(run.streams)
         played = strategy.play_round(state, run.population.clients, run.streams)
         steps.append(set(told(played.events)[0].steps.values()))

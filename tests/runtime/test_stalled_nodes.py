@@ -5,11 +5,11 @@ import torch
 
 from covey.aggregation import NOT_FINITE
 from covey.algorithms import divergences
-from covey.algorithms.base import fresh_state
+from covey.algorithms.base import initial_state
 from covey.events import AnswerRefused, ModelsMerged
 from covey.runtime.remote_hooks import stalled
 
-FRESH = fresh_state(({"w": torch.zeros(2)},) * 2)
+FRESH = initial_state(({"w": torch.zeros(2)},) * 2)
 REFUSED = AnswerRefused("A", f"its update of w {NOT_FINITE}")
 LATE = AnswerRefused("A", "it is an answer to another question")
 NOTHING, SOMETHING = ModelsMerged("", (0, 0)), ModelsMerged("", (0, 2))

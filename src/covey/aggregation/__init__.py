@@ -1,18 +1,18 @@
 """How clients' updates become the next cluster models, and the sets that hide them."""
 
 from covey.aggregation.anonymity import (
-    Ball,
-    Hiding,
-    in_anonymity_sets,
-    noise_scales,
-    soundly,
+    AnonymityConfig,
+    L2Bound,
+    anonymity_aggregator,
+    dp_anonymity,
+    noise_scale,
 )
 from covey.aggregation.merging import (
+    AggregationResult,
+    Aggregator,
     ClientUpdate,
-    Merge,
-    Merged,
     mean_per_cluster,
-    storing,
+    with_stored_updates,
 )
 from covey.aggregation.microaggregation import (
     Sets,
@@ -27,35 +27,35 @@ from covey.aggregation.microaggregation import (
 from covey.aggregation.private import Clipping, noised_mean, projected
 from covey.aggregation.refusing import (
     NOT_FINITE,
-    Refusal,
+    RefusedUpdate,
     finite_updates,
-    refusals,
+    refusal_events,
 )
 
 __all__ = [
     "NOT_FINITE",
-    "Ball",
+    "AggregationResult",
+    "Aggregator",
+    "AnonymityConfig",
     "ClientUpdate",
     "Clipping",
-    "Hiding",
-    "Merge",
-    "Merged",
-    "Refusal",
+    "L2Bound",
+    "RefusedUpdate",
     "Sets",
+    "anonymity_aggregator",
     "balanced_kmeans",
     "diameters",
+    "dp_anonymity",
     "finite_updates",
-    "in_anonymity_sets",
     "mdav",
     "mean_per_cluster",
     "neighbours",
-    "noise_scales",
+    "noise_scale",
     "noised_mean",
     "projected",
     "public_random",
-    "refusals",
+    "refusal_events",
     "set_sizes",
-    "soundly",
-    "storing",
     "unit_rows",
+    "with_stored_updates",
 ]

@@ -15,7 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covey.aggregation.merging import ClientUpdate, Merge, Merged, mean_per_cluster
+from covey.aggregation.merging import (
+    AggregationResult,
+    Aggregator,
+    ClientUpdate,
+    mean_per_cluster,
+)
 from covey.aggregation.microaggregation import (
     Sets,
     balanced_kmeans,
@@ -37,12 +42,12 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
-    "Ball",
-    "Hiding",
+    "AnonymityConfig",
+    "L2Bound",
     "NoiseScale",
-    "in_anonymity_sets",
-    "noise_scales",
-    "soundly",
+    "anonymity_aggregator",
+    "dp_anonymity",
+    "noise_scale",
 ]
 
 Points = Float[Tensor, "clients coordinates"]
@@ -52,7 +57,7 @@ clients' models, and which of them are in the set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ball:
+class L2Bound:
     """What bounds an update, and how much noise hides it.
 
     Attributes:
@@ -65,7 +70,7 @@ class Ball:
 
 
 @dataclass(frozen=True, slots=True)
-class Hiding:
+class AnonymityConfig:
     """How a cluster's updates are hidden.
 
     Attributes:
@@ -75,7 +80,7 @@ class Hiding:
         max_distance: the paper's Delta: L2 distance from a member beyond which another
             one does not speak for it; 0: none is too far.
         noise: the standard deviation of what is added to a representative.
-        ball: where representatives are differentially private (`soundly`).
+        bound: where representatives are differentially private (`dp_anonymity`).
     """
 
     min_anonymity: int
@@ -83,10 +88,10 @@ class Hiding:
     distance: Literal["l2", "cosine"]
     max_distance: float
     noise: NoiseScale
-    ball: Ball | None = None
+    bound: L2Bound | None = None
 
 
-def soundly(min_anonymity: int, ball: Ball) -> Hiding:
+def dp_anonymity(min_anonymity: int, bound: L2Bound) -> AnonymityConfig:
     """Return the way of hiding that is differentially private for each client.
 
     u_i <- min(1, Delta / |u_i|) u_i;  s_c = 2 z Delta
@@ -95,12 +100,14 @@ def soundly(min_anonymity: int, ball: Ball) -> Hiding:
     moves its representative by at most 2 Delta, if it is drawn at all. Nothing else that
     depends on the updates is told, diameters neither.
     """
-    std = 2 * ball.noise_multiplier * ball.radius
-    return Hiding(min_anonymity, "public-random", "l2", 0.0, lambda _, __: std, ball)
+    std = 2 * bound.noise_multiplier * bound.radius
+    return AnonymityConfig(
+        min_anonymity, "public-random", "l2", 0.0, lambda _, __: std, bound
+    )
 
 
-def in_anonymity_sets(hiding: Hiding) -> Merge:
-    """Return the merge that shows the server one perturbed update per anonymity set.
+def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
+    """Return the aggregation that shows the server one perturbed update per anonymity set.
 
     theta_j <- theta_j + sum_c p_c (u_{r_c} + N(0, s_c^2 I)) / sum_c p_c
 
@@ -112,34 +119,34 @@ def in_anonymity_sets(hiding: Hiding) -> Merge:
         Algorithm 1; Eq. 11 and 12.
     """
 
-    def merge(
+    def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> Merged:
+    ) -> AggregationResult:
         members: dict[int, list[ClientUpdate]] = {}
         for each in updates:
-            members.setdefault(each.cluster, []).append(_shown(hiding, each))
-        spoken: list[ClientUpdate] = []
+            members.setdefault(each.cluster, []).append(_bounded(config, each))
+        representatives: list[ClientUpdate] = []
         facts: list[Event] = []
-        for j, own in sorted(members.items()):
-            if len(own) < hiding.min_anonymity:
-                facts.append(ClusterWaited(j, len(own), hiding.min_anonymity))
+        for j, of_cluster in sorted(members.items()):
+            if len(of_cluster) < config.min_anonymity:
+                facts.append(ClusterWaited(j, len(of_cluster), config.min_anonymity))
                 continue
-            locals_ = [add(clusters[j], each.update) for each in own]
-            sets = _partition(hiding, locals_, streams.at("partition", j))
-            formed = _formed(hiding, own, sets)
-            facts += (formed, *_perturbed(hiding, formed))
+            locals_ = [add(clusters[j], each.update) for each in of_cluster]
+            sets = _partition(config, locals_, streams.at("partition", j))
+            formed = _sets_event(config, of_cluster, sets)
+            facts += (formed, *_noise_events(config, formed))
             for c, each in enumerate(sets):
                 hidden = streams.hidden().at("anonymity set", j, c)
-                std = hiding.noise(locals_, each)
-                spoken.append(_representative(own, each, std, hidden))
-        return Merged(
-            mean_per_cluster(clusters, spoken, streams).clusters, tuple(facts)
+                std = config.noise(locals_, each)
+                representatives.append(_representative(of_cluster, each, std, hidden))
+        return AggregationResult(
+            mean_per_cluster(clusters, representatives, streams).clusters, tuple(facts)
         )
 
-    return merge
+    return aggregate
 
 
-def noise_scales(
+def noise_scale(
     noise: Literal["none", "released", "paper"],
     distance: Literal["l2", "cosine"],
     std: float,
@@ -161,22 +168,24 @@ def noise_scales(
     )
 
 
-def _shown(hiding: Hiding, each: ClientUpdate) -> ClientUpdate:
+def _bounded(config: AnonymityConfig, each: ClientUpdate) -> ClientUpdate:
     """Return what a client shows of its update; in a ball, all count the same."""
-    if hiding.ball is None:
+    if config.bound is None:
         return each
-    shown = projected(each.update, hiding.ball.radius)
-    return replace(each, update=shown, weight=1.0)
+    bounded = projected(each.update, config.bound.radius)
+    return replace(each, update=bounded, weight=1.0)
 
 
-def _partition(hiding: Hiding, models: Sequence[Params], streams: Streams) -> Sets:
-    k = hiding.min_anonymity
-    if hiding.partition == "public-random":
+def _partition(
+    config: AnonymityConfig, models: Sequence[Params], streams: Streams
+) -> Sets:
+    k = config.min_anonymity
+    if config.partition == "public-random":
         return public_random(len(models), k, streams.generator())
     points = _points(models)
-    if hiding.distance == "cosine":
+    if config.distance == "cosine":
         points = unit_rows(points)
-    if hiding.partition == "kmeans":
+    if config.partition == "kmeans":
         return balanced_kmeans(points, k, streams.generator())
     return mdav(points, k)
 
@@ -185,68 +194,74 @@ def _points(models: Sequence[Params]) -> Points:
     return torch.stack([flatten(trained(model)) for model in models])
 
 
-def _formed(
-    hiding: Hiding, own: Sequence[ClientUpdate], sets: Sets
+def _sets_event(
+    config: AnonymityConfig, updates: Sequence[ClientUpdate], sets: Sets
 ) -> AnonymitySetsFormed:
     """Return what the ledger remembers of the sets, each in the order of its handles."""
-    points = _points([each.update for each in own])
-    handles = [each.handle for each in own]
-    widths = _widths(hiding, points, sets)
-    close = neighbours(points, sets, hiding.max_distance) if hiding.max_distance else ()
-    told: list[
+    points = _points([each.update for each in updates])
+    handles = [each.handle for each in updates]
+    widths = _reported_diameters(config, points, sets)
+    close = neighbours(points, sets, config.max_distance) if config.max_distance else ()
+    rows: list[
         tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]
     ] = []
     for c, members in enumerate(sets):
         order = sorted(range(len(members)), key=lambda i: handles[members[i]])
         near = [sorted(handles[n] for n in close[c][i]) for i in order] if close else []
-        told.append(
+        rows.append(
             (
                 tuple(handles[members[i]] for i in order),
                 widths[c],
                 tuple(tuple(each) for each in near),
             )
         )
-    told.sort()
+    rows.sort()
     return AnonymitySetsFormed(
-        cluster=own[0].cluster,
-        sets=tuple(each[0] for each in told),
-        diameters=tuple(each[1] for each in told),
-        near=tuple(each[2] for each in told) if close else (),
+        cluster=updates[0].cluster,
+        sets=tuple(each[0] for each in rows),
+        diameters=tuple(each[1] for each in rows),
+        near=tuple(each[2] for each in rows) if close else (),
     )
 
 
-def _widths(hiding: Hiding, points: Points, sets: Sets) -> list[float | None]:
+def _reported_diameters(
+    config: AnonymityConfig, points: Points, sets: Sets
+) -> list[float | None]:
     """Return the sets' diameters, where they are finite and may be told."""
-    if hiding.ball is not None:
+    if config.bound is not None:
         return [None] * len(sets)
     return [d if math.isfinite(d) else None for d in diameters(points, sets)]
 
 
-def _perturbed(
-    hiding: Hiding, formed: AnonymitySetsFormed
+def _noise_events(
+    config: AnonymityConfig, formed: AnonymitySetsFormed
 ) -> tuple[RepresentativesPerturbed, ...]:
-    if hiding.ball is None:
+    if config.bound is None:
         return ()
     sizes = tuple(len(members) for members in formed.sets)
-    ball = hiding.ball
+    bound = config.bound
     return (
         RepresentativesPerturbed(
-            formed.cluster, sizes, ball.radius, ball.noise_multiplier
+            formed.cluster, sizes, bound.radius, bound.noise_multiplier
         ),
     )
 
 
 def _representative(
-    own: Sequence[ClientUpdate], members: Sequence[int], std: float, hidden: Streams
+    updates: Sequence[ClientUpdate], members: Sequence[int], std: float, hidden: Streams
 ) -> ClientUpdate:
     """Return one member's perturbed update, with the weight of the whole set."""
     chosen = members[
         int(hidden.at("representative").generator().integers(len(members)))
     ]
     noise = hidden.at("noise").generator()
-    update = own[chosen].update if std == 0 else noisy(own[chosen].update, std, noise)
+    update = (
+        updates[chosen].update
+        if std == 0
+        else noisy(updates[chosen].update, std, noise)
+    )
     return replace(
-        own[chosen], update=update, weight=sum(own[i].weight for i in members)
+        updates[chosen], update=update, weight=sum(updates[i].weight for i in members)
     )
 
 

@@ -1,8 +1,9 @@
 """How clients' updates become the next cluster models.
 
-Every merge is a function `(cluster models, updates, streams) -> Merged`; what it draws, it
-draws from `streams`. A user's own is one too: `package.module:function`. Updates arrive one
-by one, in client-name order, so that a mean never holds more than one of them.
+Every aggregation is a function `(cluster models, updates, streams) -> AggregationResult`;
+what it draws, it draws from `streams`. A user's own is one too: `package.module:function`.
+Updates arrive one by one, in client-name order, so that a mean never holds more than one
+of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,12 +17,12 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
+    "AggregationResult",
+    "Aggregator",
     "ClientUpdate",
-    "Merge",
-    "Merged",
     "mean_per_cluster",
-    "storing",
     "sum_per_cluster",
+    "with_stored_updates",
 ]
 
 
@@ -40,7 +41,7 @@ class ClientUpdate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Merged:
+class AggregationResult:
     """The next cluster models, and what a ledger should remember of the merge.
 
     Attributes:
@@ -55,12 +56,14 @@ class Merged:
     clips: tuple[float, ...] = ()
 
 
-Merge = Callable[[tuple[Params, ...], Iterable[ClientUpdate], Streams], Merged]
+Aggregator = Callable[
+    [tuple[Params, ...], Iterable[ClientUpdate], Streams], AggregationResult
+]
 
 
 def mean_per_cluster(
     clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], _: Streams
-) -> Merged:
+) -> AggregationResult:
     """Move every cluster model by the weighted mean of its clients' updates.
 
     theta_j <- theta_j + sum_{i in S_j} w_i (theta_i - theta_j) / sum_{i in S_j} w_i
@@ -72,7 +75,7 @@ def mean_per_cluster(
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 17.
     """
     sums, weights = sum_per_cluster(updates)
-    return Merged(
+    return AggregationResult(
         tuple(
             add(model, scale(sums[j], 1 / weights[j])) if j in sums else model
             for j, model in enumerate(clusters)
@@ -95,16 +98,16 @@ def sum_per_cluster(
     return sums, weights
 
 
-def storing(merge: Merge) -> Merge:
-    """Return the same merge, which also hands the raw updates on."""
+def with_stored_updates(aggregate: Aggregator) -> Aggregator:
+    """Return the same aggregation, which also hands the raw updates on."""
 
-    def merged(
+    def aggregate_and_store(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> Merged:
+    ) -> AggregationResult:
         stored = tuple(updates)
-        return replace(merge(clusters, stored, streams), stored=stored)
+        return replace(aggregate(clusters, stored, streams), stored=stored)
 
-    return merged
+    return aggregate_and_store
 
 
 def _accumulate(total: dict[str, torch.Tensor], each: ClientUpdate) -> None:

@@ -17,7 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from covey.aggregation.merging import ClientUpdate, Merge, Merged, sum_per_cluster
+from covey.aggregation.merging import (
+    AggregationResult,
+    Aggregator,
+    ClientUpdate,
+    sum_per_cluster,
+)
 from covey.events import Event, SumPerturbed
 from covey.params import add, norm, scale, trained
 from covey.rng import Streams
@@ -52,8 +57,8 @@ class Clipping:
     clients: int = 0
 
 
-def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
-    """Return the merge that moves every cluster model by a noisy mean of its updates.
+def noised_mean(clipping: Clipping, clips: tuple[float, ...] = ()) -> Aggregator:
+    """Return the aggregation that moves every cluster model by a noisy mean of its updates.
 
     theta_j <- theta_j + (sum_{i in S_j} clip_C(u_i) + N(0, (z C)^2 I)) / n_j
     clip_C(u) = min(1, C / |u|) u
@@ -73,17 +78,17 @@ def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
     20, but at least z: z' exists, and is at most 1.16 z.
 
     Args:
-        how: what clips and hides the updates.
+        clipping: what clips and hides the updates.
         clips: C of each cluster, where it was adapted before.
 
     References:
         Andrew et al., 2021, Algorithm 1 and Theorem 1.
     """
 
-    def merge(
+    def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> Merged:
-        bounds = clips or (how.clip,) * len(clusters)
+    ) -> AggregationResult:
+        bounds = clips or (clipping.clip,) * len(clusters)
         unclipped: dict[int, float] = {}
 
         def clipped() -> Iterator[ClientUpdate]:
@@ -91,35 +96,37 @@ def noised_mean(how: Clipping, clips: tuple[float, ...] = ()) -> Merge:
                 bound = bounds[each.cluster]
                 vote = _vote(norm(each.update), bound)
                 unclipped[each.cluster] = unclipped.get(each.cluster, 0.0) + vote
-                shown = projected(each.update, bound)
-                yield replace(each, update=shown, weight=1.0)
+                bounded = projected(each.update, bound)
+                yield replace(each, update=bounded, weight=1.0)
 
         sums, sizes = sum_per_cluster(clipped())
         moved, after = list(clusters), list(bounds)
         facts: list[Event] = []
         for j, model in enumerate(clusters):
             size = sizes.get(j, 0.0)
-            n = size if how.sampling == 1 else how.sampling * how.clients
+            n = size if clipping.sampling == 1 else clipping.sampling * clipping.clients
             if n == 0:
                 continue
             hidden = streams.hidden().at("sum", j)
-            z, s = _split(how, n)
+            z, s = _split_noise(clipping, n)
             total = noisy(
-                sums.get(j) or _nothing(model),
+                sums.get(j) or _zeros(model),
                 z * bounds[j],
                 hidden.at("noise").generator(),
             )
             moved[j] = add(model, scale(total, 1 / n))
-            if how.adaptive:
+            if clipping.adaptive:
                 noise = hidden.at("count").generator().normal(0.0, s)
                 b = 1 / 2 + (unclipped.get(j, 0.0) - size / 2 + noise) / n
                 after[j] = bounds[j] * math.exp(-CLIP_RATE * (b - QUANTILE))
-            facts.append(SumPerturbed(j, bounds[j], how.noise_multiplier, how.sampling))
-        return Merged(
-            tuple(moved), tuple(facts), clips=tuple(after) if how.adaptive else ()
+            facts.append(
+                SumPerturbed(j, bounds[j], clipping.noise_multiplier, clipping.sampling)
+            )
+        return AggregationResult(
+            tuple(moved), tuple(facts), clips=tuple(after) if clipping.adaptive else ()
         )
 
-    return merge
+    return aggregate
 
 
 def projected(update: Params, radius: float) -> Params:
@@ -148,10 +155,10 @@ def noisy(update: Params, std: float, generator: np.random.Generator) -> Params:
     }
 
 
-def _split(how: Clipping, n: float) -> tuple[float, float]:
+def _split_noise(clipping: Clipping, n: float) -> tuple[float, float]:
     """Return the noise multiplier of the sum, and the deviation of the count's noise."""
-    z = how.noise_multiplier
-    if not how.adaptive:
+    z = clipping.noise_multiplier
+    if not clipping.adaptive:
         return z, 0.0
     s = max(COUNT_NOISE * n, z)
     return (z**-2 - (2 * s) ** -2) ** -0.5, s
@@ -163,5 +170,5 @@ def _vote(length: float, bound: float) -> float:
     return float(length <= bound)
 
 
-def _nothing(model: Params) -> Params:
+def _zeros(model: Params) -> Params:
     return {name: torch.zeros_like(value) for name, value in model.items()}

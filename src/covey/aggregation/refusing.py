@@ -11,14 +11,14 @@ from covey.events import AnswerRefused
 from covey.params import not_finite
 from covey.types import Handle
 
-__all__ = ["NOT_FINITE", "Refusal", "finite_updates", "refusals"]
+__all__ = ["NOT_FINITE", "RefusedUpdate", "finite_updates", "refusal_events"]
 
 
 NOT_FINITE = "must hold finite numbers only"
 """How the reason of such a refusal ends, a remote node's as well."""
 
 
-class Refusal(NamedTuple):
+class RefusedUpdate(NamedTuple):
     """An update that is not finite.
 
     Attributes:
@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
 
 def finite_updates(
     updates: Iterable[ClientUpdate],
-    refused: list[Refusal] | None = None,
+    refused: list[RefusedUpdate] | None = None,
     *,
     as_zero: bool = False,
 ) -> Iterator[ClientUpdate]:
@@ -52,13 +52,13 @@ def finite_updates(
             yield each
             continue
         if refused is not None:
-            refused.append(Refusal(each.handle, each.cluster, entry))
+            refused.append(RefusedUpdate(each.handle, each.cluster, entry))
         if as_zero:
             zero = {name: torch.zeros_like(v) for name, v in each.update.items()}
             yield replace(each, update=zero)
 
 
-def refusals(refused: Iterable[Refusal]) -> tuple[AnswerRefused, ...]:
+def refusal_events(refused: Iterable[RefusedUpdate]) -> tuple[AnswerRefused, ...]:
     """Return the facts, one per client, in the words that a remote node's are told in."""
     first: dict[Handle, str] = {}
     for each in refused:

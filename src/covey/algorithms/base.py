@@ -19,11 +19,11 @@ from covey.types import Handle, Params
 __all__ = [
     "Cohort",
     "KnownRisk",
-    "Memory",
-    "Played",
+    "RoundResult",
+    "SelectionHistory",
     "ServerState",
     "Strategy",
-    "fresh_state",
+    "initial_state",
 ]
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class KnownRisk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SelectionHistory:
     """What choices leave behind for later choices.
 
     Attributes:
@@ -76,13 +76,13 @@ class ServerState:
         round_index: the next round to play.
         clusters: the cluster models theta_j.
         assignment: the latest choice of every client that has chosen.
-        figures: per cluster, the valid risk figure, if there is one.
+        risk_estimates: per cluster, the valid risk figure, if there is one.
         shadows: per cluster, the shadow federations, if the red team keeps any.
         pooling: per cluster, the share by which its model was last pooled.
-        memory: what earlier choices leave behind for later ones.
+        selection_history: what earlier choices leave behind for later ones.
         releases: how many of the models belong to one cluster (`covey.releases`).
         waiting: per cluster, the rounds in a row in which it had too few clients to hide
-            one among them; empty where no merge asks for that.
+            one among them; empty where no aggregation asks for that.
         closed: clusters that waited for too long: not offered.
         clips: per cluster, the largest L2 norm of an update in the next round; empty
             where no clip follows the updates.
@@ -93,10 +93,10 @@ class ServerState:
     round_index: int
     clusters: tuple[Params, ...]
     assignment: Mapping[Handle, int]
-    figures: tuple[RiskMeasured | None, ...]
+    risk_estimates: tuple[RiskMeasured | None, ...]
     shadows: tuple[tuple[ShadowFederation, ...], ...]
     pooling: tuple[float, ...]
-    memory: Memory = Memory()
+    selection_history: SelectionHistory = SelectionHistory()
     releases: int = 1
     waiting: tuple[int, ...] = ()
     closed: frozenset[int] = frozenset()
@@ -107,50 +107,55 @@ class ServerState:
         """Return the models that this client's update moves, by its latest choice."""
         return fed(self.assignment[handle], len(self.clusters), self.releases)
 
-    def inhabited(self) -> tuple[bool, ...]:
+    def populated(self) -> tuple[bool, ...]:
         """Say which models somebody's latest choice trains; before the first one, all."""
         trained = {j for handle in self.assignment for j in self.trained_by(handle)}
         return tuple(not trained or j in trained for j in range(len(self.clusters)))
 
-    def offered(self) -> tuple[bool, ...]:
+    def available(self) -> tuple[bool, ...]:
         """Say which models may be chosen: the inhabited ones, unless they are closed.
 
         Any other is trained by nobody, and its low risk protects nobody.
         """
         return tuple(
             somebody and j not in self.closed
-            for j, somebody in enumerate(self.inhabited())
+            for j, somebody in enumerate(self.populated())
         )
 
-    def known_to(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
+    def known_risks(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
         """Return what a client knows of each cluster: its own finding, or the figure."""
-        own = self.memory.risks.get(handle)
-        if own is not None:
-            return own
-        return tuple(_known(f, self.assignment.get(handle)) for f in self.figures)
+        measured = self.selection_history.risks.get(handle)
+        if measured is not None:
+            return measured
+        return tuple(
+            _known(f, self.assignment.get(handle)) for f in self.risk_estimates
+        )
 
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
         """Return the state after these clients' choices; who moved is remembered."""
         before = self.assignment
         movers = [h for h, j in choices.items() if before.get(h, j) != j]
-        moved = {**self.memory.moved, **dict.fromkeys(movers, self.round_index)}
+        moved = {
+            **self.selection_history.moved,
+            **dict.fromkeys(movers, self.round_index),
+        }
         return replace(
             self,
             assignment={**before, **choices},
-            memory=replace(self.memory, moved=moved),
+            selection_history=replace(self.selection_history, moved=moved),
         )
 
     def without(self, left: Collection[Handle]) -> "ServerState":
         """Return the state with nothing in it that is kept on these clients."""
-        memory = self.memory
+        history = self.selection_history
         return replace(
             self,
             assignment=_without(self.assignment, left),
-            memory=replace(
-                memory,
-                moved=_without(memory.moved, left),
-                losses=_without(memory.losses, left),
-                risks=_without(memory.risks, left),
+            selection_history=replace(
+                history,
+                moved=_without(history.moved, left),
+                losses=_without(history.losses, left),
+                risks=_without(history.risks, left),
             ),
         )
 
@@ -163,18 +168,18 @@ def _without(of: Mapping[Handle, T], left: Collection[Handle]) -> dict[Handle, T
     return {handle: value for handle, value in of.items() if handle not in left}
 
 
-def _known(figure: RiskMeasured | None, cluster: int | None) -> KnownRisk | None:
-    if figure is None or figure.risk is None or figure.standard_error is None:
+def _known(estimate: RiskMeasured | None, cluster: int | None) -> KnownRisk | None:
+    if estimate is None or estimate.risk is None or estimate.standard_error is None:
         return None
     return KnownRisk(
-        figure.risk,
-        figure.standard_error,
-        figure.round_index,
-        inside=figure.cluster == cluster,
+        estimate.risk,
+        estimate.standard_error,
+        estimate.round_index,
+        inside=estimate.cluster == cluster,
     )
 
 
-def fresh_state(clusters: tuple[Params, ...]) -> ServerState:
+def initial_state(clusters: tuple[Params, ...]) -> ServerState:
     """Return the state before the first round."""
     none = (None,) * len(clusters)
     return ServerState(
@@ -182,7 +187,7 @@ def fresh_state(clusters: tuple[Params, ...]) -> ServerState:
     )
 
 
-class Played(NamedTuple):
+class RoundResult(NamedTuple):
     """A round's outcome: the next state, and the facts to remember before using it.
 
     Attributes:
@@ -193,7 +198,7 @@ class Played(NamedTuple):
     events: tuple[Event, ...]
     stored: tuple[ClientUpdate, ...] = ()
 
-    def after(self, events: tuple[Event, ...]) -> "Played":
+    def preceded_by(self, events: tuple[Event, ...]) -> "RoundResult":
         """Return the same outcome, with facts that come first."""
         return self._replace(events=(*events, *self.events))
 
@@ -208,5 +213,5 @@ class Strategy(NamedTuple):
     """
 
     init: Callable[[Streams], ServerState]
-    play_round: Callable[[ServerState, Cohort, Streams], Played]
-    conclude: Callable[[ServerState, Cohort, Streams], Played]
+    play_round: Callable[[ServerState, Cohort, Streams], RoundResult]
+    conclude: Callable[[ServerState, Cohort, Streams], RoundResult]

@@ -12,17 +12,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covey.aggregation import ClientUpdate
-from covey.algorithms.base import Cohort, KnownRisk, Played, ServerState
-from covey.algorithms.remote import Apart, Call, Slip, choices_of, updates_of
+from covey.algorithms.base import Cohort, KnownRisk, RoundResult, ServerState
+from covey.algorithms.remote import (
+    ClientContext,
+    ClientRequest,
+    RemoteClients,
+    choices_of,
+    updates_of,
+)
 from covey.algorithms.round_steps import Evaluate, Steps
 from covey.clustering import (
-    NOWHERE,
-    Ballot,
+    UNASSIGNED,
     Selection,
-    ascended,
-    shares,
-    stay_settled,
-    wishes,
+    SelectionInputs,
+    apply_hysteresis,
+    cluster_shares,
+    dual_ascent,
+    unconstrained_choice,
 )
 from covey.errors import ConfigError
 from covey.events import ChoicesPerturbed, Event, PricesSet
@@ -30,26 +36,26 @@ from covey.rng import Streams
 from covey.types import Handle
 
 __all__ = [
-    "Choice",
-    "Choosing",
-    "Decide",
-    "Look",
-    "Market",
-    "choose",
-    "deciding",
-    "free_of_charge",
-    "priced_towards",
-    "smoothed",
+    "ChooseClusters",
+    "LossSmoother",
+    "PriceUpdate",
+    "SelectionConfig",
+    "SelectionResult",
+    "cluster_choices",
+    "local_choice",
+    "loss_smoother",
+    "no_prices",
+    "price_update",
 ]
 
 Losses = Float[Tensor, "clients clusters"]
-Look = Callable[[ServerState, Cohort, Losses], tuple[ServerState, Losses]]
+LossSmoother = Callable[[ServerState, Cohort, Losses], tuple[ServerState, Losses]]
 """What becomes of measured losses before they are compared, and what is remembered."""
-Market = Callable[[ServerState, Ballot], Played]
+PriceUpdate = Callable[[ServerState, SelectionInputs], RoundResult]
 """What the server does with a round's wishes: the next state, and the facts."""
 
 
-def smoothed(smoothing: float) -> Look:
+def loss_smoother(smoothing: float) -> LossSmoother:
     """Compare losses that each client smooths over the rounds it takes part in.
 
     s_t[i, j] = smoothing * s_{t-1}[i, j] + (1 - smoothing) * loss_t[i, j]
@@ -59,82 +65,86 @@ def smoothed(smoothing: float) -> Look:
     diverged model's, which would never fade.
     """
 
-    def look(
+    def smooth(
         state: ServerState, cohort: Cohort, losses: Losses
     ) -> tuple[ServerState, Losses]:
-        past = state.memory.losses
+        past = state.selection_history.losses
         now = {c.handle: row for c, row in zip(cohort, losses.tolist(), strict=True)}
-        seen = {
+        smoothed = {
             handle: tuple(
                 smoothing * s + (1 - smoothing) * loss
                 for s, loss in zip(past.get(handle, row), row, strict=True)
             )
             for handle, row in now.items()
         }
-        finite = {h: row for h, row in seen.items() if all(map(math.isfinite, row))}
-        others = {h: row for h, row in past.items() if h not in seen}
-        memory = replace(state.memory, losses={**others, **finite})
-        compared = torch.tensor(list(seen.values())).reshape(losses.shape)
-        return replace(state, memory=memory), compared
+        finite = {h: row for h, row in smoothed.items() if all(map(math.isfinite, row))}
+        others = {h: row for h, row in past.items() if h not in smoothed}
+        memory = replace(state.selection_history, losses={**others, **finite})
+        compared = torch.tensor(list(smoothed.values())).reshape(losses.shape)
+        return replace(state, selection_history=memory), compared
 
-    return look
+    return smooth
 
 
-def free_of_charge(state: ServerState, _: Ballot) -> Played:
+def no_prices(state: ServerState, _: SelectionInputs) -> RoundResult:
     """Set no prices."""
-    return Played(state, ())
+    return RoundResult(state, ())
 
 
-def priced_towards(target_share: float) -> Market:
+def price_update(target_share: float) -> PriceUpdate:
     """Return the market that adapts a subsidy per cluster after every round.
 
-    price_j <- max(0, price_j + step (target_share - share_j)), see `ascended`; a cluster
+    price_j <- max(0, price_j + step (target_share - share_j)), see `dual_ascent`; a cluster
     that is not offered has no price.
     """
 
-    def market(state: ServerState, ballot: Ballot) -> Played:
-        if not len(ballot.losses):
-            return Played(state, ())
-        wished = shares(ballot, wishes(ballot)).tolist()
-        rising = ascended(ballot.prices.tolist(), wished, target_share)
+    def update(state: ServerState, inputs: SelectionInputs) -> RoundResult:
+        if not len(inputs.losses):
+            return RoundResult(state, ())
+        wanted_shares = cluster_shares(inputs, unconstrained_choice(inputs)).tolist()
+        rising = dual_ascent(inputs.prices.tolist(), wanted_shares, target_share)
         prices = tuple(
             price if is_offered else 0.0
-            for price, is_offered in zip(rising, state.offered(), strict=True)
+            for price, is_offered in zip(rising, state.available(), strict=True)
         )
-        after = replace(state, memory=replace(state.memory, prices=prices))
-        return Played(after, (PricesSet(prices, tuple(wished), target_share),))
+        after = replace(
+            state, selection_history=replace(state.selection_history, prices=prices)
+        )
+        return RoundResult(
+            after, (PricesSet(prices, tuple(wanted_shares), target_share),)
+        )
 
-    return market
+    return update
 
 
-AS_MEASURED = smoothed(0.0)
+NO_SMOOTHING = loss_smoother(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Choosing:
+class SelectionConfig:
     """How clients come to choose.
 
     Attributes:
-        select: what clients do with their ballot.
-        look: what they compare, given this round's losses.
-        market: what the server makes of their wishes.
+        select: how clients choose, given their inputs.
+        smooth_losses: what they compare, given this round's losses.
+        update_prices: what the server makes of their wishes.
         hysteresis: rounds for which a client that moved stays.
         epsilon: of one choice, where it is differentially private.
     """
 
     select: Selection
-    look: Look = AS_MEASURED
-    market: Market = free_of_charge
+    smooth_losses: LossSmoother = NO_SMOOTHING
+    update_prices: PriceUpdate = no_prices
     hysteresis: int = 0
     epsilon: float | None = None
 
 
-class Choice(NamedTuple):
+class SelectionResult(NamedTuple):
     """What the clients chose, before anybody acts on it.
 
     Attributes:
         state: with the memory of this choice, and everybody still where it was.
-        updates: where clients are apart, they train at once what they choose.
+        updates: where clients are remote, they train at once what they choose.
     """
 
     state: ServerState
@@ -143,131 +153,137 @@ class Choice(NamedTuple):
     updates: tuple[ClientUpdate, ...] | None = None
 
 
-Decide = Callable[[ServerState, Cohort, Streams], Choice]
+ChooseClusters = Callable[[ServerState, Cohort, Streams], SelectionResult]
 """How the clients of a round come to their clusters."""
 
 
-def deciding(how: Choosing, steps: Steps) -> tuple[Decide, Decide]:
+def cluster_choices(
+    selection: SelectionConfig, steps: Steps
+) -> tuple[ChooseClusters, ChooseClusters]:
     """Return how clients choose in a round, and how they do once more at the end."""
-    if steps.apart is None:
-        decide = choose(how, steps.evaluate)
-        return decide, decide
-    asked = partial(ask_to_choose, how, steps.apart, steps.recorded)
-    return asked("choose"), asked("settle")
+    if steps.remote is None:
+        choose = local_choice(selection, steps.evaluate)
+        return choose, choose
+    choose_remotely = partial(remote_choice, selection, steps.remote, steps.recorded)
+    return choose_remotely("choose"), choose_remotely("settle")
 
 
-def ask_to_choose(
-    how: Choosing,
-    apart: Apart,
+def remote_choice(
+    selection: SelectionConfig,
+    remote: RemoteClients,
     recorded: Mapping[int, Mapping[Handle, int]],
     task: Literal["choose", "settle"],
-) -> Decide:
-    """Let clients that are apart choose; they train at once, in the same message."""
+) -> ChooseClusters:
+    """Let remote clients choose; they train at once, in the same message."""
 
-    def chosen(state: ServerState, cohort: Cohort, streams: Streams) -> Choice:
-        then = recorded.get(state.round_index, {}) if task == "choose" else {}
-        slips = {
-            c.handle: Slip(
-                given=then.get(c.handle),
-                risks=state.known_to(c.handle),
-                current=state.assignment.get(c.handle, NOWHERE),
-                settling=_settling(state, c.handle, how.hysteresis),
+    def choose(state: ServerState, cohort: Cohort, streams: Streams) -> SelectionResult:
+        previous = recorded.get(state.round_index, {}) if task == "choose" else {}
+        contexts = {
+            c.handle: ClientContext(
+                given=previous.get(c.handle),
+                risks=state.known_risks(c.handle),
+                current=state.assignment.get(c.handle, UNASSIGNED),
+                settling=_is_locked(state, c.handle, selection.hysteresis),
             )
             for c in cohort
         }
-        call = Call(
+        request = ClientRequest(
             task,
             state.clusters,
-            state.offered(),
+            state.available(),
             streams.path,
-            slips,
-            apart.recipe,
+            contexts,
+            remote.recipe,
             state.round_index,
         )
-        answers = apart.reach(call, cohort)
-        clusters = choices_of(answers)
-        came = tuple(client for client in cohort if client.handle in clusters)
-        events = _perturbed(how.epsilon, came)
-        return Choice(state, clusters, events, updates_of(answers))
+        responses = remote.send(request, cohort)
+        clusters = choices_of(responses)
+        responding = tuple(client for client in cohort if client.handle in clusters)
+        events = _noise_events(selection.epsilon, responding)
+        return SelectionResult(state, clusters, events, updates_of(responses))
 
-    return chosen
+    return choose
 
 
-def choose(how: Choosing, evaluate: Evaluate) -> Decide:
+def local_choice(selection: SelectionConfig, evaluate: Evaluate) -> ChooseClusters:
     """Return line 12 of Algorithm 1, with what clients see and what they leave behind."""
 
-    def chosen(state: ServerState, cohort: Cohort, streams: Streams) -> Choice:
+    def choose(state: ServerState, cohort: Cohort, streams: Streams) -> SelectionResult:
         measured = evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
-        seen, losses = how.look(state, cohort, measured)
-        ballot = _ballot(seen, cohort, losses, streams, how.hysteresis)
-        picked = torch.as_tensor(how.select(ballot))  # line 12
-        _check(picked, seen, cohort)
-        picked = stay_settled(ballot, picked)
+        smoothed, losses = selection.smooth_losses(state, cohort, measured)
+        inputs = _selection_inputs(
+            smoothed, cohort, losses, streams, selection.hysteresis
+        )
+        picked = torch.as_tensor(selection.select(inputs))  # line 12
+        _check(picked, smoothed, cohort)
+        picked = apply_hysteresis(inputs, picked)
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        priced = how.market(seen, ballot)
-        events = (*_perturbed(how.epsilon, cohort), *priced.events)
-        return Choice(priced.state, clusters, events)
+        priced = selection.update_prices(smoothed, inputs)
+        events = (*_noise_events(selection.epsilon, cohort), *priced.events)
+        return SelectionResult(priced.state, clusters, events)
 
-    return chosen
+    return choose
 
 
-def _perturbed(epsilon: float | None, cohort: Cohort) -> tuple[ChoicesPerturbed, ...]:
+def _noise_events(
+    epsilon: float | None, cohort: Cohort
+) -> tuple[ChoicesPerturbed, ...]:
     if epsilon is None or not cohort:
         return ()
     return (ChoicesPerturbed(epsilon, tuple(client.handle for client in cohort)),)
 
 
-def _ballot(
+def _selection_inputs(
     state: ServerState,
     cohort: Cohort,
     losses: Losses,
     streams: Streams,
     hysteresis: int,
-) -> Ballot:
-    known = [state.known_to(client.handle) for client in cohort]
+) -> SelectionInputs:
+    known = [state.known_risks(client.handle) for client in cohort]
 
     def table(of: Callable[[KnownRisk], float]) -> Float[Tensor, "clients clusters"]:
         rows = [[math.nan if k is None else of(k) for k in row] for row in known]
         return torch.tensor(rows, dtype=torch.float32).reshape(losses.shape)
 
     preferences = [client.preference for client in cohort]
-    here = [client.handle for client in cohort]
-    absent = Counter(j for h, j in state.assignment.items() if h not in set(here))
+    present = [client.handle for client in cohort]
+    absent = Counter(j for h, j in state.assignment.items() if h not in set(present))
     num_clusters = len(state.clusters)
-    return Ballot(
+    return SelectionInputs(
         losses=losses,
         risks=table(lambda each: each.risk),
         risk_errors=table(lambda each: each.standard_error),
         risk_weights=torch.tensor([p.risk_weight for p in preferences]),
         risk_thresholds=torch.tensor([p.risk_threshold for p in preferences]),
-        offered=torch.tensor(state.offered()),
+        available=torch.tensor(state.available()),
         current=torch.tensor(
-            [state.assignment.get(h, NOWHERE) for h in here], dtype=torch.int64
+            [state.assignment.get(h, UNASSIGNED) for h in present], dtype=torch.int64
         ),
-        settling=torch.tensor(
-            [_settling(state, h, hysteresis) for h in here], dtype=torch.bool
+        locked=torch.tensor(
+            [_is_locked(state, h, hysteresis) for h in present], dtype=torch.bool
         ),
-        elsewhere=torch.tensor([absent[j] for j in range(num_clusters)]),
-        prices=torch.tensor(state.memory.prices or (0.0,) * num_clusters),
+        absent_counts=torch.tensor([absent[j] for j in range(num_clusters)]),
+        prices=torch.tensor(state.selection_history.prices or (0.0,) * num_clusters),
         streams=streams,
-        own=tuple(streams.at("choice", client.name) for client in cohort),
+        client_streams=tuple(streams.at("choice", client.name) for client in cohort),
     )
 
 
-def _settling(state: ServerState, handle: Handle, hysteresis: int) -> bool:
+def _is_locked(state: ServerState, handle: Handle, hysteresis: int) -> bool:
     """Say whether a client moved in one of the last rounds."""
-    moved = state.memory.moved.get(handle)
+    moved = state.selection_history.moved.get(handle)
     return moved is not None and state.round_index - moved <= hysteresis
 
 
 def _check(chosen: Tensor, state: ServerState, cohort: Cohort) -> None:
     """Refuse what a user's own selection may return by mistake."""
-    offered = [j for j, is_offered in enumerate(state.offered()) if is_offered]
+    offered = [j for j, is_offered in enumerate(state.available()) if is_offered]
     values = set(chosen.flatten().tolist())
     if chosen.shape != (len(cohort),) or not values <= set(offered):
         raise ConfigError(
             f"A selection must return one offered cluster index per client: "
             f"{len(cohort)} integers out of {offered}. Found shape "
             f"{tuple(chosen.shape)} with values {sorted(values)}. "
-            f"Choose among `ballot.offered` only."
+            f"Choose among `inputs.available` only."
         )

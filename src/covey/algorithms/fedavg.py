@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from covey.algorithms.base import (
     Cohort,
-    Played,
+    RoundResult,
     ServerState,
     Strategy,
-    fresh_state,
+    initial_state,
 )
 from covey.algorithms.round_steps import Steps
 from covey.events import ClientsAssigned
@@ -29,15 +29,15 @@ def fedavg(init: Callable[[Streams], Params], steps: Steps) -> Strategy:
     """
 
     def start(streams: Streams) -> ServerState:
-        return fresh_state((init(streams.at("initial model", 0)),))
+        return initial_state((init(streams.at("initial model", 0)),))
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         everybody = ClientsAssigned({client.handle: 0 for client in cohort}, "shared")
-        return steps.move(state, cohort, everybody, streams)
+        return steps.train_and_aggregate(state, cohort, everybody, streams)
 
-    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> Played:
+    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> RoundResult:
         final = ClientsAssigned({client.handle: 0 for client in cohort}, "final")
-        return Played(state.with_choices(final.clusters), (final,))
+        return RoundResult(state.with_choices(final.clusters), (final,))
 
     return Strategy(start, play_round, conclude)
 
@@ -53,9 +53,10 @@ def isolated(
     j_i ~ Uniform{0, ..., K - 1}, for each client i by a draw of its own
 
     All clusters start from one model. What a client sends moves its own cluster and never
-    reaches another, so when it leaves only that one has to be trained again (`sparing`).
+    reaches another, so when it leaves only that one has to be trained again
+    (`freeze_clusters`).
     The papers draw the clusters otherwise; chance has to know nothing of a client, and
-    nobody's cluster hangs on who else is there. Who joins later draws in its first round.
+    nobody's cluster depends on who else is there. Who joins later draws in its first round.
     FedCIO's last mean over clusters is not taken.
 
     References:
@@ -74,19 +75,21 @@ def isolated(
 
     def start(streams: Streams) -> ServerState:
         model = init(streams.at("initial model", 0))
-        fresh = fresh_state((model,) * num_clusters)
+        fresh = initial_state((model,) * num_clusters)
         return fresh.with_choices(drawn(population, streams))
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         new = tuple(c for c in cohort if c.handle not in state.assignment)
         placed = {**state.assignment, **drawn(new, streams)}
         own = {client.handle: placed[client.handle] for client in cohort}
-        return steps.move(state, cohort, ClientsAssigned(own, "chance"), streams)
+        return steps.train_and_aggregate(
+            state, cohort, ClientsAssigned(own, "chance"), streams
+        )
 
-    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> Played:
+    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> RoundResult:
         placed = state.assignment
         own = {c.handle: placed[c.handle] for c in cohort if c.handle in placed}
-        return Played(state, (ClientsAssigned(own, "final"),))
+        return RoundResult(state, (ClientsAssigned(own, "final"),))
 
     return Strategy(start, play_round, conclude)
 
@@ -99,13 +102,15 @@ def local_training(
 
     def start(streams: Streams) -> ServerState:
         model = init(streams.at("initial model", 0))
-        return fresh_state((model,) * len(population)).with_choices(own)
+        return initial_state((model,) * len(population)).with_choices(own)
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         chosen = {client.handle: own[client.handle] for client in cohort}
-        return steps.move(state, cohort, ClientsAssigned(chosen, "clients"), streams)
+        return steps.train_and_aggregate(
+            state, cohort, ClientsAssigned(chosen, "clients"), streams
+        )
 
-    def conclude(state: ServerState, _: Cohort, __: Streams) -> Played:
-        return Played(state.with_choices(own), (ClientsAssigned(own, "final"),))
+    def conclude(state: ServerState, _: Cohort, __: Streams) -> RoundResult:
+        return RoundResult(state.with_choices(own), (ClientsAssigned(own, "final"),))
 
     return Strategy(start, play_round, conclude)

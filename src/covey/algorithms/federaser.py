@@ -36,7 +36,7 @@ def calibrated_by(train: Train, stored: Mapping[Handle, Params]) -> Train:
     ) -> Iterator[ClientUpdate]:
         for each in train(clusters, cohort, assignment, streams):
             old = stored.get(each.handle)
-            yield each if old is None else _of_length(each, _length(old))
+            yield each if old is None else _rescaled(each, _length(old))
 
     return calibrating
 
@@ -45,7 +45,7 @@ def _length(update: Params) -> float:
     return float(flatten(trained(update)).norm())
 
 
-def _of_length(each: ClientUpdate, length: float) -> ClientUpdate:
+def _rescaled(each: ClientUpdate, length: float) -> ClientUpdate:
     found = _length(each.update)
     factor = length / found if found > 0 else 0.0
     return replace(each, update=scale(each.update, factor))

@@ -14,7 +14,7 @@ trains for everybody in its cluster, at the price of a training per release.
 from collections.abc import Callable
 from dataclasses import replace
 
-from covey.algorithms.base import ServerState, fresh_state
+from covey.algorithms.base import ServerState, initial_state
 from covey.algorithms.pooling import Control
 from covey.rng import Streams
 
@@ -32,7 +32,7 @@ def on_the_menu(init: Init) -> Init:
 
     def start(streams: Streams) -> ServerState:
         every_release = init(streams).clusters * len(SHARES)
-        return replace(fresh_state(every_release), releases=len(SHARES))
+        return replace(initial_state(every_release), releases=len(SHARES))
 
     return start
 

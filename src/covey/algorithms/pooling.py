@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.algorithms.base import Cohort, Played, ServerState, Strategy
+from covey.algorithms.base import Cohort, RoundResult, ServerState, Strategy
 from covey.data.examples import Client
 from covey.events import ModelsPooled
 from covey.params import model_hash
@@ -63,9 +63,9 @@ Layers = Sequence[Sequence[str]]
 """The names of a model's parameters layer by layer, from input to output."""
 
 START = STEP = 1 / 3
-TOO_MANY = 0.25
+MAX_REFUSED_SHARE = 0.25
 """Share of a cluster's clients above which it is protected more."""
-MOST = 0.9
+MAX_EXAMPLE_SHARE = 0.9
 """Share of all examples above which a cluster is not helped by the others'."""
 
 
@@ -91,12 +91,16 @@ def pooled(
         clients: all of them, by handle; only their numbers of examples are used.
     """
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         played = strategy.play_round(state, cohort, streams)
         after = played.state
         if not cohort or not after.assignment:
             return played
-        seen = replace(state, assignment=after.assignment, memory=after.memory)
+        seen = replace(
+            state,
+            assignment=after.assignment,
+            selection_history=after.selection_history,
+        )
         shares = control(seen)
         sizes = _sizes(after, clients)
         shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
@@ -114,7 +118,7 @@ def pooled(
         )
         fact = ModelsPooled(shares, model_hash(models))
         after = replace(after, clusters=models, pooling=shares)
-        return Played(after, (*played.events, fact))
+        return RoundResult(after, (*played.events, fact))
 
     return strategy._replace(play_round=play_round)
 
@@ -140,7 +144,7 @@ def fixed_share(share: float, num_clusters: int) -> Control:
     return lambda _: (share,) * num_clusters
 
 
-def share_by_risk(clients: Mapping[Handle, Client], guess: float) -> Control:
+def share_by_risk(clients: Mapping[Handle, Client], chance_loss: float) -> Control:
     """Raise a cluster's share for as long as too many of its clients refuse its risk.
 
     At every new figure each client answers whether it refuses the risk; the server sees
@@ -160,23 +164,23 @@ def share_by_risk(clients: Mapping[Handle, Client], guess: float) -> Control:
 
     Args:
         clients: all of them, by handle.
-        guess: the loss of equal probabilities for all classes, ln C, in nats.
+        chance_loss: the loss of equal probabilities for all classes, ln C, in nats.
     """
 
     def control(state: ServerState) -> tuple[float, ...]:
         sizes = _sizes(state, clients)
         return tuple(
             0.0
-            if sizes[j] > MOST * sizes.sum()
+            if sizes[j] > MAX_EXAMPLE_SHARE * sizes.sum()
             else max(START, share, raised(state, j))
             for j, share in enumerate(state.pooling)
         )
 
     def raised(state: ServerState, j: int) -> float:
-        own = [handle for handle, chosen in state.assignment.items() if chosen == j]
-        if _refused(state, j, own, clients) <= TOO_MANY:
+        members = [handle for handle, chosen in state.assignment.items() if chosen == j]
+        if _refused(state, j, members, clients) <= MAX_REFUSED_SHARE:
             return 0.0
-        if _lowest_elsewhere(state, j, own) >= guess:
+        if _lowest_loss_elsewhere(state, j, members) >= chance_loss:
             return START
         return min(1.0, state.pooling[j] + STEP)
 
@@ -186,21 +190,27 @@ def share_by_risk(clients: Mapping[Handle, Client], guess: float) -> Control:
 def _refused(
     state: ServerState,
     j: int,
-    own: Sequence[Handle],
+    members: Sequence[Handle],
     clients: Mapping[Handle, Client],
 ) -> float:
     """Return which share of these clients refuses the risk; 0 without a new figure."""
-    known = [state.known_to(handle)[j] for handle in own]
+    known = [state.known_risks(handle)[j] for handle in members]
     if not any(k is not None and k.round_index == state.round_index for k in known):
         return 0.0
-    taus = [clients[handle].preference.risk_threshold for handle in own]
+    taus = [clients[handle].preference.risk_threshold for handle in members]
     refuses = [k is None or tau < k.risk for k, tau in zip(known, taus, strict=True)]
     return float(np.mean(refuses))
 
 
-def _lowest_elsewhere(state: ServerState, j: int, own: Sequence[Handle]) -> float:
+def _lowest_loss_elsewhere(
+    state: ServerState, j: int, members: Sequence[Handle]
+) -> float:
     """Return the lowest mean loss that another cluster's model has on their examples."""
-    rows = [state.memory.losses[h] for h in own if h in state.memory.losses]
+    rows = [
+        state.selection_history.losses[h]
+        for h in members
+        if h in state.selection_history.losses
+    ]
     if not rows:
         return math.inf
     others = np.arange(len(state.clusters)) != j

@@ -9,7 +9,7 @@ from dataclasses import replace
 from covey.algorithms.base import (
     Cohort,
     KnownRisk,
-    Played,
+    RoundResult,
     ServerState,
     Strategy,
 )
@@ -28,16 +28,16 @@ from covey.rng import Streams
 from covey.types import Handle
 
 __all__ = [
-    "due_to_judge",
-    "figure_lives",
+    "due_to_measure",
+    "estimate_lifetime",
     "red_teamed",
-    "self_judged",
+    "self_assessed",
     "targets",
-    "with_findings",
+    "with_own_estimates",
 ]
 
 
-def figure_lives(every: int) -> int:
+def estimate_lifetime(every: int) -> int:
     """Return for how many rounds a figure counts: one measurement may fail."""
     return 2 * every
 
@@ -52,7 +52,7 @@ def red_teamed(
     that diverged the older ones are void too.
     """
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         due = state.round_index > 0 and state.round_index % every == 0
         if not (due and state.assignment):
             return strategy.play_round(_expired(state), cohort, streams)
@@ -60,33 +60,33 @@ def red_teamed(
         played = strategy.play_round(_expired(measured.state), cohort, streams)
         return played._replace(events=(*measured.events, *played.events))
 
-    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         measured = measure(state, streams)
         played = strategy.conclude(_expired(measured.state), cohort, streams)
-        return Played(played.state, (*measured.events, *played.events))
+        return RoundResult(played.state, (*measured.events, *played.events))
 
-    def measure(state: ServerState, streams: Streams) -> Played:
+    def measure(state: ServerState, streams: Streams) -> RoundResult:
         found = [
             attack(target, streams.at("red team", target.cluster))
             for target in targets(state, clients)
         ]
         facts = (fact for each in found for fact in (*_diverged(each), each.figure))
-        return Played(_refreshed(state, found), tuple(facts))
+        return RoundResult(_with_estimates(state, found), tuple(facts))
 
     def _expired(state: ServerState) -> ServerState:
-        oldest, void = state.round_index - figure_lives(every), divergences(state)
+        oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
         return replace(
             state,
-            figures=tuple(
+            risk_estimates=tuple(
                 None if f is None or f.round_index < oldest or j in void else f
-                for j, f in enumerate(state.figures)
+                for j, f in enumerate(state.risk_estimates)
             ),
         )
 
     return strategy._replace(play_round=play_round, conclude=conclude)
 
 
-def self_judged(strategy: Strategy, judge: SelfJudge, every: int) -> Strategy:
+def self_assessed(strategy: Strategy, assess: SelfJudge, every: int) -> Strategy:
     """Let each client measure, each `every` rounds, the models that it receives.
 
     What a client finds about a model that it does not train says what this model knows
@@ -94,67 +94,69 @@ def self_judged(strategy: Strategy, judge: SelfJudge, every: int) -> Strategy:
     is not replaced by one from outside as long as it lives.
     """
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
-        due = due_to_judge(state, cohort, every) if state.assignment else ()
-        found = with_findings(state, judge(state.clusters, due, streams), every)
+    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
+        due = due_to_measure(state, cohort, every) if state.assignment else ()
+        found = with_own_estimates(state, assess(state.clusters, due, streams), every)
         return strategy.play_round(found, cohort, streams)
 
-    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> Played:
+    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
         due = cohort if state.assignment else ()
-        found = with_findings(state, judge(state.clusters, due, streams), every)
+        found = with_own_estimates(state, assess(state.clusters, due, streams), every)
         return strategy.conclude(found, cohort, streams)
 
     return strategy._replace(play_round=play_round, conclude=conclude)
 
 
-def due_to_judge(state: ServerState, cohort: Cohort, every: int) -> Cohort:
+def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
     """Return the clients that have not measured for so many rounds."""
     return tuple(
         c for c in cohort if _latest(state, c.handle) <= state.round_index - every
     )
 
 
-def with_findings(
+def with_own_estimates(
     state: ServerState, found: Mapping[Handle, Sequence[Figure | None]], every: int
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
-    oldest, void = state.round_index - figure_lives(every), divergences(state)
+    oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
     rows = {
         handle: tuple(
             k if k and k.round_index >= oldest and j not in void else None
             for j, k in enumerate(row)
         )
-        for handle, row in state.memory.risks.items()
+        for handle, row in state.selection_history.risks.items()
     }
     nothing = (None,) * len(state.clusters)
     for handle, figures in found.items():
-        mine = state.trained_by(handle) if handle in state.assignment else ()
+        trained = state.trained_by(handle) if handle in state.assignment else ()
         rows[handle] = tuple(
             _newer(
                 None if cluster in void else figure,
                 old,
                 state.round_index,
-                inside=cluster in mine,
+                inside=cluster in trained,
             )
             for cluster, (figure, old) in enumerate(
                 zip(figures, rows.get(handle, nothing), strict=True)
             )
         )
-    return replace(state, memory=replace(state.memory, risks=rows))
+    return replace(
+        state, selection_history=replace(state.selection_history, risks=rows)
+    )
 
 
 def _latest(state: ServerState, handle: Handle) -> int:
     """Return when a client last measured; round 0 counts: there was nothing to see."""
-    known = state.memory.risks.get(handle, ())
+    known = state.selection_history.risks.get(handle, ())
     return max((k.round_index for k in known if k), default=0)
 
 
 def _newer(
-    figure: Figure | None, old: KnownRisk | None, round_index: int, *, inside: bool
+    estimate: Figure | None, old: KnownRisk | None, round_index: int, *, inside: bool
 ) -> KnownRisk | None:
-    if figure is None or (old and old.inside and not inside):
+    if estimate is None or (old and old.inside and not inside):
         return old
-    return KnownRisk(figure.risk, figure.standard_error, round_index, inside)
+    return KnownRisk(estimate.risk, estimate.standard_error, round_index, inside)
 
 
 def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:
@@ -190,7 +192,7 @@ def _diverged(found: Assessment) -> tuple[ModelDiverged, ...]:
     return (ModelDiverged(figure.cluster, figure.round_index, reason),)
 
 
-def _refreshed(state: ServerState, found: list[Assessment]) -> ServerState:
+def _with_estimates(state: ServerState, found: list[Assessment]) -> ServerState:
     """Keep a cluster's older figure, while it lives, where the new one is withheld."""
 
     def latest(new: Assessment, old: RiskMeasured | None) -> RiskMeasured | None:
@@ -200,8 +202,9 @@ def _refreshed(state: ServerState, found: list[Assessment]) -> ServerState:
 
     return replace(
         state,
-        figures=tuple(
-            latest(each, old) for each, old in zip(found, state.figures, strict=True)
+        risk_estimates=tuple(
+            latest(each, old)
+            for each, old in zip(found, state.risk_estimates, strict=True)
         ),
         shadows=tuple(each.shadows for each in found),
     )

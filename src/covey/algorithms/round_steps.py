@@ -10,15 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covey.aggregation import (
+    AggregationResult,
+    Aggregator,
     ClientUpdate,
-    Merge,
-    Merged,
-    Refusal,
+    RefusedUpdate,
     finite_updates,
-    refusals,
+    refusal_events,
 )
-from covey.algorithms.base import Cohort, Played, ServerState
-from covey.algorithms.remote import Apart, placed
+from covey.algorithms.base import Cohort, RoundResult, ServerState
+from covey.algorithms.remote import RemoteClients, nearest_by_request
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
 from covey.engine.private import sampling_rate
@@ -39,14 +39,14 @@ from covey.types import Handle, Params
 
 __all__ = [
     "Evaluate",
-    "Perturbed",
+    "NoiseEvents",
     "Steps",
     "Train",
     "evaluate_with",
-    "perturbed_with",
-    "sparing",
+    "freeze_clusters",
+    "no_noise_events",
+    "noise_events_of",
     "train_with",
-    "unperturbed",
 ]
 
 Evaluate = Callable[
@@ -55,7 +55,7 @@ Evaluate = Callable[
 Train = Callable[
     [tuple[Params, ...], Cohort, Mapping[Handle, int], Streams], Iterator[ClientUpdate]
 ]
-Perturbed = Callable[[Sequence[Client]], tuple[Event, ...]]
+NoiseEvents = Callable[[Sequence[Client]], tuple[Event, ...]]
 """The facts about the noise in what clients trained, each as often as it trained."""
 
 
@@ -67,10 +67,10 @@ def train_with(
     theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
     """
 
-    def drawing(streams: Streams, client: Client, j: int) -> Streams:
-        own = streams.at("local training", client.name)
+    def client_streams(streams: Streams, client: Client, j: int) -> Streams:
+        of_client = streams.at("local training", client.name)
         # noise that is drawn twice for two models cancels in their difference
-        return own.at("model", j) if recipe.record_clip > 0 else own
+        return of_client.at("model", j) if recipe.record_clip > 0 else of_client
 
     def train(
         clusters: tuple[Params, ...],
@@ -82,7 +82,7 @@ def train_with(
             TrainingJob(
                 start=clusters[assignment[client.handle]],
                 examples=client.train,
-                streams=drawing(streams, client, assignment[client.handle]),
+                streams=client_streams(streams, client, assignment[client.handle]),
                 recipe=recipe,
             )
             for client in cohort
@@ -95,17 +95,17 @@ def train_with(
     return train
 
 
-def unperturbed(_: Sequence[Client]) -> tuple[Event, ...]:
+def no_noise_events(_: Sequence[Client]) -> tuple[Event, ...]:
     """Say nothing: clients train without noise."""
     return ()
 
 
-def perturbed_with(recipe: Recipe) -> Perturbed:
+def noise_events_of(recipe: Recipe) -> NoiseEvents:
     """Return what tells of the noise in the steps of this recipe, if it has any."""
     if recipe.record_noise == 0:
-        return unperturbed
+        return no_noise_events
 
-    def perturbed(trained: Sequence[Client]) -> tuple[Event, ...]:
+    def noise_events(trained: Sequence[Client]) -> tuple[Event, ...]:
         times = Counter(client.handle for client in trained)
         sizes = {client.handle: len(client.train) for client in trained if client.train}
         if not sizes:
@@ -116,7 +116,7 @@ def perturbed_with(recipe: Recipe) -> Perturbed:
         sampling = {handle: sampling_rate(n, recipe) for handle, n in sizes.items()}
         return (StepsPerturbed(recipe.record_noise, steps, sampling),)
 
-    return perturbed
+    return noise_events
 
 
 def evaluate_with(
@@ -154,30 +154,31 @@ class Steps:
 
     Attributes:
         clipping: where clips follow the updates: from each cluster's clip (none yet: the
-            settings'), the merge of this round, which finds the next ones.
-        patience: rounds for which clients stay in a cluster whose merge makes them wait.
+            settings'), the aggregation of this round, which finds the next ones.
+        patience: rounds for which clients stay in a cluster that makes them wait.
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
-        perturbed: what is told of the noise in the training.
-        apart: where the clients are really apart: how they are asked. Some may not answer,
+        noise_events: what is told of the noise in the training.
+        remote: where the clients are remote: how they are asked. Some may not answer,
             and who did not has taken no part.
-        accounted: whether the merge adds noise that is accounted for. Then a client whose
-            update is refused counts as one that sent 0; else it has taken no part.
+        dp_accounted: whether the aggregation adds noise that is accounted for. Then a
+            client whose update is refused counts as one that sent 0; else it has taken
+            no part.
     """
 
     evaluate: Evaluate
     train: Train
-    merge: Merge
-    clipping: Callable[[tuple[float, ...]], Merge] | None = None
+    aggregate: Aggregator
+    clipping: Callable[[tuple[float, ...]], Aggregator] | None = None
     patience: int = 1
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
     )
-    perturbed: Perturbed = unperturbed
-    apart: Apart | None = None
-    accounted: bool = False
+    noise_events: NoiseEvents = no_noise_events
+    remote: RemoteClients | None = None
+    dp_accounted: bool = False
 
-    def having(self, updates: Sequence[ClientUpdate]) -> "Steps":
+    def with_updates(self, updates: Sequence[ClientUpdate]) -> "Steps":
         """Return the steps of a round whose clients have trained already."""
 
         def train(
@@ -196,8 +197,8 @@ class Steps:
         self, state: ServerState, cohort: Cohort, streams: Streams
     ) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
-        if self.apart is not None:
-            return placed(self.apart.reach, state, cohort, streams)
+        if self.remote is not None:
+            return nearest_by_request(self.remote.send, state, cohort, streams)
         losses = self.evaluate(state.clusters, cohort, streams).nan_to_num(
             nan=torch.inf
         )
@@ -205,13 +206,13 @@ class Steps:
             c.handle: int(own.argmin()) for c, own in zip(cohort, losses, strict=True)
         }
 
-    def move(
+    def train_and_aggregate(
         self,
         state: ServerState,
         cohort: Cohort,
         chosen: ClientsAssigned,
         streams: Streams,
-    ) -> Played:
+    ) -> RoundResult:
         """Train every client from its cluster's model, and merge (lines 13-17).
 
         Updates that are not finite are refused, and move nothing.
@@ -220,33 +221,35 @@ class Steps:
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
         updates = self._updates(after, cohort, streams)
-        if self.apart is not None:
+        if self.remote is not None:
             updates = tuple(updates)
-            came = {each.handle for each in updates}
-            cohort = tuple(client for client in cohort if client.handle in came)
-            stayed = {h: j for h, j in chosen.clusters.items() if h in came}
+            responding = {each.handle for each in updates}
+            cohort = tuple(client for client in cohort if client.handle in responding)
+            stayed = {h: j for h, j in chosen.clusters.items() if h in responding}
             chosen = replace(chosen, clusters=stayed)
             after = state.with_choices(chosen.clusters)
-        merge = self.clipping(state.clips) if self.clipping else self.merge
-        refused: list[Refusal] = []
-        finite = finite_updates(updates, refused, as_zero=self.accounted)
-        merged = merge(state.clusters, finite, streams.at("merge"))
-        noise = self.perturbed([c for c in cohort for _ in after.trained_by(c.handle)])
+        aggregate = self.clipping(state.clips) if self.clipping else self.aggregate
+        refused: list[RefusedUpdate] = []
+        finite = finite_updates(updates, refused, as_zero=self.dp_accounted)
+        aggregated = aggregate(state.clusters, finite, streams.at("merge"))
+        noise = self.noise_events(
+            [c for c in cohort for _ in after.trained_by(c.handle)]
+        )
         sent = {(h, j) for h in chosen.clusters for j in after.trained_by(h)}
         accepted = sent - {(each.handle, each.cluster) for each in refused}
-        if refused and not self.accounted:
-            chosen = _among(chosen, {handle for handle, _ in accepted})
+        if refused and not self.dp_accounted:
+            chosen = _restricted_to(chosen, {handle for handle, _ in accepted})
             after = state.with_choices(chosen.clusters)
-        counts = _per_cluster(sent if self.accounted else accepted, state)
-        fact = ModelsMerged(model_hash(merged.clusters), counts)
-        after = _waited(after, merged.events, counts, self.patience)
+        counts = _per_cluster(sent if self.dp_accounted else accepted, state)
+        fact = ModelsMerged(model_hash(aggregated.clusters), counts)
+        after = _with_waiting_counts(after, aggregated.events, counts, self.patience)
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
-        after = replace(after, clips=merged.clips, stalled=stalled)
-        facts = (*noise, *merged.events, *_desertions(state, after), fact)
-        return Played(
-            after.with_models(merged.clusters),
-            (*refusals(refused), chosen, *facts),
-            merged.stored,
+        after = replace(after, clips=aggregated.clips, stalled=stalled)
+        facts = (*noise, *aggregated.events, *_abandonment_events(state, after), fact)
+        return RoundResult(
+            after.with_models(aggregated.clusters),
+            (*refusal_events(refused), chosen, *facts),
+            aggregated.stored,
         )
 
     def _as_recorded(
@@ -270,7 +273,9 @@ class Steps:
             yield from self.train(state.clusters, present, starts, streams)
 
 
-def _among(chosen: ClientsAssigned, handles: Collection[Handle]) -> ClientsAssigned:
+def _restricted_to(
+    chosen: ClientsAssigned, handles: Collection[Handle]
+) -> ClientsAssigned:
     kept = {h: j for h, j in chosen.clusters.items() if h in handles}
     return replace(chosen, clusters=kept)
 
@@ -283,7 +288,7 @@ def _per_cluster(
 
 
 def _stalled(
-    state: ServerState, accepted: Sequence[int], refused: Sequence[Refusal]
+    state: ServerState, accepted: Sequence[int], refused: Sequence[RefusedUpdate]
 ) -> frozenset[int]:
     """Return the clusters whose clients' latest updates were refused, all of them."""
     tried = {each.cluster for each in refused}
@@ -294,12 +299,12 @@ def _stalled(
     )
 
 
-def sparing(steps: Steps, kept: Mapping[int, Params]) -> Steps:
+def freeze_clusters(steps: Steps, frozen: Mapping[int, Params]) -> Steps:
     """Return the steps of a round after which these clusters' models are known already.
 
     theta_j <- kept_j for every kept j, whose clients do not train; else as in `steps`
 
-    Events are those of the whole round, if the merge looks at each cluster by itself.
+    Events are those of the whole round, if the aggregation looks at each cluster by itself.
     """
 
     def train(
@@ -308,20 +313,20 @@ def sparing(steps: Steps, kept: Mapping[int, Params]) -> Steps:
         assignment: Mapping[Handle, int],
         streams: Streams,
     ) -> Iterator[ClientUpdate]:
-        rest = tuple(c for c in cohort if assignment[c.handle] not in kept)
+        rest = tuple(c for c in cohort if assignment[c.handle] not in frozen)
         return steps.train(clusters, rest, assignment, streams)
 
-    def merge(
+    def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> Merged:
-        merged = steps.merge(clusters, updates, streams)
-        models = (kept.get(j, model) for j, model in enumerate(merged.clusters))
-        return replace(merged, clusters=tuple(models))
+    ) -> AggregationResult:
+        aggregated = steps.aggregate(clusters, updates, streams)
+        models = (frozen.get(j, model) for j, model in enumerate(aggregated.clusters))
+        return replace(aggregated, clusters=tuple(models))
 
-    return replace(steps, train=train, merge=merge)
+    return replace(steps, train=train, aggregate=aggregate)
 
 
-def _waited(
+def _with_waiting_counts(
     state: ServerState, events: Sequence[Event], trained: Sequence[int], patience: int
 ) -> ServerState:
     """Count the rounds that each cluster has waited in a row, and close the impatient.
@@ -335,16 +340,16 @@ def _waited(
     waiting = tuple(
         n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before)
     )
-    inhabited = frozenset(j for j, some in enumerate(state.inhabited()) if some)
+    inhabited = frozenset(j for j, some in enumerate(state.populated()) if some)
     closed = frozenset(j for j in inhabited if waiting[j] >= patience)
     if closed == inhabited:
         closed = frozenset[int]()
     return replace(state, waiting=waiting, closed=closed)
 
 
-def _desertions(before: ServerState, after: ServerState) -> tuple[Event, ...]:
+def _abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, ...]:
     """Return what became of the clusters that nobody chooses any more."""
-    was, now = before.inhabited(), after.inhabited()
+    was, now = before.populated(), after.populated()
     gone = [j for j in range(len(now)) if was[j] and not now[j]]
     events: list[Event] = [ClusterAbandoned(j) for j in gone]
     models = len(now)

@@ -1,34 +1,34 @@
-from .aggregators import merge_of
+from .aggregators import aggregator_of
 from .algorithms import (
-    Again,
-    Parts,
-    composed,
-    hangs_on_everybody,
-    keeps_clusters_apart,
+    Components,
+    ReplayOptions,
+    compose,
+    depends_on_population,
+    has_independent_clusters,
     red_team,
 )
-from .client_backend import Federation, Profile, Told
-from .client_runtime import Chosen, Member
+from .client_backend import ClientBackend, ClientReports, DataProfile
+from .client_runtime import ClientRuntime, ClusterChoice
 from .populations import data_hash
-from .run import Assembled, Given, Own, assemble, member_of
+from .run import BuiltRun, ClientSecrets, Overrides, build_run, client_runtime_of
 
 __all__ = [
-    "Again",
-    "Assembled",
-    "Chosen",
-    "Federation",
-    "Given",
-    "Member",
-    "Own",
-    "Parts",
-    "Profile",
-    "Told",
-    "assemble",
-    "composed",
+    "BuiltRun",
+    "ClientBackend",
+    "ClientReports",
+    "ClientRuntime",
+    "ClientSecrets",
+    "ClusterChoice",
+    "Components",
+    "DataProfile",
+    "Overrides",
+    "ReplayOptions",
+    "aggregator_of",
+    "build_run",
+    "client_runtime_of",
+    "compose",
     "data_hash",
-    "hangs_on_everybody",
-    "keeps_clusters_apart",
-    "member_of",
-    "merge_of",
+    "depends_on_population",
+    "has_independent_clusters",
     "red_team",
 ]

@@ -1,46 +1,50 @@
-"""From settings to a merge: a mean, a noisy mean, or anonymity sets."""
+"""From settings to an aggregation: a mean, a noisy mean, or anonymity sets."""
 
 from typing import cast
 
 from covey.aggregation import (
-    Ball,
+    Aggregator,
+    AnonymityConfig,
     Clipping,
-    Hiding,
-    Merge,
-    in_anonymity_sets,
+    L2Bound,
+    anonymity_aggregator,
+    dp_anonymity,
     mean_per_cluster,
-    noise_scales,
+    noise_scale,
     noised_mean,
     set_sizes,
-    soundly,
-    storing,
+    with_stored_updates,
 )
-from covey.build.owned import owned_merge
+from covey.build.owned import user_aggregator
 from covey.build.plugins import imported
 from covey.config import Config
 
-__all__ = ["merge_of"]
+__all__ = ["aggregator_of"]
 
 
-def merge_of(config: Config, clients: int, clips: tuple[float, ...] = ()) -> Merge:
-    """Return the merge of a federation of so many clients.
+def aggregator_of(
+    config: Config, clients: int, clips: tuple[float, ...] = ()
+) -> Aggregator:
+    """Return the aggregation of a federation of so many clients.
 
     Where clips follow the updates, the one for these clips.
     """
     settings = config.merge
     if settings.name == "anonymity-sets":
-        merge = in_anonymity_sets(_hiding(config, clients))
+        aggregate = anonymity_aggregator(_anonymity_config(config, clients))
     elif config.privacy.client_noise > 0:
-        merge = noised_mean(_clipping(config, clients), clips)
+        aggregate = noised_mean(_clipping(config, clients), clips)
     elif settings.name == "mean":
-        merge = mean_per_cluster
+        aggregate = mean_per_cluster
     else:
-        found = cast("Merge", imported("merge.name", settings.name))
-        merge = owned_merge(settings.name, found)
-    return storing(merge) if config.unlearning.store_updates else merge
+        found = cast("Aggregator", imported("merge.name", settings.name))
+        aggregate = user_aggregator(settings.name, found)
+    return (
+        with_stored_updates(aggregate) if config.unlearning.store_updates else aggregate
+    )
 
 
-def _hiding(config: Config, clients: int) -> Hiding:
+def _anonymity_config(config: Config, clients: int) -> AnonymityConfig:
     settings = config.merge
     k = settings.min_anonymity
     if settings.noise == "sound":
@@ -50,13 +54,13 @@ def _hiding(config: Config, clients: int) -> Hiding:
         together = config.method.name == "fedavg" and config.train.participation == 1
         sizes = set_sizes(clients, k) if together else (k,)
         z = representative_noise(settings.epsilon, settings.delta, config.rounds, sizes)
-        return soundly(k, Ball(settings.radius, z))
-    return Hiding(
+        return dp_anonymity(k, L2Bound(settings.radius, z))
+    return AnonymityConfig(
         min_anonymity=k,
         partition=settings.partition,
         distance=settings.distance,
         max_distance=settings.max_distance,
-        noise=noise_scales(
+        noise=noise_scale(
             settings.noise, settings.distance, settings.sigma * settings.radius
         ),
     )

@@ -11,45 +11,45 @@ from torch import Tensor
 from covey.aggregation import finite_updates
 from covey.algorithms import (
     MENU,
-    Apart,
-    Choosing,
     Layers,
-    Reach,
+    RemoteClients,
+    SelectionConfig,
+    Send,
     Steps,
     Strategy,
     Train,
     WarmStart,
     calibrated_by,
-    counted_by,
     different_models,
     evaluate_with,
     fedavg,
     fixed_share,
-    free_of_charge,
-    from_groups,
+    freeze_clusters,
+    group_initialized,
     head_first,
     ifca,
     ifca_mir,
     isolated,
     local_training,
+    loss_counter,
+    loss_smoother,
     menu_shares,
+    no_noise_events,
+    no_prices,
+    noise_events_of,
     on_the_menu,
     one_model,
-    perturbed_with,
     pooled,
-    priced_towards,
+    price_update,
     red_teamed,
-    self_judged,
+    self_assessed,
     share_by_risk,
-    smoothed,
-    sparing,
     train_with,
     uniform,
-    unperturbed,
     warm_started,
 )
-from covey.build.aggregators import merge_of
-from covey.build.owned import owned_selection
+from covey.build.aggregators import aggregator_of
+from covey.build.owned import user_selection
 from covey.build.plugins import imported
 from covey.clustering import (
     Selection,
@@ -85,18 +85,18 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
-    "FIRST_TIME",
-    "Again",
-    "Parts",
-    "choosing",
-    "composed",
-    "hangs_on_everybody",
-    "keeps_clusters_apart",
+    "NO_REPLAY",
+    "Components",
+    "ReplayOptions",
+    "compose",
+    "depends_on_population",
+    "has_independent_clusters",
     "notes",
     "num_clusters",
     "red_team",
     "releases",
-    "retrial",
+    "retrain_recipe",
+    "selection_config",
 ]
 
 CALIBRATION_RATIO = 0.5
@@ -106,63 +106,65 @@ SPLIT_STEPS = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ReplayOptions:
     """How rounds that were played before are played again.
 
     Attributes:
         recorded: by round, the clusters that clients took then, and take again.
-        stored: the updates that clients calibrate in this round; None: they train.
-        kept: the models after this round of clusters that need not be trained again.
+        stored_updates: the updates that clients calibrate in this round; None: they train.
+        frozen_models: the models after this round of clusters that need no training.
     """
 
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
     )
-    stored: Mapping[Handle, Params] | None = None
-    kept: Mapping[int, Params] = field(default_factory=dict[int, Params])
+    stored_updates: Mapping[Handle, Params] | None = None
+    frozen_models: Mapping[int, Params] = field(default_factory=dict[int, Params])
 
 
-FIRST_TIME = Again()
+NO_REPLAY = ReplayOptions()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class Components:
     """What a method is composed of, beside its own steps.
 
     Attributes:
         init: draws a fresh model.
-        reach: how clients are asked that are really apart; None: a simulation.
+        send: how clients are asked that are remote; None: a simulation.
     """
 
     config: Config
     population: Population
     engine: Engine
     init: Callable[[Streams], Params]
-    reach: Reach | None = None
+    send: Send | None = None
 
 
-def composed(parts: Parts, again: Again = FIRST_TIME) -> Strategy:
+def compose(components: Components, replay: ReplayOptions = NO_REPLAY) -> Strategy:
     """Compose the method out of its steps, and wrap it in its red team."""
-    config, population, init = parts.config, parts.population, parts.init
+    config, population, init = components.config, components.population, components.init
     method, usual = config.method, _recipe(config)
-    recipe = usual if again.stored is None else _shorter(usual)
+    recipe = usual if replay.stored_updates is None else _shorter(usual)
     longer = _longer(usual)
-    train = _training(parts)
+    train = _training(components)
     steps = Steps(
-        evaluate=evaluate_with(parts.engine, method.select_on, method.select_examples),
-        train=_calibrating(train(recipe), again),
-        merge=merge_of(config, len(population.clients)),
-        clipping=partial(merge_of, config, len(population.clients))
+        evaluate=evaluate_with(
+            components.engine, method.select_on, method.select_examples
+        ),
+        train=_calibrating(train(recipe), replay),
+        aggregate=aggregator_of(config, len(population.clients)),
+        clipping=partial(aggregator_of, config, len(population.clients))
         if config.privacy.adaptive_clip
         else None,
         patience=config.redteam.every,
-        recorded=again.recorded,
-        perturbed=unperturbed if parts.reach else perturbed_with(recipe),
-        apart=Apart(parts.reach, recipe) if parts.reach else None,
-        accounted=_accounted(config),
+        recorded=replay.recorded,
+        noise_events=no_noise_events if components.send else noise_events_of(recipe),
+        remote=RemoteClients(components.send, recipe) if components.send else None,
+        dp_accounted=_is_dp_accounted(config),
     )
-    if again.kept:
-        steps = sparing(steps, again.kept)
+    if replay.frozen_models:
+        steps = freeze_clusters(steps, replay.frozen_models)
     if method.name == "fedavg":
         strategy = fedavg(init, steps)
     elif method.name == "isolated":
@@ -174,31 +176,41 @@ def composed(parts: Parts, again: Again = FIRST_TIME) -> Strategy:
             shared_rounds=_shared_rounds(config),
             kept_rounds=_kept_rounds(config),
             train=train(longer),
-            perturbed=unperturbed if parts.reach else perturbed_with(longer),
+            noise_events=no_noise_events
+            if components.send
+            else noise_events_of(longer),
         )
-        how = choosing(config, population.num_classes)
-        strategy = _personalised(config, init, steps, warm, how)
+        selection = selection_config(config, population.num_classes)
+        strategy = _personalised(config, init, steps, warm, selection)
     start = strategy.init(Streams(config.seed)).clusters
     strategy = _pooled(config, strategy, population, layers_of(start[0]))
-    if config.redteam.source == "client" and parts.reach is None:
-        return self_judged(strategy, self_judge(parts.engine), config.redteam.every)
-    attack = red_team(parts, start)
+    if config.redteam.source == "client" and components.send is None:
+        return self_assessed(
+            strategy, self_judge(components.engine), config.redteam.every
+        )
+    attack = red_team(components, start)
     if attack is None:
         return strategy
     by_handle = {client.handle: client for client in population.clients}
     return red_teamed(strategy, attack, config.redteam.every, by_handle)
 
 
-def _training(parts: Parts) -> Callable[[Recipe], Train]:
+def _training(components: Components) -> Callable[[Recipe], Train]:
     """Return how a recipe is carried out: by an engine here, or by the clients there."""
-    if parts.reach is None:
-        return partial(train_with, parts.engine, weights=parts.config.merge.weights)
-    reach = parts.reach
-    return lambda recipe: Apart(reach, recipe).train
+    if components.send is None:
+        return partial(
+            train_with, components.engine, weights=components.config.merge.weights
+        )
+    send = components.send
+    return lambda recipe: RemoteClients(send, recipe).train
 
 
-def _calibrating(train: Train, again: Again) -> Train:
-    return train if again.stored is None else calibrated_by(train, again.stored)
+def _calibrating(train: Train, replay: ReplayOptions) -> Train:
+    return (
+        train
+        if replay.stored_updates is None
+        else calibrated_by(train, replay.stored_updates)
+    )
 
 
 def _shorter(recipe: Recipe) -> Recipe:
@@ -215,20 +227,20 @@ def _personalised(
     init: Callable[[Streams], Params],
     steps: Steps,
     warm: WarmStart,
-    how: Choosing,
+    selection: SelectionConfig,
 ) -> Strategy:
     method = config.method
     starts = different_models if method.initialisation == "random" else one_model
     start = starts(init, method.num_clusters)
     if _has_menu(config):
         start = on_the_menu(start)
-    unseen = steps.apart is not None and config.redteam.source == "client"
+    unseen = steps.remote is not None and config.redteam.source == "client"
     if method.name == "ifca" or unseen:  # nobody else knows which risks a client knows
-        strategy = ifca(start, steps, how)
+        strategy = ifca(start, steps, selection)
     else:
-        strategy = ifca_mir(start, steps, how)
+        strategy = ifca_mir(start, steps, selection)
     if method.initialisation == "groups":
-        return from_groups(strategy, steps, _kept_rounds(config))
+        return group_initialized(strategy, steps, _kept_rounds(config))
     if _starts_warm(config):
         return warm_started(strategy, steps, warm)
     return strategy
@@ -248,7 +260,7 @@ def _pooled(
     elif method.pooling == 0 or method.name in ("fedavg", "isolated", "local"):
         return strategy
     elif method.pooling == "risk":
-        control = share_by_risk(clients, _guess(config, population.num_classes))
+        control = share_by_risk(clients, _chance_loss(config, population.num_classes))
     else:
         control = fixed_share(method.pooling, method.num_clusters)
     return pooled(
@@ -260,8 +272,8 @@ def _pooled(
     )
 
 
-def _accounted(config: Config) -> bool:
-    """Say whether the merge adds noise whose guarantee counts on every client."""
+def _is_dp_accounted(config: Config) -> bool:
+    """Say whether the aggregation adds noise whose guarantee counts on every client."""
     return config.privacy.client_noise > 0 or config.merge.noise == "sound"
 
 
@@ -274,14 +286,14 @@ def _kept_rounds(config: Config) -> int:
     return max(1, min(4, config.rounds // 4))
 
 
-def choosing(config: Config, classes: int) -> Choosing:
+def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: looks, prices, and who stays."""
     method, noise = config.method, config.privacy.selection_noise
     priced = method.name == "ifca-mir" and method.selection == "priced"
-    return Choosing(
+    return SelectionConfig(
         select=_noisy_selection(config, classes) if noise else _selection(config),
-        look=smoothed(method.smoothing),
-        market=priced_towards(method.target_share) if priced else free_of_charge,
+        smooth_losses=loss_smoother(method.smoothing),
+        update_prices=price_update(method.target_share) if priced else no_prices,
         hysteresis=method.hysteresis,
         epsilon=choice_epsilon(noise) if noise else None,
     )
@@ -295,15 +307,15 @@ def _noisy_selection(config: Config, classes: int) -> Selection:
     return report_noisy_min(
         cost=partial(weighted_cost, scale=_risk_scale(config))
         if weighted
-        else lambda ballot: ballot.losses,
-        bound=_guess(config, classes),
+        else lambda inputs: inputs.losses,
+        bound=_chance_loss(config, classes),
         noise=config.privacy.selection_noise,
     )
 
 
-def _guess(config: Config, outputs: int) -> float:
+def _chance_loss(config: Config, outputs: int) -> float:
     """Return the loss of whoever knows nothing, in nats."""
-    return TASKS[config.model.task].guess(outputs)
+    return TASKS[config.model.task].chance_loss(outputs)
 
 
 def _risk_scale(config: Config) -> Callable[[Tensor], Tensor]:
@@ -325,54 +337,66 @@ def _selection(config: Config) -> Selection:
     if method.selection in known:
         return known[method.selection]
     found = cast("Selection", imported("method.selection", method.selection))
-    return owned_selection(method.selection, found)
+    return user_selection(method.selection, found)
 
 
-def red_team(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:
+def red_team(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
     """Return the attack that the settings name; None where the server has none.
 
     It gives no figure for a model that diverged. `start` are the models that the run
     begins with.
     """
-    attack = _attack(parts, start)
+    attack = _attack(components, start)
     if attack is None:
         return None
-    config = parts.config
-    return guarded(parts.engine, attack, config.redteam.source, start, config.rounds)
+    config = components.config
+    return guarded(
+        components.engine, attack, config.redteam.source, start, config.rounds
+    )
 
 
-def _attack(parts: Parts, start: tuple[Params, ...]) -> RedTeam | None:
-    config, population, engine = parts.config, parts.population, parts.engine
+def _attack(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
+    config, population, engine = (
+        components.config,
+        components.population,
+        components.engine,
+    )
     source = config.redteam.source
     if source in ("none", "client"):
         return None
     if source == "federated":
-        return federated(counted_by(parts.reach) if parts.reach else counting(engine))
+        return federated(
+            loss_counter(components.send) if components.send else counting(engine)
+        )
     if source == "oracle":
         return oracle(engine, Reference(population.non_members))
-    laboratory = Laboratory(
+    setup = Laboratory(
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
         shadows=config.redteam.shadows,
         start=start,
-        play_round=_shadow_round(parts),
+        play_round=_shadow_round(components),
         streams=Streams(config.seed).at("shadow"),
         everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
         shared_rounds=_shared_rounds(config) if _starts_warm(config) else 0,
     )
     guess = config.redteam.profile == "inferred"
-    profiler = inferred(engine, laboratory) if guess else reported()
-    return shadow(engine, laboratory, profiler)
+    profiler = inferred(engine, setup) if guess else reported()
+    return shadow(engine, setup, profiler)
 
 
 def _shadow_round(
-    parts: Parts,
+    components: Components,
 ) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
     """Return a round of this run's own steps, for data that the server holds."""
-    config, population, engine = parts.config, parts.population, parts.engine
+    config, population, engine = (
+        components.config,
+        components.population,
+        components.engine,
+    )
     usual, private = _recipe(config), config.privacy.client_noise > 0
     longer = _longer(usual)
-    merge = merge_of(config, len(population.clients))
+    aggregate = aggregator_of(config, len(population.clients))
     split_round = _shared_rounds(config) if _starts_warm(config) else -1
 
     def play_round(
@@ -388,18 +412,20 @@ def _shadow_round(
         )
         only = {client.handle: 0 for client in cohort}
         updates = finite_updates(
-            train((params,), cohort, only, streams), as_zero=_accounted(config)
+            train((params,), cohort, only, streams), as_zero=_is_dp_accounted(config)
         )
-        alike = merge_of(config, len(sets)) if private else merge
+        alike = aggregator_of(config, len(sets)) if private else aggregate
         return alike((params,), updates, streams.at("merge")).clusters[0]
 
     return play_round
 
 
-def retrial(parts: Parts) -> Retrial:
+def retrain_recipe(components: Components) -> Retrial:
     """Return how an auditor plays this run's recipe again."""
-    config = parts.config
-    return Retrial(parts.init, _shadow_round(parts), _recipe(config), config.rounds)
+    config = components.config
+    return Retrial(
+        components.init, _shadow_round(components), _recipe(config), config.rounds
+    )
 
 
 def _pseudo_client(index: int, examples: Examples) -> Client:
@@ -453,7 +479,7 @@ def releases(config: Config) -> int:
     return len(MENU) if _has_menu(config) else 1
 
 
-def hangs_on_everybody(config: Config) -> bool:
+def depends_on_population(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
     Shadows copy the whole population. Where it is secret who came, no replay may tell
@@ -463,11 +489,11 @@ def hangs_on_everybody(config: Config) -> bool:
     return config.redteam.source == "shadow" or secretly
 
 
-def keeps_clusters_apart(config: Config, engine: Engine) -> bool:
-    """Say whether a cluster's model hangs, to the last bit, on its own clients alone.
+def has_independent_clusters(config: Config, engine: Engine) -> bool:
+    """Say whether a cluster's model depends only on its own clients, bit for bit.
 
     Clients that train in one batch are rounded together: not so with `VmapEngine`. Where
-    clients are really apart, a round hangs on who is there: those of a kept model may not
+    clients are remote, a round depends on who is there: those of a kept model may not
     be, and then no record would tell that they are in it.
     """
     return (
@@ -481,24 +507,24 @@ def keeps_clusters_apart(config: Config, engine: Engine) -> bool:
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what nobody sees."""
-    told = []
+    found = []
     if config.method.initialisation == "groups" and "ifca" in config.method.name:
-        told.append("Clusters started from the true groups: an oracle.")
+        found.append("Clusters started from the true groups: an oracle.")
     if config.model.task == "regression":
-        told.append(
+        found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right "
             "or wrong."
         )
     if config.redteam.source == "oracle":
-        told.append("Clients saw the true risk of every cluster: an oracle.")
+        found.append("Clients saw the true risk of every cluster: an oracle.")
     if config.redteam.source == "client":
-        told.append(
+        found.append(
             "Each client judged the risk for itself and told nobody: there is no risk to "
             "show before the audit at the end."
         )
     if config.merge.name == "anonymity-sets" and config.secrets.source == "seeded":
-        told.append(
+        found.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
             "whoever holds it."
         )
-    return tuple(told)
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""A federation whose clients are really apart, as the server sees it."""
+"""A federation whose clients are remote, as the server sees it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from covey.algorithms import Answer, Call, Cohort
+from covey.algorithms import ClientRequest, ClientResponse, Cohort
 from covey.data import Examples
 from covey.events import Event
 from covey.types import ClientName
 
-__all__ = ["Federation", "Profile", "Told"]
+__all__ = ["ClientBackend", "ClientReports", "DataProfile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class DataProfile:
     """What a server must know of the clients' data to build a model.
 
     Attributes:
@@ -29,7 +29,7 @@ class Profile:
     classes: int
     whole: bool = False
 
-    def nothing(self) -> Examples:
+    def empty_examples(self) -> Examples:
         """Return no examples, of this kind."""
         plain = torch.int64 if self.whole else torch.float32
         dtype = torch.uint8 if self.images else plain
@@ -38,7 +38,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ClientReports:
     """What came of asking, beside the answers.
 
     Attributes:
@@ -51,22 +51,22 @@ class Told:
 
 
 @runtime_checkable
-class Federation(Protocol):
-    """A way to clients that are apart."""
+class ClientBackend(Protocol):
+    """A way to remote clients."""
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> DataProfile:
         """What their data look like."""
         ...
 
-    def present(self) -> Collection[ClientName]:
+    def available_clients(self) -> Collection[ClientName]:
         """Return who can be asked now."""
         ...
 
-    def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
+    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         ...
 
-    def told(self) -> Told:
+    def reports(self) -> ClientReports:
         """Return what has happened since the last time this was asked."""
         ...

@@ -1,4 +1,4 @@
-"""A client's own half of a round, where the clients are really apart."""
+"""A client's own half of a round, where the clients are remote."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -10,19 +10,19 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.algorithms import (
-    Call,
+    ClientContext,
+    ClientRequest,
     KnownRisk,
-    Memory,
+    SelectionHistory,
     ServerState,
-    Slip,
-    due_to_judge,
+    due_to_measure,
     evaluate_with,
-    fresh_state,
+    initial_state,
     train_with,
-    with_findings,
+    with_own_estimates,
 )
-from covey.build.algorithms import choosing
-from covey.clustering import Ballot, stay_settled
+from covey.build.algorithms import selection_config
+from covey.clustering import SelectionInputs, apply_hysteresis
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
@@ -31,13 +31,13 @@ from covey.params import subtract
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["Chosen", "Member"]
+__all__ = ["ClientRuntime", "ClusterChoice"]
 
-Known = tuple[KnownRisk | None, ...]
+KnownRisks = tuple[KnownRisk | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ClusterChoice:
     """What a client decided, and what it rests on; only the cluster is sent.
 
     Attributes:
@@ -45,7 +45,7 @@ class Chosen:
     """
 
     cluster: int
-    known: Known
+    known: KnownRisks
 
     def above(self, risk_threshold: float) -> bool | None:
         """Say whether the risk is above what the client accepts; None: unknown."""
@@ -54,7 +54,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class ClientRuntime:
     """One client with its own examples, preference and seed.
 
     Attributes:
@@ -69,55 +69,69 @@ class Member:
     classes: int
     seed: int
 
-    def choose(self, call: Call, slip: Slip, found: Known = ()) -> Chosen:
+    def choose(
+        self, request: ClientRequest, context: ClientContext, measured: KnownRisks = ()
+    ) -> ClusterChoice:
         """Take a cluster: the given one, or the best by the method's rule (line 12).
 
         Args:
-            call: what the server asks.
-            slip: what it tells this client of itself.
-            found: what the client found out about the risks in earlier rounds.
+            request: what the server asks.
+            context: what it tells this client of itself.
+            measured: what the client found out about the risks in earlier rounds.
         """
-        known = self._judged(call, slip, found) if self._judges else slip.risks
-        if slip.given is not None:
-            return Chosen(slip.given, known)
-        streams = self._streams(call)
+        known = (
+            self._measured_risks(request, context, measured)
+            if self._measures_risk
+            else context.risks
+        )
+        if context.given is not None:
+            return ClusterChoice(context.given, known)
+        streams = self._streams(request)
         method = self.config.method
         evaluate = evaluate_with(self.engine, method.select_on, method.select_examples)
-        losses = evaluate(call.models, (self.client,), streams)
-        if call.task == "place":
-            return Chosen(int(losses.nan_to_num(nan=torch.inf).argmin()), known)
-        ballot = self._ballot(call, replace(slip, risks=known), losses, streams)
-        picked = choosing(self.config, self.classes).select(ballot)
-        return Chosen(int(stay_settled(ballot, torch.as_tensor(picked))[0]), known)
+        losses = evaluate(request.models, (self.client,), streams)
+        if request.task == "place":
+            return ClusterChoice(int(losses.nan_to_num(nan=torch.inf).argmin()), known)
+        inputs = self._selection_inputs(
+            request, replace(context, risks=known), losses, streams
+        )
+        picked = selection_config(self.config, self.classes).select(inputs)
+        return ClusterChoice(
+            int(apply_hysteresis(inputs, torch.as_tensor(picked))[0]), known
+        )
 
     def train(
         self,
-        call: Call,
+        request: ClientRequest,
         cluster: int,
-        own: Callable[[Call, int], Params] | None = None,
+        train_model: Callable[[ClientRequest, int], Params] | None = None,
     ) -> tuple[Params, float]:
         """Return what the client's training adds to a model, and its weight (line 14).
 
-        `own` trains in place of the settings' recipe: it returns the local model.
+        `train_model` trains in place of the settings' recipe: it returns the local model.
         """
         weights = self.config.merge.weights
-        if own is not None:
+        if train_model is not None:
             weight = 1.0 if weights == "equal" else float(len(self.client.train))
-            return subtract(own(call, cluster), call.models[cluster]), weight
-        train = train_with(self.engine, call.recipe, weights)
-        streams = self._streams(call)
+            return subtract(
+                train_model(request, cluster), request.models[cluster]
+            ), weight
+        train = train_with(self.engine, request.recipe, weights)
+        streams = self._streams(request)
         where = {self.client.handle: cluster}
-        (made,) = train(call.models, (self.client,), where, streams)
+        (made,) = train(request.models, (self.client,), where, streams)
         return made.update, made.weight
 
     def count(
-        self, call: Call, cluster: int
+        self, request: ClientRequest, cluster: int
     ) -> tuple[Int[ndarray, "folds bins"], Int[ndarray, "folds bins"]]:
         """Return counts of the losses on the client's members, and on its holdout."""
-        streams = self._streams(call)
+        streams = self._streams(request)
 
         def counted(examples: Examples) -> Int[ndarray, "folds bins"]:
-            (scored,) = self.engine.score([ScoringJob(call.models[cluster], examples)])
+            (scored,) = self.engine.score(
+                [ScoringJob(request.models[cluster], examples)]
+            )
             at = streams.at("folds", len(examples), self.client.name)
             return loss_counts(scored.losses.double().numpy(), at.generator())
 
@@ -131,62 +145,70 @@ class Member:
         (scored,) = self.engine.score([ScoringJob(params, holdout)])
         return None if scored.correct is None else float(scored.correct.mean())
 
-    def _streams(self, call: Call) -> Streams:
+    def _streams(self, request: ClientRequest) -> Streams:
         """Return the client's draws for a question.
 
         Hidden ones are drawn anew for every answer where secrets are the system's: a round
         that is played again has the same path, and the same noise in two answers cancels.
         """
         anew = self.config.secrets.source == "os"
-        return Streams(self.seed, call.path, secrets.randbits(256) if anew else None)
+        return Streams(self.seed, request.path, secrets.randbits(256) if anew else None)
 
     @property
-    def _judges(self) -> bool:
+    def _measures_risk(self) -> bool:
         return self.config.redteam.source == "client"
 
-    def _judged(self, call: Call, slip: Slip, found: Known) -> Known:
+    def _measured_risks(
+        self, request: ClientRequest, context: ClientContext, measured: KnownRisks
+    ) -> KnownRisks:
         """Return what the client knows now; it measures when it is time, and at the end."""
-        if call.task not in ("choose", "settle") or call.round_index == 0:
-            return found
-        every, own = self.config.redteam.every, (self.client,)
-        state = self._state(call, slip, found)
-        due = own if call.task == "settle" else due_to_judge(state, own, every)
-        streams = self._streams(call)
-        judged = self_judge(self.engine)(call.models, due, streams)
-        after = with_findings(state, judged, every)
-        return after.memory.risks.get(self.client.handle, ())
+        if request.task not in ("choose", "settle") or request.round_index == 0:
+            return measured
+        every, this_client = self.config.redteam.every, (self.client,)
+        state = self._state(request, context, measured)
+        due = (
+            this_client
+            if request.task == "settle"
+            else due_to_measure(state, this_client, every)
+        )
+        streams = self._streams(request)
+        judged = self_judge(self.engine)(request.models, due, streams)
+        after = with_own_estimates(state, judged, every)
+        return after.selection_history.risks.get(self.client.handle, ())
 
-    def _state(self, call: Call, slip: Slip, found: Known) -> ServerState:
+    def _state(
+        self, request: ClientRequest, context: ClientContext, measured: KnownRisks
+    ) -> ServerState:
         """Return the part of a state that is this client's own."""
-        me = self.client.handle
-        risks: Mapping[str, Known] = {me: found} if found else {}
+        handle = self.client.handle
+        risks: Mapping[str, KnownRisks] = {handle: measured} if measured else {}
         return replace(
-            fresh_state(call.models),
-            round_index=call.round_index,
-            assignment={me: slip.current} if slip.current >= 0 else {},
-            memory=Memory(risks=risks),
+            initial_state(request.models),
+            round_index=request.round_index,
+            assignment={handle: context.current} if context.current >= 0 else {},
+            selection_history=SelectionHistory(risks=risks),
         )
 
-    def _ballot(
+    def _selection_inputs(
         self,
-        call: Call,
-        slip: Slip,
+        request: ClientRequest,
+        context: ClientContext,
         losses: Float[Tensor, "clients clusters"],
         streams: Streams,
-    ) -> Ballot:
+    ) -> SelectionInputs:
         preference, nan = self.client.preference, float("nan")
-        known = slip.risks or (None,) * len(call.models)
-        return Ballot(
+        known = context.risks or (None,) * len(request.models)
+        return SelectionInputs(
             losses=losses,
             risks=torch.tensor([[k.risk if k else nan for k in known]]),
             risk_errors=torch.tensor([[k.standard_error if k else nan for k in known]]),
             risk_weights=torch.tensor([preference.risk_weight]),
             risk_thresholds=torch.tensor([preference.risk_threshold]),
-            offered=torch.tensor(call.offered),
-            current=torch.tensor([slip.current]),
-            settling=torch.tensor([slip.settling]),
-            elsewhere=torch.zeros(len(call.models), dtype=torch.int64),
-            prices=torch.zeros(len(call.models)),
+            available=torch.tensor(request.available),
+            current=torch.tensor([context.current]),
+            locked=torch.tensor([context.settling]),
+            absent_counts=torch.zeros(len(request.models), dtype=torch.int64),
+            prices=torch.zeros(len(request.models)),
             streams=streams,
-            own=(streams.at("choice", self.client.name),),
+            client_streams=(streams.at("choice", self.client.name),),
         )

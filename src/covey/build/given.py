@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from covey.build.client_backend import Federation
+from covey.build.client_backend import ClientBackend
 from covey.build.stated import Shares
 from covey.config import Config
 from covey.data import Population, to_floats
@@ -23,11 +23,11 @@ from covey.params import model_hash
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["Given", "model_of", "notes_of_model"]
+__all__ = ["Overrides", "model_of", "notes_of_model"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class Overrides:
     """What a program passes by hand instead of naming it in the settings.
 
     Attributes:
@@ -39,13 +39,13 @@ class Given:
 
     model: Callable[[], nn.Module] | nn.Module | None = None
     clients: object = None
-    federation: Federation | None = None
+    client_backend: ClientBackend | None = None
     thresholds: Shares | None = None
     risk_weights: Shares | None = None
 
 
 def model_of(
-    config: Config, given: Given, population: Population
+    config: Config, overrides: Overrides, population: Population
 ) -> tuple[nn.Module, Callable[[Streams], Params]]:
     """Return the architecture, and how to draw a fresh initial model."""
     each = [client.train for client in population.clients]
@@ -57,16 +57,16 @@ def model_of(
         )
     (shape, _), classes = shapes.pop(), population.num_classes
     task = config.model.task
-    if given.model is None and config.model.name == "python":
+    if overrides.model is None and config.model.name == "python":
         raise ConfigError(
             "The model of this run was passed by a Python program, and only such a "
             "program can pass it again: call covey.resume(folder, model, clients), or "
             "covey.audit(folder, model=..., clients=...)."
         )
 
-    if isinstance(given.model, nn.Module):
+    if isinstance(overrides.model, nn.Module):
         _refuse_other_starts(config)
-    factory = None if given.model is None else factory_of(given.model)
+    factory = None if overrides.model is None else factory_of(overrides.model)
 
     def build(streams: Streams) -> nn.Module:
         if factory is None:
@@ -99,11 +99,11 @@ def _refuse_other_starts(config: Config) -> None:
         )
 
 
-def notes_of_model(given: Given) -> tuple[str, ...]:
+def notes_of_model(overrides: Overrides) -> tuple[str, ...]:
     """Return what a reader must know of where the models start."""
-    if not isinstance(given.model, nn.Module):
+    if not isinstance(overrides.model, nn.Module):
         return ()
-    start = model_hash([initial_params(given.model)])
+    start = model_hash([initial_params(overrides.model)])
     return (
         f"The model was passed as a module: every cluster, and every model that an audit "
         f"trains for comparison, starts from its weights ({start[:12]}), whatever they "

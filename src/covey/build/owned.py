@@ -7,70 +7,70 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.aggregation import ClientUpdate, Merge, Merged
-from covey.build.plugins import owned
-from covey.clustering import Ballot, Selection
+from covey.aggregation import AggregationResult, Aggregator, ClientUpdate
+from covey.build.plugins import user_function
+from covey.clustering import Selection, SelectionInputs
 from covey.errors import ConfigError
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["owned_merge", "owned_selection"]
+__all__ = ["user_aggregator", "user_selection"]
 
 
-def owned_selection(name: str, selection: Selection) -> Selection:
+def user_selection(name: str, selection: Selection) -> Selection:
     """Return a selection of the user's own, which names one offered cluster per client.
 
     Its errors, and what else it returns, become ConfigErrors that name it.
     """
-    choose = owned(f"selection {name}", selection)
+    choose = user_function(f"selection {name}", selection)
 
-    def select(ballot: Ballot) -> Tensor:
-        returned: Any = choose(ballot)
+    def select(inputs: SelectionInputs) -> Tensor:
+        returned: Any = choose(inputs)
         try:
             picked = torch.as_tensor(returned)
         except Exception as error:
-            raise _unfit(name, ballot, f"a {type(returned).__name__}") from error
+            raise _unfit(name, inputs, f"a {type(returned).__name__}") from error
         whole = not (picked.is_floating_point() or picked.is_complex())
         if picked.numel() and (not whole or picked.dtype == torch.bool):
-            raise _unfit(name, ballot, f"values of {picked.dtype}")
-        offered = ballot.offered.nonzero().flatten()
-        fits = picked.shape == (len(ballot.losses),)
+            raise _unfit(name, inputs, f"values of {picked.dtype}")
+        offered = inputs.available.nonzero().flatten()
+        fits = picked.shape == (len(inputs.losses),)
         if not fits or not torch.isin(picked, offered).all():
             found = (
                 f"shape {tuple(picked.shape)} with values {picked.unique().tolist()}"
             )
-            raise _unfit(name, ballot, found)
+            raise _unfit(name, inputs, found)
         return picked.long()
 
     return select
 
 
-def _unfit(name: str, ballot: Ballot, found: str) -> ConfigError:
+def _unfit(name: str, inputs: SelectionInputs, found: str) -> ConfigError:
     return ConfigError(
         f"Your selection {name} must return one offered cluster index per client: "
-        f"{len(ballot.losses)} integers out of "
-        f"{ballot.offered.nonzero().flatten().tolist()}, found {found}. Choose among "
-        f"`ballot.offered` only."
+        f"{len(inputs.losses)} integers out of "
+        f"{inputs.available.nonzero().flatten().tolist()}, found {found}. Choose among "
+        f"`inputs.available` only."
     )
 
 
-def owned_merge(name: str, merge: Merge) -> Merge:
-    """Return a merge of the user's own, which gives every cluster a model of its kind.
+def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
+    """Return a user's aggregation, which gives every cluster a model of its kind.
 
     Its errors, and what else it returns, become ConfigErrors that name it. Values that are
     not finite are its own only where all that it was given is.
     """
-    run = owned(f"merge {name}", merge)
+    run = user_function(f"merge {name}", aggregate)
 
     def merged(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> Merged:
+    ) -> AggregationResult:
         finite = [True]
         returned: Any = run(clusters, _watched(updates, finite), streams)
-        if not isinstance(returned, Merged):
+        if not isinstance(returned, AggregationResult):
             raise ConfigError(
-                f"Your merge {name} must return covey.Merged, found a "
-                f"{type(returned).__name__}. Wrap the models: Merged(clusters)."
+                f"Your merge {name} must return covey.AggregationResult, found a "
+                f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
         if problem := _problem(clusters, returned.clusters, strict=all(finite)):
             raise ConfigError(f"Your merge {name} {problem}")
@@ -94,7 +94,7 @@ def _problem(
     *,
     strict: bool,
 ) -> str:
-    """Return what is wrong with the models that a merge returned; "" if nothing is."""
+    """Return what is wrong with the models that were returned; "" if nothing is."""
     if not isinstance(after, (tuple, list)) or len(after) != len(before):
         count = len(after) if isinstance(after, (tuple, list)) else type(after).__name__
         return f"must return {len(before)} models, one per cluster, found {count}."

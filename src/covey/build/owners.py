@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from covey.build.plugins import imported, owned
+from covey.build.plugins import imported, user_function
 from covey.config import Config
 from covey.data import Examples, TrainTest, clients_of, data_folder, read_clients
 from covey.engine import Task
@@ -10,12 +10,12 @@ from covey.errors import DataError
 from covey.models import NETWORKS
 from covey.types import ClientName
 
-__all__ = ["Owned", "notes_of", "outputs_of", "own_clients"]
+__all__ = ["UserData", "notes_of", "outputs_of", "user_clients"]
 
-Owned = Mapping[ClientName, Examples | TrainTest]
+UserData = Mapping[ClientName, Examples | TrainTest]
 
 
-def own_clients(config: Config, given: object) -> Owned | None:
+def user_clients(config: Config, given: object) -> UserData | None:
     """Return users' own data; None where a data set is to be simulated.
 
     Args:
@@ -31,7 +31,7 @@ def own_clients(config: Config, given: object) -> Owned | None:
     return {name: _featured(held) for name, held in found.items()}
 
 
-def _found(config: Config, given: object) -> Owned | None:
+def _found(config: Config, given: object) -> UserData | None:
     name, label = config.data.name, config.data.label
     if given is not None:
         return clients_of(given, label)
@@ -45,7 +45,9 @@ def _found(config: Config, given: object) -> Owned | None:
         return read_clients(data_folder(config.data.dir))
     if ":" not in name:
         return None
-    function = owned(f"data function {name}", imported("data.name", name), DataError)
+    function = user_function(
+        f"data function {name}", imported("data.name", name), DataError
+    )
     try:
         return clients_of(function(), label)
     except DataError as error:
@@ -64,7 +66,7 @@ def _as_features(found: Examples) -> Examples:
     return Examples(found.inputs.float(), found.labels) if whole else found
 
 
-def outputs_of(task: Task, clients: Owned) -> Iterator[int]:
+def outputs_of(task: Task, clients: UserData) -> Iterator[int]:
     """Yield how many outputs each client's labels need."""
     for name, held in clients.items():
         for examples in held if isinstance(held, TrainTest) else (held,):
@@ -74,7 +76,7 @@ def outputs_of(task: Task, clients: Owned) -> Iterator[int]:
                 raise DataError(f"{name}: {error}") from None
 
 
-def notes_of(clients: Owned) -> tuple[str, ...]:
+def notes_of(clients: UserData) -> tuple[str, ...]:
     """Return what a reader must know of who holds out what."""
     own = sum(isinstance(held, TrainTest) for held in clients.values())
     if not own:

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from covey.errors import ConfigError, CoveyError
 
-__all__ = ["imported", "owned"]
+__all__ = ["imported", "user_function"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +35,7 @@ def imported(key: str, name: str) -> Callable[..., object]:
     return found
 
 
-def owned(
+def user_function(
     what: str, function: Callable[P, R], kind: type[CoveyError] = ConfigError
 ) -> Callable[P, R]:
     """Return a user's own function, whose errors are told as its own.

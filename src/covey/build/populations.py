@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from covey.build.owners import notes_of, outputs_of, own_clients
+from covey.build.owners import notes_of, outputs_of, user_clients
 from covey.config import Config
 from covey.config.sections import DataConfig
 from covey.data import (
@@ -43,7 +43,7 @@ def population_and_notes(
     `given` is what a program passes by hand as its clients; None: nothing.
     """
     settings, preference = config.population, preference_of(config, streams)
-    task, own = TASKS[config.model.task], own_clients(config, given)
+    task, own = TASKS[config.model.task], user_clients(config, given)
     if own is None and config.data.name == "linear-mixture":
         spec = mixture_spec(config.data)
         population = mixture_population(

@@ -8,23 +8,23 @@ from torch import nn
 
 from covey.algorithms import Strategy
 from covey.build.algorithms import (
-    Again,
-    Parts,
-    composed,
+    Components,
+    ReplayOptions,
+    compose,
     notes,
     num_clusters,
     releases,
-    retrial,
+    retrain_recipe,
 )
-from covey.build.client_backend import Federation
-from covey.build.client_runtime import Member
-from covey.build.given import Given, model_of, notes_of_model
+from covey.build.client_backend import ClientBackend
+from covey.build.client_runtime import ClientRuntime
+from covey.build.given import Overrides, model_of, notes_of_model
 from covey.build.populations import (
     data_hash,
     population_and_notes,
     preference_of,
 )
-from covey.build.stated import check_stated, with_stated
+from covey.build.stated import check_preference_names, with_preferences
 from covey.build.trial import check_trains
 from covey.config import Config
 from covey.data import (
@@ -49,18 +49,18 @@ from covey.portable import num_cores
 from covey.rng import Streams
 from covey.types import ClientName, Params
 
-__all__ = ["Assembled", "Given", "Own", "assemble", "member_of"]
+__all__ = ["BuiltRun", "ClientSecrets", "Overrides", "build_run", "client_runtime_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assembled:
+class BuiltRun:
     """Everything that a run is made of.
 
     Attributes:
         init: draws a fresh model.
         notes: what a reader of the results must know: oracles in use, missing files.
         data_hash: over every client's examples; None: they are not at hand.
-        federation: where the clients are really apart, the way to them.
+        client_backend: where the clients are remote, the way to them.
     """
 
     config: Config
@@ -72,82 +72,86 @@ class Assembled:
     num_clusters: int
     releases: int
     reference: Reference
-    retrial: Retrial
+    retrain_recipe: Retrial
     notes: tuple[str, ...]
     data_hash: str | None
-    federation: Federation | None = None
+    client_backend: ClientBackend | None = None
 
-    def joined_by(self, names: Collection[ClientName]) -> "Assembled":
+    def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""
         known = {client.name for client in self.population.clients}
         if known.issuperset(names):
             return self
         nothing, classes = self.population.pool, self.population.num_classes
         new = absent_population(known.union(names), nothing, self.streams, classes)
-        here = {client.name: client for client in self.population.clients}
-        return self.among(tuple(here.get(c.name, c) for c in new.clients))
+        present = {client.name: client for client in self.population.clients}
+        return self.with_clients(tuple(present.get(c.name, c) for c in new.clients))
 
-    def among(self, clients: tuple[Client, ...]) -> "Assembled":
+    def with_clients(self, clients: tuple[Client, ...]) -> "BuiltRun":
         """Return the same run with these clients instead of its own."""
         population = replace(self.population, clients=clients)
-        parts = replace(self._parts(), population=population)
+        components = replace(self._components(), population=population)
         return replace(
             self,
             population=population,
-            strategy=composed(parts),
+            strategy=compose(components),
             num_clusters=num_clusters(self.config, population),
-            retrial=retrial(parts),
+            retrain_recipe=retrain_recipe(components),
             data_hash=data_hash(population),
         )
 
-    def again(self, how: Again) -> "Assembled":
+    def for_replay(self, options: ReplayOptions) -> "BuiltRun":
         """Return the same run for rounds that were played before."""
-        return replace(self, strategy=composed(self._parts(), how))
+        return replace(self, strategy=compose(self._components(), options))
 
-    def _parts(self) -> Parts:
-        reach = self.federation.ask if self.federation else None
-        return Parts(self.config, self.population, self.engine, self.init, reach)
+    def _components(self) -> Components:
+        send = self.client_backend.ask if self.client_backend else None
+        return Components(self.config, self.population, self.engine, self.init, send)
 
 
-def assemble(config: Config, given: Given | None = None) -> Assembled:
+def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     """Read the data, build the model, and compose the strategy.
 
     Raises:
         CoveyError: some part does not fit; nothing has been written.
     """
-    given = given or Given()
+    overrides = overrides or Overrides()
     streams = Streams(config.seed)
     usual = preference_of(config, streams)
-    config = with_stated(config, given.thresholds, given.risk_weights, usual)
-    population, of_data = _population(config, given, streams)
-    named = {*(given.thresholds or ()), *(given.risk_weights or ())}
-    check_stated(named, [client.name for client in population.clients])
-    if given.federation is None:  # where more may come, too few wait
-        _check_hiding(config, population)
-    module, init = model_of(config, given, population)
-    reach = given.federation.ask if given.federation else None
-    parts = Parts(config, population, _engine(config, module), init, reach)
-    if given.model is not None or ":" in config.model.name:
-        check_trains(config, parts.engine, initial_params(module), population.clients)
-    return Assembled(
+    config = with_preferences(
+        config, overrides.thresholds, overrides.risk_weights, usual
+    )
+    population, of_data = _population(config, overrides, streams)
+    named = {*(overrides.thresholds or ()), *(overrides.risk_weights or ())}
+    check_preference_names(named, [client.name for client in population.clients])
+    if overrides.client_backend is None:  # where more may come, too few wait
+        _check_min_anonymity(config, population)
+    module, init = model_of(config, overrides, population)
+    send = overrides.client_backend.ask if overrides.client_backend else None
+    components = Components(config, population, _engine(config, module), init, send)
+    if overrides.model is not None or ":" in config.model.name:
+        check_trains(
+            config, components.engine, initial_params(module), population.clients
+        )
+    return BuiltRun(
         config=config,
         streams=streams,
         population=population,
-        engine=parts.engine,
+        engine=components.engine,
         init=init,
-        strategy=composed(parts),
+        strategy=compose(components),
         num_clusters=num_clusters(config, population),
         releases=releases(config),
         reference=Reference(population.non_members),
-        retrial=retrial(parts),
-        notes=(*of_data, *notes_of_model(given), *notes(config)),
+        retrain_recipe=retrain_recipe(components),
+        notes=(*of_data, *notes_of_model(overrides), *notes(config)),
         data_hash=data_hash(population),
-        federation=given.federation,
+        client_backend=overrides.client_backend,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class ClientSecrets:
     """What a client in a federation that is apart keeps on its own side.
 
     Attributes:
@@ -164,59 +168,61 @@ class Own:
     classes: int = 0
 
 
-def member_of(config: Config, own: Own, given: Given | None = None) -> Member:
+def client_runtime_of(
+    config: Config, secrets: ClientSecrets, overrides: Overrides | None = None
+) -> ClientRuntime:
     """Return one client's half of a federation, with nobody else's data.
 
     Args:
         config: the federation's settings.
-        own: what only this client knows.
-        given: its model and its examples, where they are not named in the settings. Where
-            the settings name a data set, the client is the one of that name in the
+        secrets: what only this client knows.
+        overrides: its model and its examples, where they are not named in the settings.
+            Where the settings name a data set, the client is the one of that name in the
             population that they simulate: for trying things out.
 
     Raises:
         CoveyError: some part does not fit.
     """
-    given = given or Given()
-    if own.holdout is not None:
-        changed = config.population.model_copy(update={"holdout": own.holdout})
+    overrides = overrides or Overrides()
+    if secrets.holdout is not None:
+        changed = config.population.model_copy(update={"holdout": secrets.holdout})
         config = config.model_copy(update={"population": changed})
-    streams = Streams(config.seed if given.clients is None else own.seed)
-    population, _ = population_and_notes(config, given.clients, streams)
-    classes = own.classes or population.num_classes
+    streams = Streams(config.seed if overrides.clients is None else secrets.seed)
+    population, _ = population_and_notes(config, overrides.clients, streams)
+    classes = secrets.classes or population.num_classes
     population = replace(population, num_classes=classes)
-    client = next((c for c in population.clients if c.name == own.name), None)
+    client = next((c for c in population.clients if c.name == secrets.name), None)
     if client is None:
         raise DataError(
             f"The settings simulate {len(population.clients)} clients, and none is called "
-            f"{own.name!r}. Name the client's own examples, or take a name like "
+            f"{secrets.name!r}. Name the client's own examples, or take a name like "
             f"{population.clients[0].name!r}."
         )
-    module, _ = model_of(config, given, population)
-    client = replace(client, preference=own.preference or client.preference)
-    return Member(client, config, _engine(config, module), classes, own.seed)
+    module, _ = model_of(config, overrides, population)
+    client = replace(client, preference=secrets.preference or client.preference)
+    return ClientRuntime(client, config, _engine(config, module), classes, secrets.seed)
 
 
 def _population(
-    config: Config, given: Given, streams: Streams
+    config: Config, overrides: Overrides, streams: Streams
 ) -> tuple[Population, tuple[str, ...]]:
-    """Return the clients with their data or, where they are apart, without."""
-    federation = given.federation
-    if (config.engine.name == "flower") != (federation is not None):
+    """Return the clients with their data or, where they are remote, without."""
+    backend = overrides.client_backend
+    if (config.engine.name == "flower") != (backend is not None):
         raise ConfigError(
             "The clients of engine.name = 'flower', and of no other engine, are reached "
             "through a Flower server: make a deployment with `covey deploy init "
             "CONFIG.toml --out DIR` and start it as its README says, or set engine.name "
             "= 'auto' to simulate."
         )
-    if federation is None:
-        return population_and_notes(config, given.clients, streams)
-    profile, names = federation.profile, federation.present()
-    nothing = profile.nothing()
+    if backend is None:
+        return population_and_notes(config, overrides.clients, streams)
+    profile, names = backend.profile, backend.available_clients()
+    nothing = profile.empty_examples()
     return absent_population(names, nothing, streams, profile.classes), ()
 
 
-def _check_hiding(config: Config, population: Population) -> None:
+def _check_min_anonymity(config: Config, population: Population) -> None:
     k, clients = config.merge.min_anonymity, len(population.clients)
     if config.merge.name == "anonymity-sets" and k > clients:
         raise ConfigError(

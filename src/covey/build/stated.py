@@ -10,13 +10,13 @@ from covey.errors import ConfigError
 from covey.rng import Streams
 from covey.types import ClientName
 
-__all__ = ["Shares", "check_stated", "with_stated"]
+__all__ = ["Shares", "check_preference_names", "with_preferences"]
 
 Shares = Mapping[ClientName, float]
 """A number in [0, 1] per client."""
 
 
-def with_stated(
+def with_preferences(
     config: Config,
     thresholds: Shares | None,
     risk_weights: Shares | None,
@@ -86,7 +86,9 @@ def _share(what: str, name: object, found: Any) -> float:  # noqa: ANN401 - anyt
     return share
 
 
-def check_stated(named: Collection[ClientName], known: Collection[ClientName]) -> None:
+def check_preference_names(
+    named: Collection[ClientName], known: Collection[ClientName]
+) -> None:
     """Refuse names that no client has.
 
     Raises:

@@ -57,8 +57,8 @@ def run(
         submitted(config.parent, place, overrides or [])
         _concluded(covey.load(place), None, time.monotonic() - began, as_json=as_json)
         return
-    assembled = build.assemble(settings)
-    fedavg = build.assemble(_as_fedavg(settings)) if with_baseline else None
+    assembled = build.build_run(settings)
+    fedavg = build.build_run(_as_fedavg(settings)) if with_baseline else None
     folder = runtime.RunFolder.create(out or _free_name(settings), settings)
     beside = folder.path / "baseline"  # made first: `covey resume` plays it as well
     inner = fedavg and runtime.RunFolder.create(beside, fedavg.config)
@@ -90,7 +90,7 @@ def resume(
         baseline = run / "baseline"
         if (baseline / "config.toml").is_file():
             inner = runtime.RunFolder.existing(baseline)
-            played(build.assemble(inner.config()), inner)
+            played(build.build_run(inner.config()), inner)
     _concluded(result, None, time.monotonic() - began, as_json=as_json)
 
 
@@ -103,7 +103,7 @@ def configured(path: Path | None, overrides: list[str]) -> Config:
 
 
 def played(
-    assembled: build.Assembled, folder: runtime.RunFolder
+    assembled: build.BuiltRun, folder: runtime.RunFolder
 ) -> tuple[runtime.Answered, ...]:
     """Play a run to its end and show it meanwhile; return who was let go."""
     with (
@@ -128,7 +128,7 @@ def _free_name(settings: Config) -> Path:
 
 def _concluded(
     result: covey.Run,
-    assembled: build.Assembled | None,
+    assembled: build.BuiltRun | None,
     seconds: float,
     *,
     as_json: bool,

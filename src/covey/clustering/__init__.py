@@ -1,20 +1,20 @@
 """Which cluster a client joins: its own choice each round, and a first guess."""
 
 from covey.clustering.dp_selection import choice_epsilon, report_noisy_min
-from covey.clustering.hysteresis import stay_settled
+from covey.clustering.hysteresis import apply_hysteresis
 from covey.clustering.initial_clustering import Split, gap_split, update_directions
 from covey.clustering.min_cluster_size import (
     acceptance_cost,
-    ascended,
+    cluster_shares,
+    dual_ascent,
     rebalanced,
     select_priced,
-    shares,
-    wishes,
+    unconstrained_choice,
 )
 from covey.clustering.selection import (
-    NOWHERE,
-    Ballot,
+    UNASSIGNED,
     Selection,
+    SelectionInputs,
     advantage,
     select_by_loss,
     select_by_threshold,
@@ -23,14 +23,16 @@ from covey.clustering.selection import (
 )
 
 __all__ = [
-    "NOWHERE",
-    "Ballot",
+    "UNASSIGNED",
     "Selection",
+    "SelectionInputs",
     "Split",
     "acceptance_cost",
     "advantage",
-    "ascended",
+    "apply_hysteresis",
     "choice_epsilon",
+    "cluster_shares",
+    "dual_ascent",
     "gap_split",
     "rebalanced",
     "report_noisy_min",
@@ -38,9 +40,7 @@ __all__ = [
     "select_by_threshold",
     "select_priced",
     "select_weighted",
-    "shares",
-    "stay_settled",
+    "unconstrained_choice",
     "update_directions",
     "weighted_cost",
-    "wishes",
 ]

@@ -12,14 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covey.clustering.selection import Ballot, Selection, finite
+from covey.clustering.selection import Selection, SelectionInputs, finite
 
 __all__ = ["choice_epsilon", "report_noisy_min"]
 
-Cost = Callable[[Ballot], Float[Tensor, "clients clusters"]]
+CostFunction = Callable[[SelectionInputs], Float[Tensor, "clients clusters"]]
 
 
-def report_noisy_min(cost: Cost, bound: float, noise: float) -> Selection:
+def report_noisy_min(cost: CostFunction, bound: float, noise: float) -> Selection:
     """Return the selection of the lowest noisy cost among the offered clusters.
 
     j_i = argmin_j  c[i, j] - b B G[i, j],   c[i, j] = min(cost[i, j], B)
@@ -41,13 +41,16 @@ def report_noisy_min(cost: Cost, bound: float, noise: float) -> Selection:
         noise: b, above 0.
     """
 
-    def select(ballot: Ballot) -> Tensor:
-        costs = finite(cost(ballot).double()).clamp(0, bound)
-        clusters = len(ballot.offered)
-        drawn = [one.hidden().generator().gumbel(size=clusters) for one in ballot.own]
+    def select(inputs: SelectionInputs) -> Tensor:
+        costs = finite(cost(inputs).double()).clamp(0, bound)
+        clusters = len(inputs.available)
+        drawn = [
+            one.hidden().generator().gumbel(size=clusters)
+            for one in inputs.client_streams
+        ]
         gumbel = torch.from_numpy(np.array(drawn).reshape(costs.shape))
         noisy = costs - noise * bound * gumbel
-        return torch.where(ballot.offered, noisy, torch.inf).argmin(dim=1)
+        return torch.where(inputs.available, noisy, torch.inf).argmin(dim=1)
 
     return select
 

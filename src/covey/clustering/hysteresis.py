@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from covey.clustering.selection import NOWHERE, Ballot
+from covey.clustering.selection import UNASSIGNED, SelectionInputs
 
-__all__ = ["seated", "stay_settled"]
+__all__ = ["apply_hysteresis", "can_stay"]
 
 
-def stay_settled(
-    ballot: Ballot, chosen: Int[Tensor, " clients"]
+def apply_hysteresis(
+    inputs: SelectionInputs, chosen: Int[Tensor, " clients"]
 ) -> Int[Tensor, " clients"]:
     """Keep the clients that moved recently where they are (hysteresis).
 
@@ -24,11 +24,11 @@ def stay_settled(
     risk is predicted for a prospective membership: the next measurement is that
     prediction, and two clusters are too few points to fit a law through.
     """
-    stays = ballot.settling & seated(ballot)
-    return torch.where(stays, ballot.current, chosen)
+    stays = inputs.locked & can_stay(inputs)
+    return torch.where(stays, inputs.current, chosen)
 
 
-def seated(ballot: Ballot) -> Bool[Tensor, " clients"]:
+def can_stay(inputs: SelectionInputs) -> Bool[Tensor, " clients"]:
     """Say whose current cluster is on offer, so that it may stay."""
-    somewhere = ballot.current != NOWHERE
-    return somewhere & ballot.offered[ballot.current.clamp(min=0)]
+    somewhere = inputs.current != UNASSIGNED
+    return somewhere & inputs.available[inputs.current.clamp(min=0)]

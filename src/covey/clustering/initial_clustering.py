@@ -14,7 +14,7 @@ from covey.types import Params
 
 __all__ = ["Split", "gap_split", "update_directions"]
 
-REFERENCES = 30
+NUM_REFERENCES = 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ def gap_split(
                 _k_means(
                     generator.normal(0, spread, cloud.shape), num_clusters, generator
                 )[1]
-                for _ in range(REFERENCES)
+                for _ in range(NUM_REFERENCES)
             ]
         )
     gap = (references.mean() - within) / max(float(references.std()), 1e-12)

@@ -10,26 +10,26 @@ from numpy import ndarray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from covey.clustering.hysteresis import seated, stay_settled
-from covey.clustering.selection import Ballot, Selection, finite
+from covey.clustering.hysteresis import apply_hysteresis, can_stay
+from covey.clustering.selection import Selection, SelectionInputs, finite
 
 __all__ = [
     "acceptance_cost",
-    "ascended",
-    "floor_of",
+    "cluster_shares",
+    "dual_ascent",
+    "min_clients",
     "rebalanced",
     "select_priced",
-    "shares",
-    "wishes",
+    "unconstrained_choice",
 ]
 
 STEP = 1.0
 """Of the dual ascent: cost units per round while a cluster lacks every client."""
-AMPLE = 1e6
+LARGE_COST = 1e6
 """More than the costs of all clients together."""
 
 
-def acceptance_cost(ballot: Ballot) -> Float[Tensor, "clients clusters"]:
+def acceptance_cost(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
     """Return what a cluster costs a client, in violations.
 
     cost[i, j] = [risk[i, j] > tau_i] + (1 - exp(-loss[i, j]))
@@ -44,20 +44,22 @@ def acceptance_cost(ballot: Ballot) -> Float[Tensor, "clients clusters"]:
     would fill a cluster whose risk is above everybody's tau: each of them a new
     violation, where a client that accepts no cluster at all adds none.
     """
-    violates = ~(ballot.risks <= ballot.risk_thresholds[:, None])
-    return violates + (1 - torch.exp(-finite(ballot.losses)))
+    violates = ~(inputs.risks <= inputs.risk_thresholds[:, None])
+    return violates + (1 - torch.exp(-finite(inputs.losses)))
 
 
-def wishes(ballot: Ballot) -> Int[Tensor, " clients"]:
+def unconstrained_choice(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     """Return what each client wants at the posted prices.
 
     j_i = argmin_{j offered}  cost[i, j] - price_j
     """
-    net = acceptance_cost(ballot) - ballot.prices
-    return torch.where(ballot.offered, net, torch.inf).argmin(dim=1)
+    net = acceptance_cost(inputs) - inputs.prices
+    return torch.where(inputs.available, net, torch.inf).argmin(dim=1)
 
 
-def select_priced(ballot: Ballot, target_share: float) -> Int[Tensor, " clients"]:
+def select_priced(
+    inputs: SelectionInputs, target_share: float
+) -> Int[Tensor, " clients"]:
     """Let clients choose at the posted prices, a cluster's last clients one for one.
 
     The choices approach the solution of
@@ -65,7 +67,7 @@ def select_priced(ballot: Ballot, target_share: float) -> Int[Tensor, " clients"
         minimise   sum_i cost[i, j_i]
         such that  |{i: j_i = j}| >= m = ceil(target_share n)  for every cluster j
 
-    in which price_j >= 0 is the multiplier of cluster j's constraint (`ascended`). At
+    in which price_j >= 0 is the multiplier of cluster j's constraint (`dual_ascent`). At
     prices that are not there yet the wishes break the constraint, so of the moves that
     clients want those with the largest total gain are made for which
 
@@ -83,31 +85,31 @@ def select_priced(ballot: Ballot, target_share: float) -> Int[Tensor, " clients"
         Proportional Fairness and Stability, 1998 (dual ascent on congestion prices).
         Bertsekas, The Auction Algorithm, 1988 (assignment by prices).
     """
-    wish = stay_settled(ballot, wishes(ballot))
-    home = torch.where(seated(ballot), ballot.current, wish)
-    places = _places(ballot, home, floor_of(ballot, target_share))
-    slots = places.shape[1]
-    cost = (acceptance_cost(ballot) - ballot.prices).double().numpy()
-    clients = np.arange(len(wish))
-    open_to = np.full((*cost.shape, slots), np.inf)
-    for choice in (home, wish):
-        open_to[clients, choice] = cost[clients, choice, None] + places[choice]
+    wanted = apply_hysteresis(inputs, unconstrained_choice(inputs))
+    current = torch.where(can_stay(inputs), inputs.current, wanted)
+    slot_costs = _slot_costs(inputs, current, min_clients(inputs, target_share))
+    slots = slot_costs.shape[1]
+    cost = (acceptance_cost(inputs) - inputs.prices).double().numpy()
+    clients = np.arange(len(wanted))
+    slot_prices = np.full((*cost.shape, slots), np.inf)
+    for choice in (current, wanted):
+        slot_prices[clients, choice] = cost[clients, choice, None] + slot_costs[choice]
     _, columns = linear_sum_assignment(
-        open_to.reshape(len(wish), cost.shape[1] * slots)
+        slot_prices.reshape(len(wanted), cost.shape[1] * slots)
     )
     return torch.from_numpy(columns // max(1, slots))
 
 
-def shares(
-    ballot: Ballot, chosen: Int[Tensor, " clients"]
+def cluster_shares(
+    inputs: SelectionInputs, chosen: Int[Tensor, " clients"]
 ) -> Float[ndarray, " clusters"]:
     """Return which share of all clients each cluster has after these choices."""
-    sizes = _sizes(ballot, chosen)
+    sizes = _sizes(inputs, chosen)
     return sizes / max(1, sizes.sum())
 
 
-def ascended(
-    prices: Sequence[float], wished: Sequence[float], target_share: float
+def dual_ascent(
+    prices: Sequence[float], wanted_shares: Sequence[float], target_share: float
 ) -> tuple[float, ...]:
     """Return the prices after one step of dual ascent.
 
@@ -119,7 +121,7 @@ def ascended(
     """
     return tuple(
         max(0.0, price + STEP * (target_share - share))
-        for price, share in zip(prices, wished, strict=True)
+        for price, share in zip(prices, wanted_shares, strict=True)
     )
 
 
@@ -139,51 +141,51 @@ def rebalanced(select: Selection, target_share: float) -> Selection:
         cluster's mean; here it is the rival of `select_priced`, too.
     """
 
-    def balance(ballot: Ballot) -> Int[Tensor, " clients"]:
-        chosen = stay_settled(ballot, select(ballot)).clone()
-        floor = floor_of(ballot, target_share)
-        free = ~(ballot.settling & seated(ballot)).numpy()
-        draw = ballot.streams.at("rebalancing").generator()
-        for j in ballot.offered.nonzero().flatten().tolist():
-            sizes = _sizes(ballot, chosen)
+    def balance(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
+        chosen = apply_hysteresis(inputs, select(inputs)).clone()
+        floor = min_clients(inputs, target_share)
+        free = ~(inputs.locked & can_stay(inputs)).numpy()
+        draw = inputs.streams.at("rebalancing").generator()
+        for j in inputs.available.nonzero().flatten().tolist():
+            sizes = _sizes(inputs, chosen)
             while sizes[j] < floor:
                 larger = (free & (sizes[chosen.numpy()] > floor)).nonzero()[0]
                 if not len(larger):
                     break
                 chosen[draw.choice(larger)] = j
-                sizes = _sizes(ballot, chosen)
+                sizes = _sizes(inputs, chosen)
         return chosen
 
     return balance
 
 
-def floor_of(ballot: Ballot, target_share: float) -> int:
+def min_clients(inputs: SelectionInputs, target_share: float) -> int:
     """Return m = ceil(target_share n), or what n clients can give every cluster."""
-    total = len(ballot.losses) + int(ballot.elsewhere.sum())
+    total = len(inputs.losses) + int(inputs.absent_counts.sum())
     wanted = math.ceil(target_share * total - 1e-9)  # 0.07 * 100 is above 7
-    return min(wanted, total // int(ballot.offered.sum()))
+    return min(wanted, total // int(inputs.available.sum()))
 
 
 def _sizes(
-    ballot: Ballot, chosen: Int[Tensor, " clients"]
+    inputs: SelectionInputs, chosen: Int[Tensor, " clients"]
 ) -> Int[ndarray, " clusters"]:
-    here = np.bincount(chosen.numpy(), minlength=len(ballot.offered))
-    return here + ballot.elsewhere.numpy()
+    present = np.bincount(chosen.numpy(), minlength=len(inputs.available))
+    return present + inputs.absent_counts.numpy()
 
 
-def _places(
-    ballot: Ballot, home: Int[Tensor, " clients"], floor: int
+def _slot_costs(
+    inputs: SelectionInputs, current: Int[Tensor, " clients"], floor: int
 ) -> Float[ndarray, "clusters slots"]:
     """Return the surcharge of each cluster's first, second, ... client of this cohort.
 
     Rewarded up to the floor, twice where somebody is already there, so that no cluster
     is emptied to fill another; free after it; punished where a price buys no more.
     """
-    slots = np.arange(len(home))
-    owed = np.maximum(0, floor - ballot.elsewhere.numpy())
-    here = np.bincount(home.numpy(), minlength=len(owed))
-    has_price = ballot.prices.numpy() > 0
-    limit = np.where(has_price, np.maximum(owed, here), len(home))
+    slots = np.arange(len(current))
+    owed = np.maximum(0, floor - inputs.absent_counts.numpy())
+    present = np.bincount(current.numpy(), minlength=len(owed))
+    has_price = inputs.prices.numpy() > 0
+    limit = np.where(has_price, np.maximum(owed, present), len(current))
     rewards = (slots < owed[:, None]).astype(float)
-    rewards += slots < np.minimum(owed, here)[:, None]
-    return AMPLE * ((slots >= limit[:, None]) - rewards)
+    rewards += slots < np.minimum(owed, present)[:, None]
+    return LARGE_COST * ((slots >= limit[:, None]) - rewards)

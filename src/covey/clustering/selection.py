@@ -1,7 +1,7 @@
 """Choosing a cluster per client: IFCA, IFCA-MIR, and a threshold on the risk.
 
-Every selection is a function `Ballot -> cluster index per client`. A user's own is one
-too: `package.module:function`.
+Every selection is a function `SelectionInputs -> cluster index per client`. A user's own
+is one too: `package.module:function`.
 """
 
 from collections.abc import Callable, Collection
@@ -14,9 +14,9 @@ from torch import Tensor
 from covey.rng import Streams
 
 __all__ = [
-    "NOWHERE",
-    "Ballot",
+    "UNASSIGNED",
     "Selection",
+    "SelectionInputs",
     "advantage",
     "finite",
     "select_by_loss",
@@ -25,12 +25,12 @@ __all__ = [
     "weighted_cost",
 ]
 
-NOWHERE = -1
+UNASSIGNED = -1
 """The current cluster of a client that never chose one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ballot:
+class SelectionInputs:
     """What the clients of a cohort know when they choose.
 
     Attributes:
@@ -40,14 +40,14 @@ class Ballot:
         risk_errors: standard error of each risk.
         risk_weights: beta in [0, 1] of each client.
         risk_thresholds: tau of each client, the highest risk it accepts.
-        offered: clusters that may be chosen; one that nobody trains is not offered.
-        current: the cluster that each client chose last, or `NOWHERE`.
-        settling: clients that moved too recently to move again (`stay_settled`).
-        elsewhere: per cluster, the clients outside this cohort that chose it last.
+        available: clusters that may be chosen; one that nobody trains is not.
+        current: the cluster that each client chose last, or `UNASSIGNED`.
+        locked: clients that moved too recently to move again (`apply_hysteresis`).
+        absent_counts: per cluster, the clients outside this cohort that chose it last.
         prices: the subsidy of each cluster, in the units of the priced cost; 0 or more.
         streams: the round's named randomness, for selections that draw.
-        own: each client's own in the order of the rows, so that nobody's draw depends on
-            who else is there.
+        client_streams: each client's own in the order of the rows, so that nobody's draw
+            depends on who else is there.
     """
 
     losses: Float[Tensor, "clients clusters"]
@@ -55,19 +55,19 @@ class Ballot:
     risk_errors: Float[Tensor, "clients clusters"]
     risk_weights: Float[Tensor, " clients"]
     risk_thresholds: Float[Tensor, " clients"]
-    offered: Bool[Tensor, " clusters"]
+    available: Bool[Tensor, " clusters"]
     current: Int[Tensor, " clients"]
-    settling: Bool[Tensor, " clients"]
-    elsewhere: Int[Tensor, " clusters"]
+    locked: Bool[Tensor, " clients"]
+    absent_counts: Int[Tensor, " clusters"]
     prices: Float[Tensor, " clusters"]
     streams: Streams
-    own: Collection[Streams] = ()
+    client_streams: Collection[Streams] = ()
 
 
-Selection = Callable[[Ballot], Int[Tensor, " clients"]]
+Selection = Callable[[SelectionInputs], Int[Tensor, " clients"]]
 
 
-def select_by_loss(ballot: Ballot) -> Int[Tensor, " clients"]:
+def select_by_loss(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     """Send every client to the offered cluster with the lowest loss (IFCA).
 
     j_i = argmin_j loss[i, j]
@@ -75,11 +75,11 @@ def select_by_loss(ballot: Ballot) -> Int[Tensor, " clients"]:
     References:
         Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
     """
-    return _lowest(ballot.losses, ballot.offered)
+    return _lowest(inputs.losses, inputs.available)
 
 
 def select_weighted(
-    ballot: Ballot,
+    inputs: SelectionInputs,
     scale: Callable[[Tensor], Tensor] = lambda risks: risks,
 ) -> Int[Tensor, " clients"]:
     """Send every client to the cluster that best balances loss and risk (IFCA-MIR).
@@ -92,30 +92,30 @@ def select_weighted(
     equal risks) are told apart by the loss.
 
     Args:
-        ballot: what the clients know.
+        inputs: what the clients know.
         scale: what becomes of the risks before they are added to nats (`advantage`).
 
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
-    cost = weighted_cost(ballot, scale)
-    best = torch.where(ballot.offered, cost, torch.inf).amin(dim=1, keepdim=True)
-    return _lowest(ballot.losses, ballot.offered & (cost == best))
+    cost = weighted_cost(inputs, scale)
+    best = torch.where(inputs.available, cost, torch.inf).amin(dim=1, keepdim=True)
+    return _lowest(inputs.losses, inputs.available & (cost == best))
 
 
 def weighted_cost(
-    ballot: Ballot,
+    inputs: SelectionInputs,
     scale: Callable[[Tensor], Tensor] = lambda risks: risks,
 ) -> Float[Tensor, "clients clusters"]:
     """Return what `select_weighted` compares."""
-    unknown = (ballot.risks.isnan() & ballot.offered).any(dim=1, keepdim=True)
-    risks = _told_apart(ballot).clamp(0.5, 1)
-    beta = ballot.risk_weights[:, None]
-    losses = finite(ballot.losses)
+    unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
+    risks = _tied_within_error(inputs).clamp(0.5, 1)
+    beta = inputs.risk_weights[:, None]
+    losses = finite(inputs.losses)
     return torch.where(unknown, losses, (1 - beta) * losses + beta * scale(risks))
 
 
-def select_by_threshold(ballot: Ballot) -> Int[Tensor, " clients"]:
+def select_by_threshold(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     """Send every client to the lowest loss among the clusters that it accepts.
 
     A_i = {j offered: risk[i, j] <= tau_i};  j_i = argmin_{j in A_i} loss[i, j]
@@ -123,13 +123,15 @@ def select_by_threshold(ballot: Ballot) -> Int[Tensor, " clients"]:
     An unknown risk is above every tau. A client that accepts nothing takes the safest
     cluster; among those within 2 SE of the safest, the one with the lowest loss.
     """
-    known = ~ballot.risks.isnan() & ballot.offered
-    accepted = known & (ballot.risks <= ballot.risk_thresholds[:, None])
-    risks = torch.where(known, _told_apart(ballot), torch.inf)
+    known = ~inputs.risks.isnan() & inputs.available
+    accepted = known & (inputs.risks <= inputs.risk_thresholds[:, None])
+    risks = torch.where(known, _tied_within_error(inputs), torch.inf)
     safest = known & (risks == risks.amin(dim=1, keepdim=True))
     admitted = torch.where(accepted.any(dim=1, keepdim=True), accepted, safest)
-    in_the_dark = ~known.any(dim=1, keepdim=True)
-    return _lowest(ballot.losses, torch.where(in_the_dark, ballot.offered, admitted))
+    nothing_known = ~known.any(dim=1, keepdim=True)
+    return _lowest(
+        inputs.losses, torch.where(nothing_known, inputs.available, admitted)
+    )
 
 
 def advantage(risks: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -137,16 +139,16 @@ def advantage(risks: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return 2 * risks - 1
 
 
-def _told_apart(ballot: Ballot) -> Float[Tensor, "clients clusters"]:
+def _tied_within_error(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
     """Return the risks, those within 2 SE of the safest offered one set equal to it."""
-    offered = torch.where(ballot.offered, ballot.risks, torch.nan).nan_to_num(2.0)
-    safest = offered.argmin(dim=1, keepdim=True)
+    available = torch.where(inputs.available, inputs.risks, torch.nan).nan_to_num(2.0)
+    safest = available.argmin(dim=1, keepdim=True)
     risk, error = (
-        each.gather(1, safest) for each in (ballot.risks, ballot.risk_errors)
+        each.gather(1, safest) for each in (inputs.risks, inputs.risk_errors)
     )
-    spread = 2 * (ballot.risk_errors**2 + error**2).sqrt()
-    equal = (ballot.risks - risk).abs() < spread
-    return torch.where(equal, risk, ballot.risks)
+    spread = 2 * (inputs.risk_errors**2 + error**2).sqrt()
+    equal = (inputs.risks - risk).abs() < spread
+    return torch.where(equal, risk, inputs.risks)
 
 
 def _lowest(

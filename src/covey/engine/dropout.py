@@ -43,11 +43,11 @@ def refuse_dropout(module: nn.Module, who: str, remedy: str) -> None:
     if dropped := [*dropout_layers(module), *fused_dropout_layers(module)]:
         raise ModelError(
             f"{who} needs a model without dropout, because masks drawn inside vmap "
-            f"cannot be reproduced, but the model has {_told(dropped[0])}. {remedy}"
+            f"cannot be reproduced, but the model has {_described(dropped[0])}. {remedy}"
         )
 
 
-def _told(layer: nn.Module) -> str:
+def _described(layer: nn.Module) -> str:
     """Return a layer on one line: attention has layers of its own."""
     if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
         return f"{type(layer).__name__} with dropout {layer.dropout:g}"
@@ -64,7 +64,7 @@ def seeded_dropout(
     seed = int(job.streams.at("dropout").generator().integers(2**63))
     generator = torch.Generator().manual_seed(seed)
     layers = _SeededDropout(generator)
-    return _Both(layers, _SeededDraws(generator)) if fused else layers
+    return _Combined(layers, _SeededDraws(generator)) if fused else layers
 
 
 class _SeededDropout(TorchFunctionMode):
@@ -130,13 +130,13 @@ class _SeededDraws(TorchDispatchMode):
                 f"be reproduced, but it calls torch's {func}. Replace what draws by "
                 f"nn.Dropout."
             )
-        given = dict(zip(names, args, strict=False)) | kwargs
-        if given.get("generator") is None:
-            given["generator"] = self._generator
-        return func(**given)
+        arguments = dict(zip(names, args, strict=False)) | kwargs
+        if arguments.get("generator") is None:
+            arguments["generator"] = self._generator
+        return func(**arguments)
 
 
-class _Both(AbstractContextManager[None]):
+class _Combined(AbstractContextManager[None]):
     """Two modes that are entered together, as often as one likes."""
 
     def __init__(self, outer: TorchFunctionMode, inner: TorchDispatchMode) -> None:

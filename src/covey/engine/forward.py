@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from covey.errors import CoveyError, ModelError
 from covey.models import WHOLE
 
-__all__ = ["answer_of"]
+__all__ = ["model_outputs"]
 
 
-def answer_of(
+def model_outputs(
     module: nn.Module,
     inputs: Shaped[Tensor, "batch ..."],
     call: Callable[[Tensor], object] | None = None,

@@ -24,17 +24,17 @@ from torch import (
 from covey.data.examples import Examples
 from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
-from covey.engine.forward import answer_of
+from covey.engine.forward import model_outputs
 from covey.engine.private import private_gradients
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
-from covey.engine.scoring import in_parts, joined, num_parts, score_part
+from covey.engine.scoring import concatenated, num_parts, score_part, split_job
 from covey.engine.task import MULTICLASS, Task
 from covey.types import Params
 
 __all__ = ["ParallelEngine", "Precision"]
 
 Job = TypeVar("Job")
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 PARTS_IN_FLIGHT = 8
 """Scoring jobs per thread that wait or are done: small, so that none of them idles."""
@@ -62,34 +62,34 @@ class ParallelEngine:
         self._task = task
         self._workers = workers
         self._precision = precision
-        self._own = threading.local()
+        self._thread_local = threading.local()
         # The threads live as long as the engine: each new one would get a memory arena
         # of its own, and a run of many rounds would keep them all.
-        self._pool = ThreadPoolExecutor(workers, initializer=self._equip_thread)
+        self._pool = ThreadPoolExecutor(workers, initializer=self._set_up_thread)
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
-        return self._done(self._train_one, jobs, 2 * self._workers)
+        return self._results(self._train_one, jobs, 2 * self._workers)
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
-        parts = (part for job in jobs for part in in_parts(job))
-        scored = self._done(self._score_part, parts, PARTS_IN_FLIGHT * self._workers)
-        return [joined(islice(scored, num_parts(job))) for job in jobs]
+        parts = (part for job in jobs for part in split_job(job))
+        scored = self._results(self._score_part, parts, PARTS_IN_FLIGHT * self._workers)
+        return [concatenated(islice(scored, num_parts(job))) for job in jobs]
 
-    def _done(
-        self, work: Callable[[Job], Done], jobs: Iterable[Job], most: int
-    ) -> Iterator[Done]:
-        """Yield what comes of each job, in order, with at most `most` of them in flight.
+    def _results(
+        self, work: Callable[[Job], Result], jobs: Iterable[Job], max_in_flight: int
+    ) -> Iterator[Result]:
+        """Yield each job's result in order, with at most `max_in_flight` in flight.
 
         A job holds a copy of its examples: all at once, they would fill the memory.
         """
-        in_flight: deque[Future[Done]] = deque()
-        with _callers_threads_kept():
+        in_flight: deque[Future[Result]] = deque()
+        with _thread_count_restored():
             try:
                 for job in jobs:
                     in_flight.append(self._pool.submit(work, job))
-                    if len(in_flight) == most:
+                    if len(in_flight) == max_in_flight:
                         yield in_flight.popleft().result()
                 while in_flight:
                     yield in_flight.popleft().result()
@@ -97,19 +97,19 @@ class ParallelEngine:
                 for abandoned in in_flight:
                     abandoned.cancel()
 
-    def _equip_thread(self) -> None:
+    def _set_up_thread(self) -> None:
         # The setting binds this thread and every thread born later, but not the caller's.
         torch.set_num_threads(1)
         # Convolutions follow the layout of their weights, and are faster in this one.
-        self._own.module = copy.deepcopy(self._module).to(
+        self._thread_local.module = copy.deepcopy(self._module).to(
             memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
         )
 
     def _score_part(self, job: ScoringJob) -> Scored:
-        return score_part(self._own.module, job, self._task)
+        return score_part(self._thread_local.module, job, self._task)
 
     def _train_one(self, job: TrainingJob) -> Params:
-        module = self._own.module
+        module = self._thread_local.module
         module.load_state_dict(job.start)
         module.train()
         weights: list[Tensor] = [
@@ -143,12 +143,12 @@ class ParallelEngine:
             "cpu", enabled=self._precision == "bfloat16", cache_enabled=False
         ):
             return self._task.losses(
-                answer_of(module, batch.inputs), batch.labels
+                model_outputs(module, batch.inputs), batch.labels
             ).mean()
 
 
 @contextmanager
-def _callers_threads_kept() -> Iterator[None]:
+def _thread_count_restored() -> Iterator[None]:
     """Undo what a thread's setting does to the default of every later thread."""
     intra_op_threads = torch.get_num_threads()
     try:

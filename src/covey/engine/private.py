@@ -20,7 +20,7 @@ from torch.func import functional_call, grad, vmap
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import num_steps
 from covey.engine.dropout import refuse_dropout
-from covey.engine.forward import answer_of
+from covey.engine.forward import model_outputs
 from covey.engine.protocol import Recipe, TrainingJob
 from covey.engine.task import MULTICLASS, Task
 from covey.models import refuse_batch_norm
@@ -28,7 +28,7 @@ from covey.types import Params
 
 __all__ = ["check_private", "clipped_sum", "private_gradients", "sampling_rate"]
 
-WHO = "Clipping the gradient of every example (privacy.record_clip)"
+FEATURE = "Clipping the gradient of every example (privacy.record_clip)"
 
 
 def check_private(module: nn.Module) -> None:
@@ -37,8 +37,8 @@ def check_private(module: nn.Module) -> None:
     Raises:
         ModelError: naming the layer: one that mixes examples, or dropout.
     """
-    refuse_batch_norm(module, WHO)
-    refuse_dropout(module, WHO, "Remove it.")
+    refuse_batch_norm(module, FEATURE)
+    refuse_dropout(module, FEATURE, "Remove it.")
 
 
 def sampling_rate(num_examples: int, recipe: Recipe) -> float:
@@ -94,7 +94,7 @@ def clipped_sum(
         weights: Params, inputs: Shaped[Tensor, "..."], label: Shaped[Tensor, "*label"]
     ) -> Float[Tensor, ""]:
         call = partial(functional_call, module, dict(weights))
-        outputs = answer_of(module, inputs[None], call)
+        outputs = model_outputs(module, inputs[None], call)
         return task.losses(outputs, label[None]).sum()
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))

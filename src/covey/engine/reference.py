@@ -8,7 +8,7 @@ from torch import nn
 
 from covey.engine.batches import batches
 from covey.engine.dropout import check_dropout, seeded_dropout
-from covey.engine.forward import answer_of
+from covey.engine.forward import model_outputs
 from covey.engine.private import private_gradients
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
@@ -61,7 +61,7 @@ def _descend(
     for batch in batches(job):
         optimizer.zero_grad()
         with own_dropout:
-            outputs = answer_of(module, batch.inputs)
+            outputs = model_outputs(module, batch.inputs)
         task.losses(outputs, batch.labels).mean().backward()
         optimizer.step()
 

@@ -7,24 +7,24 @@ import torch
 from torch import Tensor, nn
 
 from covey.data.examples import to_floats
-from covey.engine.forward import answer_of
+from covey.engine.forward import model_outputs
 from covey.engine.protocol import Scored, ScoringJob
 from covey.engine.task import MULTICLASS, Task
 
-__all__ = ["in_parts", "joined", "num_parts", "score_part", "score_whole"]
+__all__ = ["concatenated", "num_parts", "score_part", "score_whole", "split_job"]
 
 PART_SIZE = 100
 """Examples per forward pass: enough to fill a core, and memory stays bounded."""
 
 
-def in_parts(job: ScoringJob) -> Iterator[ScoringJob]:
+def split_job(job: ScoringJob) -> Iterator[ScoringJob]:
     """Cut a job into consecutive jobs of at most `PART_SIZE` examples."""
     for chosen in torch.arange(len(job.examples)).split(PART_SIZE):
         yield ScoringJob(job.params, job.examples.take(chosen))
 
 
 def num_parts(job: ScoringJob) -> int:
-    """Return how many parts `in_parts` makes of a job; one, empty, of no examples."""
+    """Return how many parts `split_job` makes of a job; one, empty, of no examples."""
     return max(1, math.ceil(len(job.examples) / PART_SIZE))
 
 
@@ -34,7 +34,7 @@ def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> S
     module.eval()
     labels = job.examples.labels
     with torch.no_grad():
-        outputs = answer_of(module, to_floats(job.examples.inputs))
+        outputs = model_outputs(module, to_floats(job.examples.inputs))
         predictions = task.predictions(outputs)
         return Scored(
             losses=task.losses(outputs, labels),
@@ -44,22 +44,22 @@ def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> S
         )
 
 
-def joined(parts: Iterable[Scored]) -> Scored:
-    """Undo `in_parts` on the scores."""
+def concatenated(parts: Iterable[Scored]) -> Scored:
+    """Undo `split_job` on the scores."""
     scored = list(parts)
     return Scored(
         torch.cat([part.losses for part in scored]),
         torch.cat([part.predictions for part in scored]),
-        _joined_if_known([part.correct for part in scored]),
-        _joined_if_known([part.log_probs for part in scored]),
+        _concatenated_if_known([part.correct for part in scored]),
+        _concatenated_if_known([part.log_probs for part in scored]),
     )
 
 
 def score_whole(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> Scored:
     """Score one job, part after part."""
-    return joined(score_part(module, part, task) for part in in_parts(job))
+    return concatenated(score_part(module, part, task) for part in split_job(job))
 
 
-def _joined_if_known(parts: Sequence[Tensor | None]) -> Tensor | None:
+def _concatenated_if_known(parts: Sequence[Tensor | None]) -> Tensor | None:
     known = [part for part in parts if part is not None]
     return torch.cat(known) if known else None

@@ -35,7 +35,7 @@ class Task:
         log_probs: of every class, in nats; None without classes that exclude each other.
         outputs: how many numbers a model must give for labels like these. DataError
             where the labels are of another task.
-        guess: the loss of whoever knows nothing, by the number of outputs; infinite
+        chance_loss: the loss of whoever knows nothing, by the number of outputs; infinite
             where it has no bound.
     """
 
@@ -45,7 +45,7 @@ class Task:
     correct: Callable[[Labels, Labels], Shares | None]
     log_probs: Callable[[Outputs], Float[Tensor, "batch classes"] | None]
     outputs: Callable[[Labels], int]
-    guess: Callable[[int], float]
+    chance_loss: Callable[[int], float]
 
 
 def _nll(
@@ -70,7 +70,7 @@ MULTICLASS = Task(
     correct=lambda predictions, labels: (predictions == labels).float(),
     log_probs=lambda outputs: outputs.float().log_softmax(dim=1),
     outputs=_classes,
-    guess=math.log,
+    chance_loss=math.log,
 )
 """One of several classes; models return logits or log-probabilities."""
 
@@ -102,7 +102,7 @@ MULTILABEL = Task(
     correct=lambda predictions, labels: (predictions == labels).float().mean(dim=1),
     log_probs=lambda _: None,
     outputs=_attributes,
-    guess=lambda _: math.log(2),
+    chance_loss=lambda _: math.log(2),
 )
 """Several labels, each 0 or 1 by itself; models return a logit for each."""
 
@@ -130,7 +130,7 @@ REGRESSION = Task(
     correct=lambda _, __: None,
     log_probs=lambda _: None,
     outputs=_numbers,
-    guess=lambda _: math.inf,
+    chance_loss=lambda _: math.inf,
 )
 """A number; models return one output. There is no accuracy."""
 

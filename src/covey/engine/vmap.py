@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import job_indices
 from covey.engine.dropout import refuse_dropout
-from covey.engine.forward import answer_of
+from covey.engine.forward import model_outputs
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
 from covey.engine.task import MULTICLASS, Task
@@ -63,11 +63,11 @@ class VmapEngine:
             )
         waiting: dict[tuple[int, Recipe], deque[int]] = defaultdict(deque)
         for index, job in enumerate(known):
-            waiting[_alike(job)].append(index)
+            waiting[_batch_key(job)].append(index)
         trained: dict[int, Params] = {}
         for index, job in enumerate(known):
             if index not in trained:
-                alike = waiting[_alike(job)]
+                alike = waiting[_batch_key(job)]
                 chunk = [alike.popleft() for _ in range(min(self._chunk, len(alike)))]
                 together = self._train_together([known[other] for other in chunk])
                 trained.update(zip(chunk, together, strict=True))
@@ -97,7 +97,7 @@ class VmapEngine:
             for name, gradient in gradients.items():
                 velocity[name] = recipe.momentum * velocity[name] + gradient
                 weights[name] = weights[name] - recipe.learning_rate * velocity[name]
-        return _apart({**weights, **buffers}, names)
+        return _unstacked({**weights, **buffers}, names)
 
     def _stack(self, tensors: Iterable[Tensor]) -> Tensor:
         return torch.stack(list(tensors)).to(self._device)
@@ -111,7 +111,7 @@ class VmapEngine:
     ) -> tuple[Float[Tensor, ""], Params]:
         """Return one client's loss, and its buffers as BatchNorm leaves them."""
         call = partial(functional_call, self._module, {**weights, **buffers})
-        outputs = answer_of(self._module, inputs, call)
+        outputs = model_outputs(self._module, inputs, call)
         return self._task.losses(outputs, labels).mean(), buffers
 
     def _score_one(self, job: ScoringJob) -> Scored:
@@ -127,12 +127,12 @@ class VmapEngine:
         )
 
 
-def _alike(job: TrainingJob) -> tuple[int, Recipe]:
+def _batch_key(job: TrainingJob) -> tuple[int, Recipe]:
     """Return what jobs must share to train together without padding."""
     return len(job.examples), job.recipe
 
 
-def _apart(stacked: Params, names: Iterable[str]) -> list[Params]:
+def _unstacked(stacked: Params, names: Iterable[str]) -> list[Params]:
     """Undo the stacking: one client's params each, in their own memory."""
     moved = {name: stacked[name].cpu() for name in names}
     count = len(next(iter(moved.values())))

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from covey.api import Run, load
-from covey.build import Given, assemble
+from covey.build import Overrides, build_run
 from covey.config import Config, load_config
 from covey.flower.node import agreement
 from covey.flower.server import Nodes, Terms
@@ -83,7 +83,7 @@ class Federated:
         fewest = config.merge.min_anonymity if hidden else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
-        run = assemble(config, Given(model=self.model, federation=federation))
+        run = build_run(config, Overrides(model=self.model, client_backend=federation))
         with opened(run, folder) as desk:
             carry_on(
                 desk,

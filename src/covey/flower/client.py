@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
-from covey.algorithms import Call
+from covey.algorithms import ClientRequest
 from covey.errors import ConfigError
 from covey.flower.messages import arrays
 from covey.flower.node import Node, answered
@@ -43,7 +43,7 @@ def covey_mod(
         if not message.has_content() or "covey" not in message.content:
             return call_next(message, context)
 
-        def train(call: Call, cluster: int) -> Params:
+        def train(call: ClientRequest, cluster: int) -> Params:
             return _trained(call_next, (message, context), call, cluster)
 
         return answered(message, lambda: _node(context, model, data), train)
@@ -82,7 +82,10 @@ def _file(context: Context) -> str:
 
 
 def _trained(
-    train: ClientAppCallable, told: tuple[Message, Context], call: Call, cluster: int
+    train: ClientAppCallable,
+    told: tuple[Message, Context],
+    call: ClientRequest,
+    cluster: int,
 ) -> Params:
     """Let the app's own function train; it sees an ordinary Flower message."""
     message, context = told

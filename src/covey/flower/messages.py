@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from covey.algorithms import Answer, Call, Slip, Task
+from covey.algorithms import ClientContext, ClientRequest, ClientResponse, RequestType
 from covey.engine import Recipe
 from covey.errors import CoveyError
 from covey.membership import EDGES, FOLDS
@@ -81,14 +81,14 @@ class Question:
     run: str
     token: str
     name: ClientName
-    task: Literal["hello"] | Task
+    task: Literal["hello"] | RequestType
     classes: int = 0
     num_models: int = 0
     offered: tuple[bool, ...] = ()
     path: tuple[str | int, ...] = ()
     recipe: Recipe = field(default_factory=Recipe)
     round_index: int = 0
-    slip: Slip = field(default_factory=Slip)
+    slip: ClientContext = field(default_factory=ClientContext)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def letter(
     return content
 
 
-def question_of(content: RecordDict) -> tuple[Question, Call]:
+def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
     """Return what a server asks, on the node's side.
 
     Raises:
@@ -185,14 +185,14 @@ def question_of(content: RecordDict) -> tuple[Question, Call]:
     if question.num_models != len(question.offered):
         raise Refused("the server must say of every model whether it is offered")
     names = (f"model-{j}" for j in range(question.num_models))
-    call = Call(
+    call = ClientRequest(
         task="settle" if question.task == "hello" else question.task,
         models=tuple(
             _params(_record(content, name)) if name in content else {} for name in names
         ),
-        offered=question.offered,
+        available=question.offered,
         path=question.path,
-        slips={question.name: question.slip},
+        contexts={question.name: question.slip},
         recipe=question.recipe,
         round_index=question.round_index,
     )
@@ -219,7 +219,7 @@ def hello_of(message: Message, token: str, agreement: str) -> Hello:
     return hello
 
 
-def reply_of(message: Message, asked: Asked) -> tuple[Reply, Answer]:
+def reply_of(message: Message, asked: Asked) -> tuple[Reply, ClientResponse]:
     """Return what a node answered, found to be in order.
 
     Raises:
@@ -235,7 +235,7 @@ def reply_of(message: Message, asked: Asked) -> tuple[Reply, Answer]:
     return reply, answer_of(message.content, reply, asked)
 
 
-def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> Answer:
+def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> ClientResponse:
     """Return the answer to a question.
 
     Raises:
@@ -254,7 +254,7 @@ def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> Answer:
     if question.task in ("choose", "train"):
         update = _update(content, asked.start[reply.cluster])
     counts = question.task == "count"
-    return Answer(
+    return ClientResponse(
         handle=asked.handle,
         cluster=reply.cluster,
         update=update,

@@ -17,9 +17,15 @@ import torch
 from flwr.app import Message
 from torch import nn
 
-from covey.algorithms import Call, KnownRisk
+from covey.algorithms import ClientRequest, KnownRisk
 from covey.atomic_io import replace_whole
-from covey.build import Chosen, Given, Member, Own, member_of
+from covey.build import (
+    ClientRuntime,
+    ClientSecrets,
+    ClusterChoice,
+    Overrides,
+    client_runtime_of,
+)
 from covey.clustering import choice_epsilon
 from covey.config import Config, load_config
 from covey.data import Examples, read_client
@@ -42,7 +48,7 @@ log = logging.getLogger(__name__)
 SHARED = ("data", "model", "train", "method", "merge", "redteam", "privacy")
 """Sections of the settings that the server and every node must have alike."""
 
-Train = Callable[[Call, int], Params]
+Train = Callable[[ClientRequest, int], Params]
 """How a client trains a given cluster's model: returns its local model."""
 
 
@@ -100,14 +106,16 @@ class Node:
         own = config.model.model_copy(update={"name": "python"})
         return config.model_copy(update={"model": own})
 
-    def member(self, classes: int = 0) -> Member:
+    def member(self, classes: int = 0) -> ClientRuntime:
         """Return the client with its examples, in a federation with so many classes."""
         file, given = self.file, self.examples
         if given is None and file.data:
             given = read_client(self.path.parent / file.data)
-        own = Own(file.name, file.seed, file.preference, file.holdout, classes)
+        own = ClientSecrets(
+            file.name, file.seed, file.preference, file.holdout, classes
+        )
         clients = None if given is None else {file.name: given}
-        return member_of(self.config, own, Given(self.model, clients))
+        return client_runtime_of(self.config, own, Overrides(self.model, clients))
 
     def recall(self, run: str) -> Memory:
         """Return what the client keeps of a run."""
@@ -177,7 +185,7 @@ def _failed(question: Question, kind: str) -> Hello | Reply:
 
 
 def _reply(
-    node: Node, question: Question, call: Call, train: Train | None
+    node: Node, question: Question, call: ClientRequest, train: Train | None
 ) -> tuple[Reply, Params | None]:
     """Choose, train or count, as the question asks."""
     if question.name != node.file.name:
@@ -196,9 +204,11 @@ def _reply(
     return replace(reply, weight=weight), update
 
 
-def _spent(memory: Memory, config: Config, call: Call, chosen: Chosen) -> Memory:
+def _spent(
+    memory: Memory, config: Config, call: ClientRequest, chosen: ClusterChoice
+) -> Memory:
     """Return what the client keeps after it has answered."""
-    (slip,) = call.slips.values()
+    (slip,) = call.contexts.values()
     noise, free = config.privacy.selection_noise, slip.given is None
     chooses = free and call.task in ("choose", "settle")
     return Memory(
@@ -209,7 +219,9 @@ def _spent(memory: Memory, config: Config, call: Call, chosen: Chosen) -> Memory
     )
 
 
-def _told(node: Node, member: Member, call: Call, chosen: Chosen) -> Reply:
+def _told(
+    node: Node, member: ClientRuntime, call: ClientRequest, chosen: ClusterChoice
+) -> Reply:
     """Return what a client says whatever it is asked, as far as its file lets it."""
     file, params = node.file, call.models[chosen.cluster]
     tells = call.task in ("choose", "settle", "train")

@@ -12,8 +12,8 @@ from statistics import median
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from covey.algorithms import Answer, Call, Cohort
-from covey.build import Profile, Told
+from covey.algorithms import ClientRequest, ClientResponse, Cohort
+from covey.build import ClientReports, DataProfile
 from covey.errors import RunError
 from covey.events import AnswerRefused, AnswersMissing, ClientsReported, Event
 from covey.flower.messages import (
@@ -73,7 +73,7 @@ class Nodes:
     """
 
     def __init__(
-        self, grid: Grid, terms: Terms, profile: Profile | None = None
+        self, grid: Grid, terms: Terms, profile: DataProfile | None = None
     ) -> None:
         self._grid = grid
         self._terms = terms
@@ -85,7 +85,7 @@ class Nodes:
         self._turned_away: dict[int, str] = {}
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> DataProfile:
         """What the clients' data look like, by the first who came.
 
         Raises:
@@ -99,7 +99,7 @@ class Nodes:
                 )
             first = min(self._hellos.values(), key=lambda hello: hello.name)
             classes = max(hello.classes for hello in self._hellos.values())
-            self._profile = Profile(first.shape, first.images, classes, first.whole)
+            self._profile = DataProfile(first.shape, first.images, classes, first.whole)
         return self._profile
 
     def wait_for(
@@ -110,24 +110,26 @@ class Nodes:
     ) -> None:
         """Wait until so many clients are there that do not ask to leave."""
         before = -1
-        while (here := len(frozenset(self.present()).difference(leaving))) < count:
+        while (
+            here := len(frozenset(self.available_clients()).difference(leaving))
+        ) < count:
             if here != before:
                 report(f"Waiting for {count} nodes: {here} are there.")
             before = here
             time.sleep(PAUSE)
 
-    def present(self) -> Collection[ClientName]:
+    def available_clients(self) -> Collection[ClientName]:
         """Return who can be asked now; who is new is asked who it is."""
         there = set(self._grid.get_node_ids())
         self._hellos = {n: h for n, h in self._hellos.items() if n in there}
         self._greet(sorted(there - self._hellos.keys()))
         return frozenset(hello.name for hello in self._hellos.values())
 
-    def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
+    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
         asked = {
-            at[client.name]: self._question(call, client.name, client.handle)
+            at[client.name]: self._question(request, client.name, client.handle)
             for client in cohort
             if client.name in at
         }
@@ -137,13 +139,13 @@ class Nodes:
             c.handle for c in cohort if c.handle not in came | self._refused
         )
         if missing:
-            self._events.append(AnswersMissing(call.task, missing))
+            self._events.append(AnswersMissing(request.task, missing))
         order = {client.handle: place for place, client in enumerate(cohort)}
         return tuple(sorted(answers, key=lambda each: order[each.handle]))
 
-    def told(self) -> Told:
+    def reports(self) -> ClientReports:
         """Return what has happened since the last time this was asked."""
-        told = Told(tuple(self._events), tuple(self._leaving))
+        told = ClientReports(tuple(self._events), tuple(self._leaving))
         self._events, self._leaving = [], {}
         return told
 
@@ -179,7 +181,7 @@ class Nodes:
             raise Refused("it is not invited: put its name on the list, or correct it")
         known = self._profile or next(
             (
-                Profile(h.shape, h.images, h.classes, h.whole)
+                DataProfile(h.shape, h.images, h.classes, h.whole)
                 for h in self._hellos.values()
             ),
             None,
@@ -195,14 +197,14 @@ class Nodes:
     def _written(self, task: str, name: ClientName, token: str) -> Question:
         return Question(version("covey"), self._terms.run, token, name, task)  # type: ignore[arg-type]
 
-    def _question(self, call: Call, name: ClientName, handle: Handle) -> Asked:
-        slip = call.slips[handle]
+    def _question(self, call: ClientRequest, name: ClientName, handle: Handle) -> Asked:
+        slip = call.contexts[handle]
         needed = range(len(call.models)) if slip.given is None else (slip.given,)
         question = replace(
             self._written(call.task, name, secrets.token_hex(16)),
             classes=self.profile.classes,
             num_models=len(call.models),
-            offered=call.offered,
+            offered=call.available,
             path=call.path,
             recipe=call.recipe,
             round_index=call.round_index,
@@ -210,14 +212,14 @@ class Nodes:
         )
         return Asked(handle, question, {j: call.models[j] for j in needed})
 
-    def _received(self, asked: Mapping[int, Asked]) -> list[Answer]:
+    def _received(self, asked: Mapping[int, Asked]) -> list[ClientResponse]:
         """Return the answers that are in order."""
         self._refused = set()
         timeout = self._terms.timeout
         messages = (
             sent(a.question, a.start, node, timeout) for node, a in asked.items()
         )
-        found: dict[Handle, tuple[Reply, Answer]] = {}
+        found: dict[Handle, tuple[Reply, ClientResponse]] = {}
         for node, message in self._exchanged(messages, timeout):
             handle = asked[node].handle
             try:
@@ -244,7 +246,7 @@ class Nodes:
         if counts:
             self._refused.add(handle)
 
-    def _outsized(self, answers: Sequence[Answer]) -> list[Handle]:
+    def _outsized(self, answers: Sequence[ClientResponse]) -> list[Handle]:
         """Return whose update is longer than NORM_FACTOR times the median: |u| > 5 m."""
         norms = {a.handle: norm(a.update) for a in answers if a.update is not None}
         if not self._terms.compares_norms or len(norms) < FEWEST_TO_COMPARE:
@@ -287,6 +289,6 @@ class Nodes:
         return mine
 
 
-def _kind(told: Profile | Hello) -> tuple[tuple[int, ...], bool, bool]:
+def _kind(told: DataProfile | Hello) -> tuple[tuple[int, ...], bool, bool]:
     """Return what clients' examples must have in common."""
     return told.shape, told.images, told.whole

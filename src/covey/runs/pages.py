@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.build import assemble
+from covey.build import build_run
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
@@ -86,7 +86,7 @@ def _population(path: Path) -> Population | None:
     if config.data.name in OWN or ":" in config.data.name:
         return None  # users' own clients, and no test images beside them
     try:
-        return assemble(config).population
+        return build_run(config).population
     except CoveyError:
         return None
 

@@ -1,6 +1,6 @@
 """What a run is made of, from what is at hand: all of it, or what its folder records."""
 
-from covey.build import Assembled, Given
+from covey.build import BuiltRun, Overrides
 from covey.checkpoints import newest_checkpoint
 from covey.config import Config
 from covey.errors import CoveyError, ModelError, RunError
@@ -23,7 +23,7 @@ PYTHON = "python"
 """The name, in settings, of a model or of data that only a program has."""
 
 
-def playable(folder: RunFolder, given: Given, call: str) -> Assembled:
+def playable(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
     """Return a run's parts, so that rounds can be played and models measured.
 
     Args:
@@ -41,7 +41,7 @@ def playable(folder: RunFolder, given: Given, call: str) -> Assembled:
     return run
 
 
-def parts_at_hand(folder: RunFolder, given: Given, call: str) -> Assembled:
+def parts_at_hand(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
     """Return a run's parts; where they cannot be had, what its folder records.
 
     Raises:
@@ -56,7 +56,7 @@ def parts_at_hand(folder: RunFolder, given: Given, call: str) -> Assembled:
         return recorded_run(folder, why=str(error))
 
 
-def readable(folder: RunFolder, given: Given, call: str) -> Assembled:
+def readable(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
     """Return a run as its folder records it; before anything is recorded, its parts.
 
     Raises:
@@ -68,14 +68,14 @@ def readable(folder: RunFolder, given: Given, call: str) -> Assembled:
         return playable(folder, given, call)
 
 
-def check_answerable(run: Assembled, folder: RunFolder, plan: Planned) -> None:
+def check_answerable(run: BuiltRun, folder: RunFolder, plan: Planned) -> None:
     """Refuse, before anything is done, an answer for which rounds cannot be played here.
 
     Raises:
         RunError: naming what has to be passed, or done first.
     """
     replays = plan.chosen is not None and plan.chosen.first_replayed_round is not None
-    if run.federation is not None and replays:
+    if run.client_backend is not None and replays:
         raise RunError(
             f"The rounds of {folder.path} can be played again through its clients' nodes "
             f"only. Put the request down with `covey forget`; it is answered when the "
@@ -92,7 +92,7 @@ def check_answerable(run: Assembled, folder: RunFolder, plan: Planned) -> None:
         )
 
 
-def _missing(folder: RunFolder, given: Given) -> tuple[str, ...]:
+def _missing(folder: RunFolder, given: Overrides) -> tuple[str, ...]:
     config: Config = folder.config()
     model = config.model.name == PYTHON and given.model is None
     clients = config.data.name == PYTHON and given.clients is None
@@ -114,7 +114,7 @@ def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> st
     )
 
 
-def _check_same_model(run: Assembled, folder: RunFolder) -> None:
+def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:
     """Refuse a user's model whose parameters are not those of the run's states."""
     newest = newest_checkpoint(folder.checkpoints)
     if newest is None or run.config.model.name in NETWORKS:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
 
-from covey.build import Assembled, Given
+from covey.build import BuiltRun, Overrides
 from covey.errors import ConfigError, RunError
 from covey.history import History
 from covey.ledger import Ledger
@@ -60,7 +60,7 @@ class Run:
             Their salts are kept nowhere else: hand them to the requesters.
     """
 
-    def __init__(self, folder: Path, given: Given | None = None) -> None:
+    def __init__(self, folder: Path, given: Overrides | None = None) -> None:
         """Find a run that was started, and read what its ledger says now.
 
         Args:
@@ -71,7 +71,7 @@ class Run:
             RunError: there is none.
         """
         self._folder = RunFolder.existing(folder)
-        self._given = given or Given()
+        self._given = given or Overrides()
         begun = Ledger.exists(self._folder.ledger)
         self._story = story_of(self._folder) if begun else None
         self.folder = folder
@@ -281,7 +281,7 @@ class Run:
 
 
 def played(
-    run: Assembled,
+    run: BuiltRun,
     folder: RunFolder,
     observe: Observer = quiet,
     on_answer: OnAnswer = quiet,

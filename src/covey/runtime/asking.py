@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from covey.build import Assembled
+from covey.build import BuiltRun
 from covey.errors import RunError
 from covey.ledger import Asking, Request
 from covey.runtime.session import Desk
@@ -51,7 +51,7 @@ class Mark:
 
 
 def found(
-    desk: Desk, run: Assembled, clients: Sequence[ClientName | Returning]
+    desk: Desk, run: BuiltRun, clients: Sequence[ClientName | Returning]
 ) -> tuple[Desk, dict[ClientName, Handle]]:
     """Return who these clients are, each once, and the run in which they can be found.
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from covey.build import Assembled
-from covey.build.plugins import imported, owned
+from covey.build import BuiltRun
+from covey.build.plugins import imported, user_function
 from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
@@ -73,7 +73,7 @@ class Audit:
     source: Attribution | None
 
 
-def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit:
+def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
     """Attack every final cluster model of a run; all randomness is the run's seed's.
 
     Raises:
@@ -87,7 +87,7 @@ def audit_run(run: Assembled, folder: RunFolder, request: AuditRequest) -> Audit
         attacks=attacks,
         from_updates=FEDMIA in request.attacks,
         references=request.references,
-        retrial=run.retrial,
+        retrial=run.retrain_recipe,
         observe=request.observe,
     )
     streams = run.streams.at("audit of a finished run")
@@ -122,7 +122,9 @@ def _attack(name: str) -> Attack:
             f"{type(name).__name__}. Give its name."
         )
     if ":" in name:
-        return owned(f"attack {name}", cast("Attack", imported("--attack", name)))
+        return user_function(
+            f"attack {name}", cast("Attack", imported("--attack", name))
+        )
     if name not in ATTACKS:
         known = ", ".join([*ATTACKS, FEDMIA, SOURCE])
         raise ConfigError(
@@ -155,7 +157,7 @@ def _targets(found: Finished) -> list[Target]:
     return [of(j, params) for j, params in enumerate(found.models)]
 
 
-def _source(run: Assembled, targets: Sequence[Target]) -> Attribution | None:
+def _source(run: BuiltRun, targets: Sequence[Target]) -> Attribution | None:
     """Let every model in use claim the members of all of them."""
     used = [each for each in targets if each.members]
     if len(used) < 2:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from covey.build import Assembled
+from covey.build import BuiltRun
 from covey.checkpoints import newest_checkpoint
 from covey.errors import RunError
 from covey.events import CohortSampled
@@ -34,7 +34,7 @@ class Finished:
         models: the final cluster models.
     """
 
-    run: Assembled
+    run: BuiltRun
     history: History
     took_part: frozenset[Handle]
     models: tuple[Params, ...]
@@ -49,7 +49,7 @@ def is_finished(path: Path) -> bool:
         return read_history(ledger).finished is not None
 
 
-def finished(run: Assembled, folder: RunFolder, what: str) -> Finished:
+def finished(run: BuiltRun, folder: RunFolder, what: str) -> Finished:
     """Read a finished run.
 
     Args:

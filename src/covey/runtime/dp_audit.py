@@ -17,8 +17,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import nn
 
-from covey.aggregation import ClientUpdate, Merge
-from covey.build import Assembled, merge_of
+from covey.aggregation import Aggregator, ClientUpdate
+from covey.build import BuiltRun, aggregator_of
 from covey.config import Config
 from covey.data import Examples
 from covey.dp import Refuted, guarantees, least_epsilon
@@ -54,7 +54,7 @@ class CanaryAudit:
     holds: bool
 
 
-def audit_noise(run: Assembled, draws: int) -> CanaryAudit:
+def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
     """Play one release of a run's mechanism again and again, with and without a canary.
 
     Everybody takes part: the coins of `train.participation` are not put to the test.
@@ -69,12 +69,12 @@ def audit_noise(run: Assembled, draws: int) -> CanaryAudit:
     config, streams = run.config, run.streams.at("canaries")
     privacy, clients = config.privacy, len(run.population.clients)
     if privacy.client_noise > 0:
-        merge = merge_of(_all_taking_part(config), clients)
+        merge = aggregator_of(_all_taking_part(config), clients)
         loud = LOUD * privacy.client_clip
         cases, facts = merged_draws(merge, (loud, 0.0), 2, draws, streams)
         return _audited("client", cases, facts, privacy.delta)
     if config.merge.noise == "sound":
-        merge = merge_of(config, clients)
+        merge = aggregator_of(config, clients)
         loud = LOUD * config.merge.radius
         hidden_among = config.merge.min_anonymity
         cases, facts = merged_draws(merge, (loud, -loud), hidden_among, draws, streams)
@@ -90,7 +90,7 @@ def audit_noise(run: Assembled, draws: int) -> CanaryAudit:
 
 
 def merged_draws(
-    merge: Merge,
+    merge: Aggregator,
     canary: tuple[float, float],
     clients: int,
     draws: int,

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from covey.algorithms import Answer, Call, Cohort
+from covey.algorithms import ClientRequest, ClientResponse, Cohort
 from covey.atomic_io import replace_whole
-from covey.build import Assembled, Given, Profile, Told, assemble
+from covey.build import BuiltRun, ClientReports, DataProfile, Overrides, build_run
 from covey.errors import RunError
 from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
@@ -27,7 +27,7 @@ class Roster:
     """
 
     run: str
-    profile: Profile | None
+    profile: DataProfile | None
     home: str
 
     @classmethod
@@ -39,7 +39,9 @@ class Roster:
         kept = json.loads(path.read_text(encoding="utf-8"))
         told = kept["profile"]
         whole = told.get("whole", False)  # older folders know features and images only
-        profile = Profile(tuple(told["shape"]), told["images"], told["classes"], whole)
+        profile = DataProfile(
+            tuple(told["shape"]), told["images"], told["classes"], whole
+        )
         return cls(kept["run"], profile, kept["home"])
 
     def write(self, folder: RunFolder) -> None:
@@ -55,31 +57,31 @@ class Unreachable:
         names: the clients that the run knows.
     """
 
-    def __init__(self, profile: Profile, names: Collection[ClientName]) -> None:
+    def __init__(self, profile: DataProfile, names: Collection[ClientName]) -> None:
         self.profile = profile
         self._names = names
 
-    def present(self) -> Collection[ClientName]:
+    def available_clients(self) -> Collection[ClientName]:
         """Return whom the run knows: it is composed for them, and asks nobody."""
         return self._names
 
-    def ask(self, call: Call, cohort: Cohort) -> tuple[Answer, ...]:
+    def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Refuse.
 
         Raises:
             RunError: always.
         """
         raise RunError(
-            f"To {call.task}, {len(cohort)} clients must be reached through their nodes, "
-            f"and here is no way to them. Carry the run on with `covey resume`."
+            f"To {request.task}, {len(cohort)} clients must be reached through their "
+            f"nodes, and here is no way to them. Carry the run on with `covey resume`."
         )
 
-    def told(self) -> Told:
+    def reports(self) -> ClientReports:
         """Return nothing."""
-        return Told()
+        return ClientReports()
 
 
-def reassembled(folder: RunFolder, given: Given | None = None) -> Assembled:
+def reassembled(folder: RunFolder, given: Overrides | None = None) -> BuiltRun:
     """Return a run's parts again; the clients of a federation are out of reach.
 
     `given` is what a program passes again that the settings do not name.
@@ -89,7 +91,7 @@ def reassembled(folder: RunFolder, given: Given | None = None) -> Assembled:
     """
     roster = Roster.of(folder)
     if roster is None or roster.profile is None:
-        return assemble(folder.config(), given)
+        return build_run(folder.config(), given)
     names = _known(folder)
     if not names:
         raise RunError(
@@ -98,7 +100,9 @@ def reassembled(folder: RunFolder, given: Given | None = None) -> Assembled:
         )
     unreachable = Unreachable(roster.profile, names)
     model = given.model if given else None
-    return assemble(folder.config(), Given(model=model, federation=unreachable))
+    return build_run(
+        folder.config(), Overrides(model=model, client_backend=unreachable)
+    )
 
 
 def _known(folder: RunFolder) -> Collection[ClientName]:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from covey.algorithms import Cohort, Played, ServerState, divergences
-from covey.build import Assembled, Told
+from covey.algorithms import Cohort, RoundResult, ServerState, divergences
+from covey.build import BuiltRun, ClientReports
 from covey.data import Client
 from covey.events import (
     AnswerRefused,
@@ -44,8 +44,8 @@ __all__ = ["conclude"]
 
 
 def conclude(
-    run: Assembled, state: ServerState, history: History, streams: Streams
-) -> Played:
+    run: BuiltRun, state: ServerState, history: History, streams: Streams
+) -> RoundResult:
     """Return the last facts of a run, which has played all its rounds.
 
     What rests on a model that diverged is not known: no risk, no exposure, no gap.
@@ -66,7 +66,9 @@ def conclude(
         for audit in audits
     )
     args = (run.engine, final.clusters, final.assignment, run.population)
-    told = Told() if run.federation is None else run.federation.told()
+    told = (
+        ClientReports() if run.client_backend is None else run.client_backend.reports()
+    )
     found, answers = accuracies(*args) or reported(told.events), judged(*args)
     comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
     gaps = (
@@ -78,7 +80,7 @@ def conclude(
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_void(each, diverged) for each in last.events)
     heard, finished = (*told.events, *measured, *new), _finished(run, final, found)
-    return Played(final, (*heard, *audits, *gaps, *exposed, finished))
+    return RoundResult(final, (*heard, *audits, *gaps, *exposed, finished))
 
 
 def _void(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
@@ -90,12 +92,12 @@ def _void(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
     return replace(nothing, members=0, non_members=0, calibrated=False, reason=reason)
 
 
-def _assigned(run: Assembled, final: ServerState) -> Cohort:
+def _assigned(run: BuiltRun, final: ServerState) -> Cohort:
     return tuple(c for c in run.population.clients if c.handle in final.assignment)
 
 
 def _diverged(
-    run: Assembled, last: Played, membership: Membership
+    run: BuiltRun, last: RoundResult, membership: Membership
 ) -> Mapping[int, ModelDiverged]:
     """Return which final models are none: as a red team found, or as can be seen now.
 
@@ -138,7 +140,7 @@ def _accepted(history: History) -> set[Handle]:
 
 
 def _membership(
-    run: Assembled, assignment: Mapping[Handle, int], history: History
+    run: BuiltRun, assignment: Mapping[Handle, int], history: History
 ) -> Membership:
     everybody, clusters = run.population.clients, range(run.num_clusters)
     accepted = _accepted(history)
@@ -159,7 +161,7 @@ def _membership(
 
 
 def _exposed(
-    run: Assembled,
+    run: BuiltRun,
     final: ServerState,
     history: History,
     measured: tuple[Accuracies, tuple[ClusterAudited, ...]],
@@ -190,7 +192,7 @@ def _exposed(
     )
 
 
-def _finished(run: Assembled, final: ServerState, found: Accuracies) -> RunFinished:
+def _finished(run: BuiltRun, final: ServerState, found: Accuracies) -> RunFinished:
     overall = round_measured(found, final.assignment, run.population, run.num_clusters)
     return RunFinished(
         model_hash=model_hash(final.clusters),

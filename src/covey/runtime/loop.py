@@ -5,8 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from covey.algorithms import Cohort, Played, ServerState, divergences, figure_lives
-from covey.build import Again, Assembled, Told
+from covey.algorithms import (
+    Cohort,
+    RoundResult,
+    ServerState,
+    divergences,
+    estimate_lifetime,
+)
+from covey.build import BuiltRun, ClientReports, ReplayOptions
 from covey.checkpoints import newest_checkpoint, thin
 from covey.data import Client, Population
 from covey.errors import LedgerError, RunError
@@ -61,7 +67,7 @@ Witness = Callable[[Desk, Request], None]
 
 
 def play(
-    run: Assembled,
+    run: BuiltRun,
     folder: RunFolder,
     observe: Observer = lambda _: None,
     before_answer: Witness = lambda _, __: None,
@@ -162,7 +168,9 @@ def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
                 break
         desk, here, joined = gathered(desk)
         replay = _replay(desk) if joined else replay
-        played = _round(desk, here, state, glance, replay).after(joined if t else ())
+        played = _round(desk, here, state, glance, replay).preceded_by(
+            joined if t else ()
+        )
         history = _record(desk, (t, played.events), last, history)
         state = played.state
         _keep(desk, played, replay)
@@ -214,7 +222,7 @@ class Replay:
 
     until: int
     calibrating: bool
-    run: Assembled
+    run: BuiltRun
 
 
 def _replay(desk: Desk) -> Replay | None:
@@ -228,7 +236,7 @@ def _replay(desk: Desk) -> Replay | None:
         if rewind.how == "recorded"
         else {}
     )
-    again = desk.run.again(Again(recorded=recorded))
+    again = desk.run.for_replay(ReplayOptions(recorded=recorded))
     return Replay(rewind.until, rewind.how == "calibrated", again)
 
 
@@ -248,7 +256,7 @@ def _round(
     state: ServerState,
     tested: Population,
     replay: Replay | None,
-) -> Played:
+) -> RoundResult:
     """Sample a cohort of who is here, play the round, and look at what came of it."""
     t, run = state.round_index, desk.run
     streams = desk.secrets.at_round(t).at("round", t)
@@ -257,14 +265,16 @@ def _round(
         run = replay.run
         if replay.calibrating:
             stored = read_updates(desk.folder.updates, t)
-            run = run.again(Again(stored=stored))
+            run = run.for_replay(ReplayOptions(stored_updates=stored))
             cohort = cohort if stored else ()
         elif kept := kept_models(desk, t):
-            run = run.again(Again(kept=kept))
+            run = run.for_replay(ReplayOptions(frozen_models=kept))
     played = run.strategy.play_round(state, cohort, streams)
     clusters, assignment = played.state.clusters, played.state.assignment
-    told = Told() if run.federation is None else run.federation.told()
-    if run.federation is not None:
+    told = (
+        ClientReports() if run.client_backend is None else run.client_backend.reports()
+    )
+    if run.client_backend is not None:
         refused = stalled(played.state, (*told.events, *played.events))
         played = played._replace(state=refused)
     noted(desk, told.leaving)
@@ -281,7 +291,7 @@ def _round(
     return played._replace(events=events)
 
 
-def _cohort(run: Assembled, here: Cohort, streams: Streams) -> Cohort:
+def _cohort(run: BuiltRun, here: Cohort, streams: Streams) -> Cohort:
     """Toss one independent coin per client, so that nobody's depends on the others.
 
     Where privacy rests on nobody knowing who came, the coins are hidden.
@@ -295,7 +305,7 @@ def _cohort(run: Assembled, here: Cohort, streams: Streams) -> Cohort:
     )
 
 
-def _started(run: Assembled) -> RunStarted:
+def _started(run: BuiltRun) -> RunStarted:
     config, population = run.config, run.population
     hidden = config.merge.name == "anonymity-sets"
     return RunStarted(
@@ -310,9 +320,9 @@ def _started(run: Assembled) -> RunStarted:
         risk_thresholds={
             c.handle: c.preference.risk_threshold
             for c in population.clients
-            if run.federation is None
+            if run.client_backend is None
         },
-        risk_lives=figure_lives(config.redteam.every),
+        risk_lives=estimate_lifetime(config.redteam.every),
         notes=run.notes,
         releases=run.releases,
         deniability_threshold=config.merge.deniability_threshold if hidden else None,
@@ -363,7 +373,7 @@ def _record(
     return after(history, round_index, events)
 
 
-def _keep(desk: Desk, played: Played, replay: Replay | None) -> None:
+def _keep(desk: Desk, played: RoundResult, replay: Replay | None) -> None:
     """Put on the disk what the settings ask to keep of a round."""
     config, done = desk.run.config, played.state.round_index
     every = config.unlearning.store_updates

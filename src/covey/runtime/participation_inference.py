@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy import ndarray
 
-from covey.build import Assembled
+from covey.build import BuiltRun
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
@@ -113,7 +113,7 @@ class _Table:
 
 
 def play_game(
-    run: Assembled,
+    run: BuiltRun,
     folder: RunFolder,
     *,
     control: bool = False,
@@ -189,7 +189,7 @@ def _scores(
 
 
 def _drawn(
-    run: Assembled, participants: Sequence[Client], streams: Streams
+    run: BuiltRun, participants: Sequence[Client], streams: Streams
 ) -> list[Client]:
     """Draw whom the control never meets: few enough that it is still the same run."""
     asked = min(MOST_ASKED, max(1, len(participants) // 4))
@@ -206,7 +206,7 @@ def _drawn(
 
 
 def _control(
-    run: Assembled,
+    run: BuiltRun,
     table: _Table,
     models: Sequence[Params],
     asked: Sequence[Client],
@@ -225,7 +225,7 @@ def _control(
     return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
 
 
-def _without(run: Assembled, asked: Sequence[Client]) -> Assembled:
+def _without(run: BuiltRun, asked: Sequence[Client]) -> BuiltRun:
     """Return the run as if it had never met these clients.
 
     Nothing of it may outlive its folder or reach the run's own database, and nobody
@@ -238,7 +238,7 @@ def _without(run: Assembled, asked: Sequence[Client]) -> Assembled:
     settings["checkpoints"] = {"every": run.config.rounds, "keep": "thin"}
     names = {client.name for client in asked}
     rest = tuple(c for c in run.population.clients if c.name not in names)
-    return replace(run, config=Config.of(settings)).among(rest)
+    return replace(run, config=Config.of(settings)).with_clients(rest)
 
 
 def _check_alike(config: Config) -> None:
@@ -257,7 +257,7 @@ def _check_alike(config: Config) -> None:
         )
 
 
-def _too_few(run: Assembled, clients: Sequence[Client]) -> str:
+def _too_few(run: BuiltRun, clients: Sequence[Client]) -> str:
     """Say what is missing, in the words of the settings."""
     if not run.reference.by_group:
         return (

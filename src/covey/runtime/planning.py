@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from covey.build import hangs_on_everybody
+from covey.build import depends_on_population
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.events import Event
@@ -66,7 +66,7 @@ def read_plan(desk: Desk, x: int | None = None) -> tuple[Plan, Rules]:
         stored_updates=bool(stored_rounds(folder.updates)),
         restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
         next_round=0 if last is None else min(last + 1, run.config.rounds),
-        alike_from_the_start=not hangs_on_everybody(run.config),
+        alike_from_the_start=not depends_on_population(run.config),
     )
     return Plan(story, participation_of(story), ()), rules
 

@@ -12,7 +12,7 @@ from typing import Never
 import torch
 
 from covey.algorithms import Strategy
-from covey.build import Again, Assembled
+from covey.build import BuiltRun, ReplayOptions
 from covey.checkpoints import newest_checkpoint
 from covey.data import Client, Examples, Population, Preference, absent_population
 from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
@@ -33,7 +33,7 @@ NOTHING = Examples(torch.empty((0, 1)), torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecordedRun(Assembled):
+class RecordedRun(BuiltRun):
     """A run that can be read and answered from, and not be played.
 
     Its clients are known by name, handle and what they accept; their examples are not.
@@ -48,7 +48,7 @@ class RecordedRun(Assembled):
         """Return the same run with these clients instead of its own."""
         return replace(self, population=replace(self.population, clients=clients))
 
-    def again(self, how: Again) -> "RecordedRun":
+    def again(self, how: ReplayOptions) -> "RecordedRun":
         """Return the run itself: it plays no round, neither anew nor again."""
         del how
         return self
@@ -108,10 +108,10 @@ def recorded_run(folder: RunFolder, why: str) -> RecordedRun:
         num_clusters=began.num_clusters,
         releases=began.releases,
         reference=Reference(()),
-        retrial=Retrial(absent.refuse, absent.refuse, Recipe(), config.rounds),
+        retrain_recipe=Retrial(absent.refuse, absent.refuse, Recipe(), config.rounds),
         notes=began.notes,
         data_hash=None if began.data_hash else "",
-        federation=Unreachable(profile, names.values()) if profile else None,
+        client_backend=Unreachable(profile, names.values()) if profile else None,
         why=why,
     )
 

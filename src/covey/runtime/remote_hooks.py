@@ -41,10 +41,10 @@ class Gathered(NamedTuple):
 
 def gathered(desk: Desk) -> Gathered:
     """Look once who is here, and let newcomers in, unless they have left."""
-    if desk.run.federation is None:
+    if desk.run.client_backend is None:
         return Gathered(desk, desk.run.population.clients)
     known = {client.handle for client in desk.run.population.clients}
-    names = desk.run.federation.present()
+    names = desk.run.client_backend.available_clients()
     desk = desk.welcoming(names)
     here = tuple(c for c in desk.run.population.clients if c.name in names)
     new = tuple(c.handle for c in here if c.handle not in known)
@@ -57,7 +57,7 @@ def rewound(desk: Desk, round_index: int) -> None:
     What they released stays recorded; they are played anew.
     """
     last = desk.ledger.last_round()
-    if desk.run.federation is None or last is None:
+    if desk.run.client_backend is None or last is None:
         return
     if round_index > last or round_index == desk.run.config.rounds:
         return

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from covey.build import Assembled, assemble, data_hash
+from covey.build import BuiltRun, build_run, data_hash
 from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import LedgerError, RunError
@@ -42,7 +42,7 @@ class Desk:
             are still there; they take part in nothing.
     """
 
-    run: Assembled
+    run: BuiltRun
     folder: RunFolder
     ledger: Ledger
     secrets: Secrets
@@ -55,7 +55,7 @@ class Desk:
 
     def welcoming(self, names: Collection[ClientName]) -> "Desk":
         """Return the same run with these clients in it, unless they have left."""
-        run = as_known(self.run.joined_by(names), self.ledger, self.secrets)
+        run = as_known(self.run.with_clients_named(names), self.ledger, self.secrets)
         self.ledger.enrol({c.handle: c.name for c in run.population.clients})
         return replace(self, run=run)
 
@@ -65,10 +65,10 @@ class Desk:
         stay = tuple(c for c in clients if c.handle not in handles)
         if len(stay) == len(clients):
             return self
-        return replace(self, run=self.run.among(stay))
+        return replace(self, run=self.run.with_clients(stay))
 
 
-def begun(path: Path, config: Config) -> tuple[Assembled, RunFolder]:
+def begun(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
     """Return the run of a folder, or a new one in it, with nothing played.
 
     Raises:
@@ -76,12 +76,12 @@ def begun(path: Path, config: Config) -> tuple[Assembled, RunFolder]:
     """
     if (path / "config.toml").is_file():
         folder = RunFolder.existing(path)
-        return assemble(folder.config()), folder
-    return assemble(config), RunFolder.create(path, config)
+        return build_run(folder.config()), folder
+    return build_run(config), RunFolder.create(path, config)
 
 
 @contextmanager
-def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
+def opened(run: BuiltRun, folder: RunFolder) -> Generator[Desk]:
     """Open a run, with the clients that have not left, under their handles.
 
     A start that fails before anything was recorded leaves no folder behind.
@@ -104,10 +104,10 @@ def opened(run: Assembled, folder: RunFolder) -> Generator[Desk]:
         raise
 
 
-def _desk(run: Assembled, folder: RunFolder, ledger: Ledger) -> Desk:
+def _desk(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Desk:
     """Look whether the run is the recorded one, and enrol its clients."""
-    if run.federation is not None:  # who is not here now may come back
-        run = run.joined_by(ledger.names().values())
+    if run.client_backend is not None:  # who is not here now may come back
+        run = run.with_clients_named(ledger.names().values())
     secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
     mine = as_known(run, ledger, secrets)
     history = history_of(read_events(ledger))
@@ -132,7 +132,7 @@ def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
     return by_entry(ledger.story())
 
 
-def _note_threshold(run: Assembled, ledger: Ledger, began: RunStarted | None) -> None:
+def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> None:
     """Record that x is another one than before; it judges requests, not training."""
     before = began.deniability_threshold if began else None
     x = run.config.merge.deniability_threshold
@@ -160,7 +160,7 @@ def by_entry(records: list[Record]) -> list[tuple[int | None, list[Event]]]:
     return entries
 
 
-def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
+def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     """Refuse to carry on somebody else's run."""
     began = history.started
     if began is None:
@@ -171,7 +171,7 @@ def check_same(run: Assembled, history: History, folder: RunFolder) -> None:
 
 
 def check_data(
-    everybody: Assembled, mine: Assembled, history: History, ledger: Ledger
+    everybody: BuiltRun, mine: BuiltRun, history: History, ledger: Ledger
 ) -> None:
     """Refuse other data than those that the run last knew.
 
@@ -220,13 +220,13 @@ def _another(what: str, where: object, before: str, now: str) -> str:
     )
 
 
-def what_matters(run: Assembled) -> str:
+def what_matters(run: BuiltRun) -> str:
     """Hash the settings that can change a result: not how many workers found it."""
     settings = sorted(that_matter(run.config).items())
     return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
-def as_known(run: Assembled, ledger: Ledger, secrets: Secrets) -> Assembled:
+def as_known(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:
     """Return the run with the clients that have not left, under their handles."""
     gone = ledger.tombstones()
     handles = {name: handle for handle, name in ledger.names().items()}
@@ -239,10 +239,10 @@ def as_known(run: Assembled, ledger: Ledger, secrets: Secrets) -> Assembled:
     stay = [c for c in everybody if not gone or secrets.tombstone(c.name) not in gone]
     clients = tuple(known(client) for client in stay)
     same = [c.handle for c in clients] == [c.handle for c in everybody]
-    return run if same else run.among(clients)
+    return run if same else run.with_clients(clients)
 
 
-def _ledger(run: Assembled, folder: RunFolder) -> Ledger:
+def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
     def now() -> str:
         return datetime.now(UTC).isoformat(timespec="milliseconds")
 

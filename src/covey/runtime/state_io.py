@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from covey.algorithms import KnownRisk, Memory, ServerState
+from covey.algorithms import KnownRisk, SelectionHistory, ServerState
 from covey.checkpoints import load_checkpoint, save_checkpoint
 from covey.events import RiskMeasured
 from covey.membership import ShadowFederation
@@ -22,7 +22,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
     )
     rest = {
         "assignment": dict(state.assignment),
-        "figures": [None if f is None else asdict(f) for f in state.figures],
+        "figures": [None if f is None else asdict(f) for f in state.risk_estimates],
         "shadows": [
             {
                 "profile": each.profile,
@@ -37,7 +37,7 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
         "closed": sorted(state.closed),
         "clips": list(state.clips),
         "stalled": sorted(state.stalled),
-        "memory": asdict(state.memory),
+        "memory": asdict(state.selection_history),
         "ledger_head": ledger_head,
     }
     save_checkpoint(folder, state.round_index - 1, tensors, rest)
@@ -59,10 +59,10 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         round_index=checkpoint.round_index + 1,
         clusters=clusters,
         assignment=checkpoint.state["assignment"],
-        figures=tuple(None if f is None else RiskMeasured(**f) for f in figures),
+        risk_estimates=tuple(None if f is None else RiskMeasured(**f) for f in figures),
         shadows=tuple(tuple(kept) for kept in shadows),
         pooling=tuple(checkpoint.state["pooling"]),
-        memory=_memory(checkpoint.state["memory"]),
+        selection_history=_memory(checkpoint.state["memory"]),
         releases=checkpoint.state["releases"],
         waiting=tuple(checkpoint.state["waiting"]),
         closed=frozenset(checkpoint.state["closed"]),
@@ -72,8 +72,8 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     return state, checkpoint.state["ledger_head"]
 
 
-def _memory(kept: Mapping[str, Any]) -> Memory:
-    return Memory(
+def _memory(kept: Mapping[str, Any]) -> SelectionHistory:
+    return SelectionHistory(
         moved=kept["moved"],
         losses={handle: tuple(row) for handle, row in kept["losses"].items()},
         prices=tuple(kept["prices"]),

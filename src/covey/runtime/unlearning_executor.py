@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from covey.algorithms import ServerState
-from covey.build import keeps_clusters_apart
+from covey.build import has_independent_clusters
 from covey.checkpoints import (
     checkpoint_of,
     checkpointed_rounds,
@@ -322,7 +322,7 @@ def finish(
 
 def _apart(desk: Desk, state: ServerState, handle: Handle) -> int | None:
     """Return the one cluster that ever met this client; None where there may be more."""
-    apart = keeps_clusters_apart(desk.run.config, desk.run.engine)
+    apart = has_independent_clusters(desk.run.config, desk.run.engine)
     return state.assignment.get(handle) if apart else None
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from covey.build import Assembled
+from covey.build import BuiltRun
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.history import History
@@ -78,7 +78,7 @@ class Forgotten:
 
 
 def plans(
-    run: Assembled,
+    run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
@@ -95,7 +95,7 @@ def plans(
 
 
 def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
-    run: Assembled,
+    run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
@@ -132,7 +132,7 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
 
 
 def put_down(
-    run: Assembled,
+    run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
@@ -149,7 +149,7 @@ def put_down(
         _put_down(desk, known, wanted, basis)
 
 
-def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str, Any]:
+def explained(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict[str, Any]:
     """Return what is held on a client, as it could be told to it: nobody else is named.
 
     Raises:
@@ -171,7 +171,9 @@ def explained(run: Assembled, folder: RunFolder, client: ClientName) -> dict[str
             "handle": handle,
             "rounds_trained": sorted(trained),
             "clusters_trained": sorted(set(trained.values())),
-            "risk_threshold": None if run.federation else own.preference.risk_threshold,
+            "risk_threshold": None
+            if run.client_backend
+            else own.preference.risk_threshold,
             "anonymity_sets": [
                 {
                     "round": each.round_index,

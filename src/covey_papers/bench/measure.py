@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from covey.algorithms import ServerState, Strategy, targets
-from covey.build import Assembled, Parts, assemble, composed, red_team
+from covey.build import BuiltRun, Components, build_run, compose, red_team
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import Recipe
@@ -88,7 +88,7 @@ class _Stand:
     """A run, and who looks at it, each with an engine that counts."""
 
     name: str
-    run: Assembled
+    run: BuiltRun
     strategy: Strategy
     meters: Mapping[str, Metered]
     attacks: Mapping[str, RedTeam]
@@ -120,7 +120,7 @@ def measured(bench: BenchSet, clock: Clock, observe: Callable[[Row], None]) -> M
     )
 
 
-def _controls(run: Assembled, state: ServerState) -> Mapping[str, Figure]:
+def _controls(run: BuiltRun, state: ServerState) -> Mapping[str, Figure]:
     """Attack random labels learnt by heart, and halves of what no model has seen."""
     unseen = Examples.joined(run.reference.by_group)
     streams = run.streams.at("controls")
@@ -138,16 +138,18 @@ def _controls(run: Assembled, state: ServerState) -> Mapping[str, Figure]:
 
 def _stand(bench: BenchSet, clock: Clock) -> _Stand:
     """Set up the run with a pool, as shadows need one, and both sources beside it."""
-    run = assemble(_with_source(bench, "shadow"))
+    run = build_run(_with_source(bench, "shadow"))
     meters = {name: Metered(run.engine, clock) for name in ("clients", *SOURCES)}
 
     blind = _with_source(bench, "none")
-    strategy = composed(Parts(blind, run.population, meters["clients"], run.init))
+    strategy = compose(Components(blind, run.population, meters["clients"], run.init))
     start = strategy.init(run.streams).clusters
 
     def attack(source: str) -> RedTeam | None:
         config = _with_source(bench, source)
-        return red_team(Parts(config, run.population, meters[source], run.init), start)
+        return red_team(
+            Components(config, run.population, meters[source], run.init), start
+        )
 
     attacks = {name: attack(name) for name in SOURCES}
     known = {name: each for name, each in attacks.items() if each is not None}

@@ -145,7 +145,7 @@ def _observe_outcome(each: benches.Outcome) -> None:
 def _seconds_per_round(leaving: benches.Leaving, seed: int, out: Path) -> float:
     """Play two rounds of the first setting, to know what a round takes."""
     settings = {**leaving.base, "seed": seed, "rounds": 2}
-    assembled = build.assemble(Config.of({**settings, "unlearning": {}}))
+    assembled = build.build_run(Config.of({**settings, "unlearning": {}}))
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out) as folder:
         began = time.monotonic()

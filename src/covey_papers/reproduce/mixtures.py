@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from covey.algorithms import ServerState
-from covey.build import Assembled, assemble
+from covey.build import BuiltRun, build_run
 from covey.checkpoints import checkpoint_of
 from covey.config import Config
 from covey.data import Client, MixtureSpec
@@ -195,7 +195,7 @@ class Story:
     """
 
     setting: Setting
-    run: Assembled
+    run: BuiltRun
     optima: Float[ndarray, "groups dimension"]
     states: tuple[ServerState, ...]
     clusters: Mapping[int, Mapping[str, int]]
@@ -252,7 +252,7 @@ def played(setting: Setting, config: Config, shelf: Shelf) -> Story:
         RunError: there is no round in which clients choose.
     """
     folder = shelf.run(config, f"{config.method.name}, seed {config.seed}")
-    place, assembled = RunFolder(folder), assemble(config)
+    place, assembled = RunFolder(folder), build_run(config)
     first = assembled.strategy.init(assembled.streams)
     with Ledger.read(place.ledger) as ledger:
         chosen = [

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from covey.build import Assembled, assemble
+from covey.build import BuiltRun, build_run
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
 from covey.membership import Figure, Reference, blind_risk, true_risk
 from covey.report import group_sizes
@@ -55,7 +55,7 @@ def attacked(path: Path) -> tuple[Attacked, ...]:
 
 def _measured(path: Path) -> list[Attacked]:
     folder = RunFolder.existing(path)
-    run = assemble(folder.config())
+    run = build_run(folder.config())
     references: dict[NonMembers, Reference] = {
         kind: _reference(run, kind) for kind in KINDS
     }
@@ -92,10 +92,10 @@ class ScoredOnce:
         return [self._known[key][1] for key in keys]
 
 
-def _reference(run: Assembled, kind: NonMembers) -> Reference:
+def _reference(run: BuiltRun, kind: NonMembers) -> Reference:
     """Return other non-members of the same run: its members stay what they are."""
     audit = type(run.config.audit)(non_members=kind)
-    other = assemble(run.config.model_copy(update={"audit": audit}))
+    other = build_run(run.config.model_copy(update={"audit": audit}))
     return other.reference
 
 

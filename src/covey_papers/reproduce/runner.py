@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from covey.atomic_io import replace_whole
-from covey.build import assemble
+from covey.build import build_run
 from covey.config import Config, put
 from covey.errors import ConfigError
 from covey.report.figures import png, samples_figure, svg
@@ -167,7 +167,7 @@ def _samples(chosen: Experiment, *, quick: bool) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for column in chosen.columns:
         settings = chosen.settings_of(column, NO_ROW, quick=quick)
-        population = assemble(Config.of(settings)).population
+        population = build_run(Config.of(settings)).population
         for group, test in zip(population.groups, population.test, strict=True):
             found[f"{column.name}, {group.name}"] = test.inputs[:SAMPLES]
     return found
