@@ -44,13 +44,13 @@ class RecordedRun(BuiltRun):
 
     why: str = ""
 
-    def among(self, clients: tuple[Client, ...]) -> "RecordedRun":
+    def with_clients(self, clients: tuple[Client, ...]) -> "RecordedRun":
         """Return the same run with these clients instead of its own."""
         return replace(self, population=replace(self.population, clients=clients))
 
-    def again(self, how: ReplayOptions) -> "RecordedRun":
+    def for_replay(self, options: ReplayOptions) -> "RecordedRun":
         """Return the run itself: it plays no round, neither anew nor again."""
-        del how
+        del options
         return self
 
 
