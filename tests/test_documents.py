@@ -1,23 +1,110 @@
 """What the documents promise exists, and what exists is documented."""
 
 import re
+import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 import typer.main
 
 from covey.cli import app
+from covey.cli.commands import loaded
 from covey.config import Config
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+)
+WHOLE = typer.main.get_command(app)
 
 
-def test_every_command_is_in_the_readme():
-    commands = typer.main.get_command(app).list_commands(None)  # pyright: ignore
-    assert [name for name in commands if f"covey {name}" not in README] == []
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 120
+
+
+def test_every_command_is_listed():
+    text = (ROOT / "docs" / "commands.md").read_text()
+    names = WHOLE.list_commands(click.Context(WHOLE))  # pyright: ignore
+    assert [name for name in names if f"    covey {name} " not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_a_page_shows_have_these_options(page):
+    shown = list(commands_in((ROOT / page).read_text()))
+    assert [line for line in shown if not can_be_parsed(line)] == []
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """Return the lines that call covey in a page's blocks of code, without comments."""
+    whole = re.sub(r"\\\n\s*", " ", text)
+    for line in re.findall(r"^    (?:\$ )?(covey [a-z].*[^:\n])$", whole, re.MULTILINE):
+        yield re.split(r"\s#|;|&&", line)[0]
+
+
+def can_be_parsed(line: str) -> bool:
+    """Say whether there is such a command, with the options that a line names."""
+    _, name, *rest = line.split()
+    if name not in WHOLE.list_commands(click.Context(WHOLE)):  # pyright: ignore
+        return False
+    command = loaded(name)
+    if isinstance(command, click.Group):
+        below = command.commands.get(rest[0]) if rest else None
+        if below is None:
+            return False
+        command = below
+    known = {
+        o
+        for p in (*command.params, *WHOLE.params)
+        for o in (*p.opts, *p.secondary_opts)
+    }
+    return known.issuperset(re.findall(r"(?<!\S)\[?(--[a-z-]+)", line))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    broken = [
+        target
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text())
+        if not target.startswith("https://") and not leads_somewhere(path, target)
+    ]
+    assert broken == []
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    """Say whether a file is there and, if it is a page, has the heading that is named."""
+    name, _, heading = target.partition("#")
+    file = page.parent / name if name else page
+    if not file.exists():
+        return False
+    titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE) if heading else ()
+    return not heading or heading in map(anchor, titles)
+
+
+def anchor(title: str) -> str:
+    """Return the name by which a page of GitHub's links to a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_the_drawing_of_the_layers_is_what_is_checked():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = {
+        contract["containers"][0]: contract["layers"]
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    }
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    drawn = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    assert [[line.strip() for line in block.splitlines()] for block in drawn] == [
+        layers["covey"],
+        layers["covey_papers"],
+    ]
 
 
 def test_every_setting_is_documented_with_its_default():
@@ -30,12 +117,11 @@ def test_every_setting_is_documented_with_its_default():
     assert [key for key in keys if f"`{key}`" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/paper-to-code.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_exists(page):
     named = re.findall(
         r"`((?:src|docs|tests|examples)/[\w/.-]+)`", (ROOT / page).read_text()
     )
-    assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 

@@ -1,5 +1,6 @@
 """The examples run as they stand."""
 
+import re
 import runpy
 import tomllib
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 import covey
 from covey import Config
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 
 
 def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(
@@ -24,6 +26,19 @@ def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(
     assert "client-00000 uses 82 parameters" in printed  # 2*16+16 + 16*2+2
     proof = printed.split("has left: ")[1].splitlines()[0]
     assert all(check.ok is not False for check in covey.verify(proof, run=out))
+
+
+def test_the_program_of_the_readme_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    (program,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    exec(compile(program, "README.md", "exec"), {})  # noqa: S102 - our own
+    accuracy, *clusters, proof = capsys.readouterr().out.splitlines()
+    assert float(accuracy) > 0.8
+    assert [line.split()[0] for line in clusters] == ["3", "9"]
+    assert all(c.ok is not False for c in covey.verify(proof, run="runs/mine"))
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
