@@ -125,6 +125,23 @@ def test_every_path_that_a_page_names_exists(page):
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs")])
+def test_settings_and_names_in_code_that_a_page_has_exist(page):
+    text, sections = (ROOT / page).read_text(), Config().model_dump()
+    names = set(re.findall(r"`(covey(?:\.\w+)+)", text)) - NO_CODE
+    for first, second in re.findall(r"(?:`|--set |--over )(\w+)\.(\w+)(?=[`= ])", text):
+        keys = sections.get(first)
+        known = not isinstance(keys, dict) or second in keys
+        if not known and second not in ("html", "json"):
+            names.add(f"covey.{first}.{second}")  # no setting: then a module
+    for name in names:
+        resolved(name)
+
+
+NO_CODE = {"covey.toml", "covey.commands", "covey.components"}
+"""A federation's settings, and groups of entry points."""
+
+
 def test_every_function_in_paper_to_code_exists():
     text = (ROOT / "docs" / "paper-to-code.md").read_text()
     first_columns = [line.split("|")[2] for line in text.splitlines() if "|" in line]
