@@ -1,38 +1,39 @@
-"""Algorithms of federated learning, composed of train, evaluate, select and merge."""
+"""Algorithms of federated learning, composed of train, evaluate, select and aggregate."""
 
+from covey.algorithms.algorithm import Algorithm, Setup, Strategy
 from covey.algorithms.base import (
     Cohort,
     KnownRisk,
+    LastMoves,
+    OwnRisks,
+    RiskEstimates,
     RoundResult,
-    SelectionHistory,
     ServerState,
-    Strategy,
+    Waiting,
     initial_state,
 )
+from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
     LossSmoother,
+    Prices,
     PriceUpdate,
     SelectionConfig,
+    SmoothedLosses,
     loss_smoother,
     no_prices,
     price_update,
+    selection_inputs,
 )
 from covey.algorithms.divergence import divergences
-from covey.algorithms.fedavg import fedavg, isolated, local_training
+from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.federaser import calibrated_by
-from covey.algorithms.ifca import ifca, ifca_mir
-from covey.algorithms.initialization import (
-    WarmStart,
-    different_models,
-    group_initialized,
-    one_model,
-    warm_started,
-)
-from covey.algorithms.model_variants import SHARES as MENU
-from covey.algorithms.model_variants import menu_shares, on_the_menu
+from covey.algorithms.ifca import Ifca, IfcaMir
+from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
+from covey.algorithms.isolated import Isolated
 from covey.algorithms.pooling import (
     Control,
     Layers,
+    PoolingShares,
     fixed_share,
     head_first,
     pooled,
@@ -57,10 +58,13 @@ from covey.algorithms.remote import (
     loss_counter,
 )
 from covey.algorithms.round_steps import (
+    Clips,
     Evaluate,
     NoiseEvents,
+    Stalled,
     Steps,
     Train,
+    Training,
     evaluate_with,
     freeze_clusters,
     no_noise_events,
@@ -69,56 +73,64 @@ from covey.algorithms.round_steps import (
 )
 
 __all__ = [
-    "MENU",
+    "Algorithm",
     "ClientContext",
     "ClientRequest",
     "ClientResponse",
+    "Clients",
+    "Clips",
     "Cohort",
     "Control",
     "Evaluate",
+    "FedAvg",
+    "Ifca",
+    "IfcaMir",
+    "Isolated",
     "KnownRisk",
+    "LastMoves",
     "Layers",
+    "LocalTraining",
     "LossSmoother",
     "NoiseEvents",
+    "OwnRisks",
+    "PoolingShares",
     "PriceUpdate",
+    "Prices",
     "RemoteClients",
     "RequestType",
+    "RiskEstimates",
     "RoundResult",
     "SelectionConfig",
-    "SelectionHistory",
     "Send",
     "ServerState",
+    "Setup",
+    "SmoothedLosses",
+    "Stalled",
     "Steps",
     "Strategy",
     "Train",
+    "Training",
+    "Waiting",
     "WarmStart",
     "calibrated_by",
-    "different_models",
     "divergences",
     "due_to_measure",
     "estimate_lifetime",
     "evaluate_with",
-    "fedavg",
     "fixed_share",
     "freeze_clusters",
     "group_initialized",
     "head_first",
-    "ifca",
-    "ifca_mir",
     "initial_state",
-    "isolated",
-    "local_training",
     "loss_counter",
     "loss_smoother",
-    "menu_shares",
     "no_noise_events",
     "no_prices",
     "noise_events_of",
-    "on_the_menu",
-    "one_model",
     "pooled",
     "price_update",
     "red_teamed",
+    "selection_inputs",
     "self_assessed",
     "share_by_risk",
     "targets",

@@ -1,32 +1,29 @@
-"""What a strategy is: a way to start, to play a round, and to conclude.
+"""What a server carries from round to round, and what comes of a round."""
 
-Strategies are pure: they take a state and return the next one with the facts that a
-ledger should remember. They read no clock, open no file and own no randomness.
-"""
-
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from covey.aggregation import ClientUpdate
+from covey.components.state import ComponentState, States, keep, kept, without
 from covey.data.examples import Client
 from covey.events import Event, RiskMeasured
 from covey.membership import ShadowFederation
-from covey.releases import fed
-from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
     "Cohort",
     "KnownRisk",
+    "LastMoves",
+    "OwnRisks",
+    "RiskEstimates",
     "RoundResult",
-    "SelectionHistory",
     "ServerState",
-    "Strategy",
+    "Waiting",
     "initial_state",
 ]
 
-T = TypeVar("T")
+S = TypeVar("S", bound=ComponentState)
 
 Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
@@ -46,26 +43,42 @@ class KnownRisk(NamedTuple):
     inside: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionHistory:
-    """What choices leave behind for later choices.
+class LastMoves(ComponentState):
+    """The round of each client's latest move from one cluster to another."""
 
-    Attributes:
-        moved: the round of each client's latest move from one cluster to another.
-        losses: each client's latest losses per cluster, smoothed or not, in nats.
-        prices: the subsidy per cluster; empty before the first round with prices.
-        risks: what each client found about each cluster by itself. It stays on the
-            client's side; a simulation plays both.
+    key = "last-moves"
+    rounds: Mapping[Handle, int] = {}
+
+
+class RiskEstimates(ComponentState):
+    """What the red team knows: per cluster a valid estimate, and the shadows it keeps."""
+
+    key = "risk-estimates"
+    estimates: tuple[RiskMeasured | None, ...] = ()
+    shadows: tuple[tuple[ShadowFederation, ...], ...] = ()
+
+
+class OwnRisks(ComponentState):
+    """What each client found about each cluster by itself.
+
+    It stays on the client's side; a simulation plays both.
     """
 
-    moved: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
-    losses: Mapping[Handle, tuple[float, ...]] = field(
-        default_factory=dict[Handle, tuple[float, ...]]
-    )
-    prices: tuple[float, ...] = ()
-    risks: Mapping[Handle, tuple[KnownRisk | None, ...]] = field(
-        default_factory=dict[Handle, tuple[KnownRisk | None, ...]]
-    )
+    key = "own-risks"
+    risks: Mapping[Handle, tuple[KnownRisk | None, ...]] = {}
+
+
+class Waiting(ComponentState):
+    """Clusters with too few clients to hide one among them.
+
+    Attributes:
+        rounds: per cluster, how many it has waited in a row.
+        closed: clusters that waited for too long: not available.
+    """
+
+    key = "waiting"
+    rounds: tuple[int, ...] = ()
+    closed: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,96 +89,72 @@ class ServerState:
         round_index: the next round to play.
         clusters: the cluster models theta_j.
         assignment: the latest choice of every client that has chosen.
-        risk_estimates: per cluster, the valid risk figure, if there is one.
-        shadows: per cluster, the shadow federations, if the red team keeps any.
-        pooling: per cluster, the share by which its model was last pooled.
-        selection_history: what earlier choices leave behind for later ones.
-        releases: how many of the models belong to one cluster (`covey.releases`).
-        waiting: per cluster, the rounds in a row in which it had too few clients to hide
-            one among them; empty where no aggregation asks for that.
-        closed: clusters that waited for too long: not offered.
-        clips: per cluster, the largest L2 norm of an update in the next round; empty
-            where no clip follows the updates.
-        stalled: clusters whose clients' latest updates were all refused, because none of
-            them was finite: training goes on, and nothing comes of it.
+        states: what algorithm and components keep beside that, each its own.
     """
 
     round_index: int
     clusters: tuple[Params, ...]
     assignment: Mapping[Handle, int]
-    risk_estimates: tuple[RiskMeasured | None, ...]
-    shadows: tuple[tuple[ShadowFederation, ...], ...]
-    pooling: tuple[float, ...]
-    selection_history: SelectionHistory = SelectionHistory()
-    releases: int = 1
-    waiting: tuple[int, ...] = ()
-    closed: frozenset[int] = frozenset()
-    clips: tuple[float, ...] = ()
-    stalled: frozenset[int] = frozenset()
+    states: States = field(default_factory=dict[str, object])
 
-    def trained_by(self, handle: Handle) -> range:
-        """Return the models that this client's update moves, by its latest choice."""
-        return fed(self.assignment[handle], len(self.clusters), self.releases)
+    def kept(self, kind: type[S]) -> S:
+        """Return what a component keeps; its defaults, if that is nothing yet."""
+        return kept(self.states, kind)
+
+    def keeping(self, *states: ComponentState) -> "ServerState":
+        """Return the state in which components keep these."""
+        found = self.states
+        for each in states:
+            found = keep(found, each)
+        return replace(self, states=found)
 
     def populated(self) -> tuple[bool, ...]:
         """Say which models somebody's latest choice trains; before the first one, all."""
-        trained = {j for handle in self.assignment for j in self.trained_by(handle)}
+        trained = set(self.assignment.values())
         return tuple(not trained or j in trained for j in range(len(self.clusters)))
 
     def available(self) -> tuple[bool, ...]:
-        """Say which models may be chosen: the inhabited ones, unless they are closed.
+        """Say which models may be chosen: the populated ones, unless they are closed.
 
         Any other is trained by nobody, and its low risk protects nobody.
         """
+        closed = self.kept(Waiting).closed
         return tuple(
-            somebody and j not in self.closed
-            for j, somebody in enumerate(self.populated())
+            somebody and j not in closed for j, somebody in enumerate(self.populated())
         )
 
+    def risk_estimates(self) -> tuple[RiskMeasured | None, ...]:
+        """Return each cluster's valid risk estimate, if there is one."""
+        return self.kept(RiskEstimates).estimates or (None,) * len(self.clusters)
+
     def known_risks(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
-        """Return what a client knows of each cluster: its own finding, or the figure."""
-        measured = self.selection_history.risks.get(handle)
+        """Return what a client knows of each cluster: its own finding, or the estimate."""
+        measured = self.kept(OwnRisks).risks.get(handle)
         if measured is not None:
             return measured
-        return tuple(
-            _known(f, self.assignment.get(handle)) for f in self.risk_estimates
-        )
+        cluster = self.assignment.get(handle)
+        return tuple(_known(each, cluster) for each in self.risk_estimates())
 
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
         """Return the state after these clients' choices; who moved is remembered."""
         before = self.assignment
         movers = [h for h, j in choices.items() if before.get(h, j) != j]
-        moved = {
-            **self.selection_history.moved,
-            **dict.fromkeys(movers, self.round_index),
-        }
-        return replace(
-            self,
-            assignment={**before, **choices},
-            selection_history=replace(self.selection_history, moved=moved),
+        after = replace(self, assignment={**before, **choices})
+        if not movers:
+            return after
+        rounds = dict.fromkeys(movers, self.round_index)
+        return after.keeping(
+            LastMoves(rounds={**self.kept(LastMoves).rounds, **rounds})
         )
 
     def without(self, left: Collection[Handle]) -> "ServerState":
         """Return the state with nothing in it that is kept on these clients."""
-        history = self.selection_history
-        return replace(
-            self,
-            assignment=_without(self.assignment, left),
-            selection_history=replace(
-                history,
-                moved=_without(history.moved, left),
-                losses=_without(history.losses, left),
-                risks=_without(history.risks, left),
-            ),
-        )
+        stay = {h: j for h, j in self.assignment.items() if h not in left}
+        return replace(self, assignment=stay, states=without(self.states, left))
 
     def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
         """Return the state after a round that ended in these models."""
         return replace(self, clusters=clusters, round_index=self.round_index + 1)
-
-
-def _without(of: Mapping[Handle, T], left: Collection[Handle]) -> dict[Handle, T]:
-    return {handle: value for handle, value in of.items() if handle not in left}
 
 
 def _known(estimate: RiskMeasured | None, cluster: int | None) -> KnownRisk | None:
@@ -181,10 +170,7 @@ def _known(estimate: RiskMeasured | None, cluster: int | None) -> KnownRisk | No
 
 def initial_state(clusters: tuple[Params, ...]) -> ServerState:
     """Return the state before the first round."""
-    none = (None,) * len(clusters)
-    return ServerState(
-        0, clusters, {}, none, ((),) * len(clusters), (0.0,) * len(clusters)
-    )
+    return ServerState(0, clusters, {})
 
 
 class RoundResult(NamedTuple):
@@ -201,17 +187,3 @@ class RoundResult(NamedTuple):
     def preceded_by(self, events: tuple[Event, ...]) -> "RoundResult":
         """Return the same outcome, with facts that come first."""
         return self._replace(events=(*events, *self.events))
-
-
-class Strategy(NamedTuple):
-    """An algorithm of federated learning, as three pure functions.
-
-    Attributes:
-        init: the state before round 0.
-        play_round: one round with this cohort.
-        conclude: one last choice by every client, without training.
-    """
-
-    init: Callable[[Streams], ServerState]
-    play_round: Callable[[ServerState, Cohort, Streams], RoundResult]
-    conclude: Callable[[ServerState, Cohort, Streams], RoundResult]

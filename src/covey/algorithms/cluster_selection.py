@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -12,7 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covey.aggregation import ClientUpdate
-from covey.algorithms.base import Cohort, KnownRisk, RoundResult, ServerState
+from covey.algorithms.base import (
+    Cohort,
+    KnownRisk,
+    LastMoves,
+    RoundResult,
+    ServerState,
+)
 from covey.algorithms.remote import (
     ClientContext,
     ClientRequest,
@@ -28,24 +34,30 @@ from covey.clustering import (
     apply_hysteresis,
     cluster_shares,
     dual_ascent,
+    select_by_loss,
     unconstrained_choice,
 )
+from covey.components.state import ComponentState
 from covey.errors import ConfigError
 from covey.events import ChoicesPerturbed, Event, PricesSet
 from covey.rng import Streams
 from covey.types import Handle
 
 __all__ = [
+    "BY_LOSS",
     "ChooseClusters",
     "LossSmoother",
     "PriceUpdate",
+    "Prices",
     "SelectionConfig",
     "SelectionResult",
+    "SmoothedLosses",
     "cluster_choices",
     "local_choice",
     "loss_smoother",
     "no_prices",
     "price_update",
+    "selection_inputs",
 ]
 
 Losses = Float[Tensor, "clients clusters"]
@@ -53,6 +65,20 @@ LossSmoother = Callable[[ServerState, Cohort, Losses], tuple[ServerState, Losses
 """What becomes of measured losses before they are compared, and what is remembered."""
 PriceUpdate = Callable[[ServerState, SelectionInputs], RoundResult]
 """What the server does with a round's wishes: the next state, and the facts."""
+
+
+class SmoothedLosses(ComponentState):
+    """Each client's latest losses per cluster, smoothed or not, in nats."""
+
+    key = "smoothed-losses"
+    losses: Mapping[Handle, tuple[float, ...]] = {}
+
+
+class Prices(ComponentState):
+    """The subsidy per cluster; empty before the first round with prices."""
+
+    key = "prices"
+    prices: tuple[float, ...] = ()
 
 
 def loss_smoother(smoothing: float) -> LossSmoother:
@@ -68,7 +94,7 @@ def loss_smoother(smoothing: float) -> LossSmoother:
     def smooth(
         state: ServerState, cohort: Cohort, losses: Losses
     ) -> tuple[ServerState, Losses]:
-        past = state.selection_history.losses
+        past = state.kept(SmoothedLosses).losses
         now = {c.handle: row for c, row in zip(cohort, losses.tolist(), strict=True)}
         smoothed = {
             handle: tuple(
@@ -79,9 +105,8 @@ def loss_smoother(smoothing: float) -> LossSmoother:
         }
         finite = {h: row for h, row in smoothed.items() if all(map(math.isfinite, row))}
         others = {h: row for h, row in past.items() if h not in smoothed}
-        memory = replace(state.selection_history, losses={**others, **finite})
         compared = torch.tensor(list(smoothed.values())).reshape(losses.shape)
-        return replace(state, selection_history=memory), compared
+        return state.keeping(SmoothedLosses(losses={**others, **finite})), compared
 
     return smooth
 
@@ -107,12 +132,8 @@ def price_update(target_share: float) -> PriceUpdate:
             price if is_offered else 0.0
             for price, is_offered in zip(rising, state.available(), strict=True)
         )
-        after = replace(
-            state, selection_history=replace(state.selection_history, prices=prices)
-        )
-        return RoundResult(
-            after, (PricesSet(prices, tuple(wanted_shares), target_share),)
-        )
+        fact = PricesSet(prices, tuple(wanted_shares), target_share)
+        return RoundResult(state.keeping(Prices(prices=prices)), (fact,))
 
     return update
 
@@ -137,6 +158,10 @@ class SelectionConfig:
     update_prices: PriceUpdate = no_prices
     hysteresis: int = 0
     epsilon: float | None = None
+
+
+BY_LOSS = SelectionConfig(select_by_loss)
+"""IFCA: the lowest loss, and nothing else."""
 
 
 class SelectionResult(NamedTuple):
@@ -211,7 +236,7 @@ def local_choice(selection: SelectionConfig, evaluate: Evaluate) -> ChooseCluste
     def choose(state: ServerState, cohort: Cohort, streams: Streams) -> SelectionResult:
         measured = evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
         smoothed, losses = selection.smooth_losses(state, cohort, measured)
-        inputs = _selection_inputs(
+        inputs = selection_inputs(
             smoothed, cohort, losses, streams, selection.hysteresis
         )
         picked = torch.as_tensor(selection.select(inputs))  # line 12
@@ -233,13 +258,14 @@ def _noise_events(
     return (ChoicesPerturbed(epsilon, tuple(client.handle for client in cohort)),)
 
 
-def _selection_inputs(
+def selection_inputs(
     state: ServerState,
     cohort: Cohort,
     losses: Losses,
     streams: Streams,
-    hysteresis: int,
+    hysteresis: int = 0,
 ) -> SelectionInputs:
+    """Return what the clients of a cohort know when they choose."""
     known = [state.known_risks(client.handle) for client in cohort]
 
     def table(of: Callable[[KnownRisk], float]) -> Float[Tensor, "clients clusters"]:
@@ -264,7 +290,7 @@ def _selection_inputs(
             [_is_locked(state, h, hysteresis) for h in present], dtype=torch.bool
         ),
         absent_counts=torch.tensor([absent[j] for j in range(num_clusters)]),
-        prices=torch.tensor(state.selection_history.prices or (0.0,) * num_clusters),
+        prices=torch.tensor(state.kept(Prices).prices or (0.0,) * num_clusters),
         streams=streams,
         client_streams=tuple(streams.at("choice", client.name) for client in cohort),
     )
@@ -272,7 +298,7 @@ def _selection_inputs(
 
 def _is_locked(state: ServerState, handle: Handle, hysteresis: int) -> bool:
     """Say whether a client moved in one of the last rounds."""
-    moved = state.selection_history.moved.get(handle)
+    moved = state.kept(LastMoves).rounds.get(handle)
     return moved is not None and state.round_index - moved <= hysteresis
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from covey.algorithms.base import ServerState
+from covey.algorithms.round_steps import Stalled
 from covey.membership import STALLED, broken
 
 __all__ = ["divergences"]
@@ -14,8 +15,9 @@ def divergences(state: ServerState) -> Mapping[int, str]:
     Numbers that are not finite, or a training of which nothing is accepted: such a model
     stays what it was, and what it shows says nothing of the clients who train it.
     """
+    stalled = state.kept(Stalled).clusters
     found = {
-        j: broken(model) or (STALLED if j in state.stalled else "")
+        j: broken(model) or (STALLED if j in stalled else "")
         for j, model in enumerate(state.clusters)
     }
     return {j: reason for j, reason in found.items() if reason}

@@ -1,116 +1,67 @@
-"""FedAvg, in one cluster or in several isolated ones, and local training.
+"""FedAvg, and local training.
 
-Read `fedavg` first: it is the smallest complete strategy.
+Read `FedAvg` first: it is the smallest complete algorithm.
 """
 
-from collections.abc import Callable
+from typing import ClassVar
 
-from covey.algorithms.base import (
-    Cohort,
-    RoundResult,
-    ServerState,
-    Strategy,
-    initial_state,
-)
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.algorithm import Algorithm, Setup
+from covey.algorithms.base import Cohort, RoundResult, ServerState
+from covey.algorithms.clients import Clients
+from covey.components.capability import Capability
 from covey.events import ClientsAssigned
 from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.types import Handle
 
-__all__ = ["fedavg", "isolated", "local_training"]
+__all__ = ["FedAvg", "LocalTraining"]
 
 
-def fedavg(init: Callable[[Streams], Params], steps: Steps) -> Strategy:
+class FedAvg(Algorithm):
     """Let every client train the one model, and take the mean.
+
+    theta <- sum_i w_i theta_i / sum_i w_i
 
     References:
         McMahan et al., Communication-Efficient Learning of Deep Networks from
         Decentralized Data, 2017.
     """
 
-    def start(streams: Streams) -> ServerState:
-        return initial_state((init(streams.at("initial model", 0)),))
+    rules_out = frozenset({Capability.CLUSTER_CHOICE})
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        everybody = ClientsAssigned({client.handle: 0 for client in cohort}, "shared")
-        return steps.train_and_aggregate(state, cohort, everybody, streams)
-
-    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> RoundResult:
-        final = ClientsAssigned({client.handle: 0 for client in cohort}, "final")
-        return RoundResult(state.with_choices(final.clusters), (final,))
-
-    return Strategy(start, play_round, conclude)
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Let all of them train, and aggregate."""
+        everybody = clients.all_in(0, "shared")
+        return clients.train_and_aggregate(state, everybody, streams)
 
 
-def isolated(
-    init: Callable[[Streams], Params],
-    steps: Steps,
-    num_clusters: int,
-    population: Cohort,
-) -> Strategy:
-    """Put every client into a cluster by chance, for good, and play FedAvg in each.
-
-    j_i ~ Uniform{0, ..., K - 1}, for each client i by a draw of its own
-
-    All clusters start from one model. What a client sends moves its own cluster and never
-    reaches another, so when it leaves only that one has to be trained again
-    (`freeze_clusters`).
-    The papers draw the clusters otherwise; chance has to know nothing of a client, and
-    nobody's cluster depends on who else is there. Who joins later draws in its first round.
-    FedCIO's last mean over clusters is not taken.
-
-    References:
-        Su, Li, Asynchronous Federated Unlearning (KNOT), INFOCOM 2023.
-        Qiu, Wang, Xu, Cui, Shen, FedCIO: Efficient Exact Federated Unlearning with
-        Clustering, Isolation, and One-shot Aggregation, IEEE BigData 2023.
-    """
-
-    def drawn(clients: Cohort, streams: Streams) -> dict[Handle, int]:
-        return {
-            client.handle: int(
-                streams.at("cluster", client.name).generator().integers(num_clusters)
-            )
-            for client in clients
-        }
-
-    def start(streams: Streams) -> ServerState:
-        model = init(streams.at("initial model", 0))
-        fresh = initial_state((model,) * num_clusters)
-        return fresh.with_choices(drawn(population, streams))
-
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        new = tuple(c for c in cohort if c.handle not in state.assignment)
-        placed = {**state.assignment, **drawn(new, streams)}
-        own = {client.handle: placed[client.handle] for client in cohort}
-        return steps.train_and_aggregate(
-            state, cohort, ClientsAssigned(own, "chance"), streams
-        )
-
-    def conclude(state: ServerState, cohort: Cohort, _: Streams) -> RoundResult:
-        placed = state.assignment
-        own = {c.handle: placed[c.handle] for c in cohort if c.handle in placed}
-        return RoundResult(state, (ClientsAssigned(own, "final"),))
-
-    return Strategy(start, play_round, conclude)
-
-
-def local_training(
-    init: Callable[[Streams], Params], steps: Steps, population: Cohort
-) -> Strategy:
+class LocalTraining(Algorithm):
     """Let every client train a model of its own: a cluster per client, never merged."""
-    own = {client.handle: j for j, client in enumerate(population)}
 
-    def start(streams: Streams) -> ServerState:
-        model = init(streams.at("initial model", 0))
-        return initial_state((model,) * len(population)).with_choices(own)
+    requires = frozenset({Capability.KNOWN_POPULATION})
+    rules_out = frozenset(
+        {Capability.CLUSTER_CHOICE, Capability.SHARED_CLUSTERS, Capability.SHARED_MODEL}
+    )
+    one_client_each: ClassVar[bool] = True
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        chosen = {client.handle: own[client.handle] for client in cohort}
-        return steps.train_and_aggregate(
-            state, cohort, ClientsAssigned(chosen, "clients"), streams
+    def num_models(self, population: Cohort) -> int:
+        """Return one for each client."""
+        return len(population)
+
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        """Give every client its own copy of one model."""
+        own = {client.handle: j for j, client in enumerate(setup.population)}
+        return super().init(setup, streams).with_choices(own)
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Let each of them train its own."""
+        return clients.train_and_aggregate(
+            state, ClientsAssigned(_own(state, clients), "clients"), streams
         )
 
-    def conclude(state: ServerState, _: Cohort, __: Streams) -> RoundResult:
-        return RoundResult(state.with_choices(own), (ClientsAssigned(own, "final"),))
 
-    return Strategy(start, play_round, conclude)
+def _own(state: ServerState, clients: Clients) -> dict[Handle, int]:
+    return {client.handle: state.assignment[client.handle] for client in clients.cohort}

@@ -7,76 +7,158 @@ References:
     Personalized Federated Learning (IFCA-MIR), 2025, Algorithm 1.
 """
 
-from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
 
-from covey.algorithms.base import Cohort, RoundResult, ServerState, Strategy
-from covey.algorithms.cluster_selection import SelectionConfig, cluster_choices
-from covey.algorithms.round_steps import Steps
-from covey.clustering import select_by_loss
+from pydantic import Field
+
+from covey.algorithms.algorithm import Algorithm, Setup, Strategy
+from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
+from covey.algorithms.clients import Clients
+from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
+from covey.algorithms.pooling import (
+    Control,
+    fixed_share,
+    head_first,
+    pooled,
+    share_by_risk,
+    uniform,
+)
+from covey.components.capability import Capability, Claim
+from covey.components.section import Count, Positive, Share
 from covey.events import ClientsAssigned, Event, PricesSet, RiskUnknown
 from covey.rng import Streams
 
-__all__ = ["ifca", "ifca_mir"]
-
-BY_LOSS = SelectionConfig(select_by_loss)
+__all__ = ["Ifca", "IfcaMir"]
 
 
-def ifca(
-    init: Callable[[Streams], ServerState],
-    steps: Steps,
-    selection: SelectionConfig = BY_LOSS,
-) -> Strategy:
-    """Let every client train the cluster model with the lowest loss on its examples."""
-    return _personalised(init, steps, selection)
+class Ifca(Algorithm):
+    """Let every client train the cluster model with the lowest loss on its examples.
 
+    j_i = argmin_j f(theta_j, xi_i)
 
-def ifca_mir(
-    init: Callable[[Streams], ServerState], steps: Steps, selection: SelectionConfig
-) -> Strategy:
-    """Let every client weigh each cluster's loss against its measured risk.
-
-    The risks come from `covey.algorithms.redteam.red_teamed`, which wraps this strategy.
+    Attributes:
+        num_clusters: how many models clients choose among.
+        initialisation: how they come to differ (`covey.algorithms.initialization`).
+        pooling: how much of them is shared after every round (`covey.algorithms.pooling`).
+        pooling_order: which part that is.
+        select_on: the examples on which a client compares the models.
+        select_examples: on so many of them; 0: all.
+        hysteresis: rounds that a client stays after a move.
+        smoothing: weight of the past in the losses that a client compares.
     """
-    strategy = _personalised(init, steps, selection)
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        played = strategy.play_round(state, cohort, streams)
-        return RoundResult(played.state, (*_unknown(state, cohort), *played.events))
+    selection_name: ClassVar[str | None] = "loss"
 
-    return strategy._replace(play_round=play_round)
+    num_clusters: Positive = 2
+    initialisation: Literal["random", "warm", "groups"] = "warm"
+    pooling: Literal["risk"] | Share = 0.0
+    pooling_order: Literal["head-first", "uniform"] = "head-first"
+    select_on: Literal["train", "holdout"] = "train"
+    select_examples: Count = 0
+    hysteresis: Count = 0
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
+    @property
+    def starts_warm(self) -> bool:
+        """Whether the groups are sought in what clients send."""
+        return self.initialisation == "warm" and self.num_clusters > 1
 
-def _personalised(
-    init: Callable[[Streams], ServerState], steps: Steps, selection: SelectionConfig
-) -> Strategy:
-    decide, settle = cluster_choices(selection, steps)
+    @property
+    def draws_each(self) -> bool:
+        """Whether every cluster starts from a random model of its own."""
+        return self.initialisation == "random"
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        choice = decide(state, cohort, streams)  # line 12
-        chosen = ClientsAssigned(choice.clusters, "clients")
-        training = (
-            steps if choice.updates is None else steps.with_updates(choice.updates)
+    def claim(self, part: str) -> Claim:
+        """Return what starts and pooling need beside the choice itself."""
+        needs, rules_out = set[Capability](), set[Capability]()
+        if self.initialisation == "groups":
+            needs |= {Capability.KNOWN_GROUPS}
+        if self.pooling != 0:
+            needs |= {Capability.EXAMPLE_COUNTS}
+        if self.num_clusters > 1:
+            rules_out |= {Capability.SHARED_MODEL}
+        return Claim(part, frozenset(needs), frozenset(rules_out))
+
+    def num_models(self, population: Cohort) -> int:
+        """Return how many clusters there are."""
+        del population
+        return self.num_clusters
+
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        """Draw a model for each cluster (line 2), or one that something tells apart."""
+        indices = range(self.num_clusters) if self.draws_each else [0]
+        models = [setup.draw_model(streams.at("initial model", j)) for j in indices]
+        return initial_state(
+            tuple(models) if self.draws_each else (models[0],) * self.num_clusters
         )
-        moved = training.train_and_aggregate(
-            choice.state, cohort, chosen, streams
-        )  # lines 13-17
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Let clients choose, train what they chose, and aggregate per cluster."""
+        choice = clients.choose(state, streams)  # line 12
+        chosen = ClientsAssigned(choice.clusters, "clients")
+        moved = clients.train_and_aggregate(  # lines 13-17
+            choice.state, chosen, streams, choice.updates
+        )
         return RoundResult(moved.state, (*choice.events, *moved.events))
 
-    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        choice = settle(state, cohort, streams)
+    def finalize(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Let clients choose once more."""
+        choice = clients.settle(state, streams)
         final = ClientsAssigned(choice.clusters, "final")
         told = (each for each in choice.events if not isinstance(each, PricesSet))
         return RoundResult(choice.state.with_choices(final.clusters), (*told, final))
 
-    return Strategy(init, play_round, conclude)
+    def strategy(self, setup: Setup) -> Strategy:
+        """Start from groups, known or found, and pool the models after each round."""
+        strategy = super().strategy(setup)
+        kept_rounds = max(1, min(4, setup.rounds // 4))
+        if self.initialisation == "groups":
+            strategy = group_initialized(strategy, kept_rounds)
+        elif self.starts_warm:
+            warm = WarmStart(min(3, setup.rounds // 4), kept_rounds)
+            strategy = warm_started(strategy, warm)
+        if self.pooling == 0:
+            return strategy
+        clients = {client.handle: client for client in setup.population}
+        control: Control = (
+            share_by_risk(clients, setup.chance_loss)
+            if self.pooling == "risk"
+            else fixed_share(self.pooling, self.num_clusters)
+        )
+        order = head_first if self.pooling_order == "head-first" else uniform
+        return pooled(strategy, control, order, setup.layers, clients)
 
 
-def _unknown(state: ServerState, cohort: Cohort) -> tuple[Event, ...]:
-    """Say which offered clusters were chosen among by clients who knew no risk of them."""
-    known = [state.known_risks(client.handle) for client in cohort]
+class IfcaMir(Ifca):
+    """Let every client weigh each cluster's loss against its measured risk.
+
+    j_i = argmin_j alpha_i f(theta_j, xi_i) + beta_i risk_j, or by another selection
+
+    The risks come from `covey.algorithms.redteam.red_teamed`, which wraps this algorithm.
+    """
+
+    selection_name: ClassVar[str | None] = None
+
+    selection: str = "weighted"
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Play a round of IFCA, and say which risks nobody knew."""
+        played = super().round(state, clients, streams)
+        return played.preceded_by(() if clients.own_risks else _unknown(state, clients))
+
+
+def _unknown(state: ServerState, clients: Clients) -> tuple[Event, ...]:
+    """Say which clusters were chosen among by clients who knew no risk of them."""
+    known = [state.known_risks(client.handle) for client in clients.cohort]
     missing = [
         j
-        for j, is_offered in enumerate(state.available())
-        if is_offered and any(row[j] is None for row in known)
+        for j, is_available in enumerate(state.available())
+        if is_available and any(row[j] is None for row in known)
     ]
     return (RiskUnknown(tuple(missing)),) if missing else ()

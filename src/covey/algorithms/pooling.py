@@ -33,7 +33,11 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.algorithms.base import Cohort, RoundResult, ServerState, Strategy
+from covey.algorithms.algorithm import Strategy
+from covey.algorithms.base import RoundResult, ServerState
+from covey.algorithms.clients import Clients
+from covey.algorithms.cluster_selection import SmoothedLosses
+from covey.components.state import ComponentState
 from covey.data.examples import Client
 from covey.events import ModelsPooled
 from covey.params import model_hash
@@ -44,6 +48,7 @@ __all__ = [
     "Control",
     "Layers",
     "Order",
+    "PoolingShares",
     "fixed_share",
     "head_first",
     "pooled",
@@ -62,6 +67,14 @@ Order = Callable[[float, int], Float[ndarray, " layers"]]
 Layers = Sequence[Sequence[str]]
 """The names of a model's parameters layer by layer, from input to output."""
 
+
+class PoolingShares(ComponentState):
+    """Per cluster, the share by which its model was last pooled."""
+
+    key = "pooling"
+    shares: tuple[float, ...] = ()
+
+
 START = STEP = 1 / 3
 MAX_REFUSED_SHARE = 0.25
 """Share of a cluster's clients above which it is protected more."""
@@ -74,11 +87,10 @@ def pooled(
     control: Control,
     order: Order,
     layers: Layers,
-    clients: Mapping[Handle, Client],
+    everybody: Mapping[Handle, Client],
 ) -> Strategy:
     """Pull every cluster model towards the shared one after each round.
 
-    Of a menu, each release is pooled by itself, over the clusters.
     A cluster that nobody chooses neither moves nor gives. Rounds in which no client has a
     cluster yet have one model, and nothing to pull; in a round without clients nothing
     moves.
@@ -88,36 +100,25 @@ def pooled(
         control: the share of each cluster.
         order: what a share means layer by layer.
         layers: the names of the model's parameters by layer, from input to output.
-        clients: all of them, by handle; only their numbers of examples are used.
+        everybody: all clients, by handle; only their numbers of examples are used.
     """
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        played = strategy.play_round(state, cohort, streams)
+    def play_round(
+        state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        played = strategy.play_round(state, clients, streams)
         after = played.state
-        if not cohort or not after.assignment:
+        if not len(clients) or not after.assignment:
             return played
-        seen = replace(
-            state,
-            assignment=after.assignment,
-            selection_history=after.selection_history,
+        seen = replace(state, assignment=after.assignment, states=after.states)
+        sizes = _sizes(after, everybody)
+        shares = tuple(
+            share if n else 0.0 for share, n in zip(control(seen), sizes, strict=True)
         )
-        shares = control(seen)
-        sizes = _sizes(after, clients)
-        shares = tuple(p if n else 0.0 for p, n in zip(shares, sizes, strict=True))
         pulls = np.array([order(share, len(layers)) for share in shares])
-        each = len(shares) // after.releases
-        models = tuple(
-            model
-            for first in range(0, len(shares), each)
-            for model in _pulled(
-                after.clusters[first : first + each],
-                sizes[first : first + each],
-                pulls[first : first + each],
-                layers,
-            )
-        )
+        models = _pulled(after.clusters, sizes, pulls, layers)
         fact = ModelsPooled(shares, model_hash(models))
-        after = replace(after, clusters=models, pooling=shares)
+        after = replace(after, clusters=models).keeping(PoolingShares(shares=shares))
         return RoundResult(after, (*played.events, fact))
 
     return strategy._replace(play_round=play_round)
@@ -173,7 +174,7 @@ def share_by_risk(clients: Mapping[Handle, Client], chance_loss: float) -> Contr
             0.0
             if sizes[j] > MAX_EXAMPLE_SHARE * sizes.sum()
             else max(START, share, raised(state, j))
-            for j, share in enumerate(state.pooling)
+            for j, share in enumerate(_shares(state))
         )
 
     def raised(state: ServerState, j: int) -> float:
@@ -182,9 +183,13 @@ def share_by_risk(clients: Mapping[Handle, Client], chance_loss: float) -> Contr
             return 0.0
         if _lowest_loss_elsewhere(state, j, members) >= chance_loss:
             return START
-        return min(1.0, state.pooling[j] + STEP)
+        return min(1.0, _shares(state)[j] + STEP)
 
     return control
+
+
+def _shares(state: ServerState) -> tuple[float, ...]:
+    return state.kept(PoolingShares).shares or (0.0,) * len(state.clusters)
 
 
 def _refused(
@@ -206,11 +211,8 @@ def _lowest_loss_elsewhere(
     state: ServerState, j: int, members: Sequence[Handle]
 ) -> float:
     """Return the lowest mean loss that another cluster's model has on their examples."""
-    rows = [
-        state.selection_history.losses[h]
-        for h in members
-        if h in state.selection_history.losses
-    ]
+    losses = state.kept(SmoothedLosses).losses
+    rows = [losses[handle] for handle in members if handle in losses]
     if not rows:
         return math.inf
     others = np.arange(len(state.clusters)) != j
@@ -222,8 +224,8 @@ def _sizes(
 ) -> Int[ndarray, " clusters"]:
     """Return n_j: how many examples each cluster trains on, by latest choices."""
     sizes = np.zeros(len(state.clusters), dtype=np.int64)
-    for handle in state.assignment:
-        sizes[state.trained_by(handle)] += len(clients[handle].train)
+    for handle, j in state.assignment.items():
+        sizes[j] += len(clients[handle].train)
     return sizes
 
 

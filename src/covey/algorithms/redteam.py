@@ -4,15 +4,17 @@ A red team's figures are sent to everybody; what clients find by themselves stay
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from covey.algorithms.algorithm import Strategy
 from covey.algorithms.base import (
     Cohort,
     KnownRisk,
+    OwnRisks,
+    RiskEstimates,
     RoundResult,
     ServerState,
-    Strategy,
 )
+from covey.algorithms.clients import Clients
 from covey.algorithms.divergence import divergences
 from covey.data.examples import Client
 from covey.events import ModelDiverged, RiskMeasured
@@ -43,7 +45,7 @@ def estimate_lifetime(every: int) -> int:
 
 
 def red_teamed(
-    strategy: Strategy, attack: RedTeam, every: int, clients: Mapping[Handle, Client]
+    strategy: Strategy, attack: RedTeam, every: int, members: Mapping[Handle, Client]
 ) -> Strategy:
     """Measure every cluster's risk each `every` rounds, before the clients choose.
 
@@ -52,36 +54,37 @@ def red_teamed(
     that diverged the older ones are void too.
     """
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
+    def play_round(
+        state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
         due = state.round_index > 0 and state.round_index % every == 0
         if not (due and state.assignment):
-            return strategy.play_round(_expired(state), cohort, streams)
+            return strategy.play_round(_expired(state), clients, streams)
         measured = measure(state, streams)
-        played = strategy.play_round(_expired(measured.state), cohort, streams)
+        played = strategy.play_round(_expired(measured.state), clients, streams)
         return played._replace(events=(*measured.events, *played.events))
 
-    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
+    def conclude(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
         measured = measure(state, streams)
-        played = strategy.conclude(_expired(measured.state), cohort, streams)
+        played = strategy.conclude(_expired(measured.state), clients, streams)
         return RoundResult(played.state, (*measured.events, *played.events))
 
     def measure(state: ServerState, streams: Streams) -> RoundResult:
         found = [
             attack(target, streams.at("red team", target.cluster))
-            for target in targets(state, clients)
+            for target in targets(state, members)
         ]
         facts = (fact for each in found for fact in (*_diverged(each), each.figure))
         return RoundResult(_with_estimates(state, found), tuple(facts))
 
     def _expired(state: ServerState) -> ServerState:
         oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
-        return replace(
-            state,
-            risk_estimates=tuple(
-                None if f is None or f.round_index < oldest or j in void else f
-                for j, f in enumerate(state.risk_estimates)
-            ),
+        valid = tuple(
+            None if f is None or f.round_index < oldest or j in void else f
+            for j, f in enumerate(state.risk_estimates())
         )
+        shadows = state.kept(RiskEstimates).shadows
+        return state.keeping(RiskEstimates(estimates=valid, shadows=shadows))
 
     return strategy._replace(play_round=play_round, conclude=conclude)
 
@@ -94,15 +97,17 @@ def self_assessed(strategy: Strategy, assess: SelfJudge, every: int) -> Strategy
     is not replaced by one from outside as long as it lives.
     """
 
-    def play_round(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        due = due_to_measure(state, cohort, every) if state.assignment else ()
+    def play_round(
+        state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        due = due_to_measure(state, clients.cohort, every) if state.assignment else ()
         found = with_own_estimates(state, assess(state.clusters, due, streams), every)
-        return strategy.play_round(found, cohort, streams)
+        return strategy.play_round(found, clients, streams)
 
-    def conclude(state: ServerState, cohort: Cohort, streams: Streams) -> RoundResult:
-        due = cohort if state.assignment else ()
+    def conclude(state: ServerState, clients: Clients, streams: Streams) -> RoundResult:
+        due = clients.cohort if state.assignment else ()
         found = with_own_estimates(state, assess(state.clusters, due, streams), every)
-        return strategy.conclude(found, cohort, streams)
+        return strategy.conclude(found, clients, streams)
 
     return strategy._replace(play_round=play_round, conclude=conclude)
 
@@ -124,30 +129,28 @@ def with_own_estimates(
             k if k and k.round_index >= oldest and j not in void else None
             for j, k in enumerate(row)
         )
-        for handle, row in state.selection_history.risks.items()
+        for handle, row in state.kept(OwnRisks).risks.items()
     }
     nothing = (None,) * len(state.clusters)
     for handle, figures in found.items():
-        trained = state.trained_by(handle) if handle in state.assignment else ()
+        trained = state.assignment.get(handle)
         rows[handle] = tuple(
             _newer(
                 None if cluster in void else figure,
                 old,
                 state.round_index,
-                inside=cluster in trained,
+                inside=cluster == trained,
             )
             for cluster, (figure, old) in enumerate(
                 zip(figures, rows.get(handle, nothing), strict=True)
             )
         )
-    return replace(
-        state, selection_history=replace(state.selection_history, risks=rows)
-    )
+    return state.keeping(OwnRisks(risks=rows))
 
 
 def _latest(state: ServerState, handle: Handle) -> int:
     """Return when a client last measured; round 0 counts: there was nothing to see."""
-    known = state.selection_history.risks.get(handle, ())
+    known = state.kept(OwnRisks).risks.get(handle, ())
     return max((k.round_index for k in known if k), default=0)
 
 
@@ -165,6 +168,7 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
     Clients whose examples are not finite are no members: nothing of them is accepted.
     """
     void = divergences(state)
+    shadows = state.kept(RiskEstimates).shadows or ((),) * len(state.clusters)
     clients = {
         h: client for h, client in clients.items() if has_finite_examples(client)
     }
@@ -175,10 +179,10 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
             members=tuple(
                 client
                 for handle, client in clients.items()
-                if handle in state.assignment and j in state.trained_by(handle)
+                if state.assignment.get(handle) == j
             ),
             round_index=state.round_index,
-            shadows=state.shadows[j],
+            shadows=shadows[j],
             diverged=void.get(j, ""),
         )
         for j, params in enumerate(state.clusters)
@@ -200,11 +204,9 @@ def _with_estimates(state: ServerState, found: list[Assessment]) -> ServerState:
             return None
         return new.figure if new.figure.calibrated else old
 
-    return replace(
-        state,
-        risk_estimates=tuple(
-            latest(each, old)
-            for each, old in zip(found, state.risk_estimates, strict=True)
-        ),
-        shadows=tuple(each.shadows for each in found),
+    estimates = tuple(
+        latest(each, old)
+        for each, old in zip(found, state.risk_estimates(), strict=True)
     )
+    shadows = tuple(each.shadows for each in found)
+    return state.keeping(RiskEstimates(estimates=estimates, shadows=shadows))

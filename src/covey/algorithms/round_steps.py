@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,8 +17,9 @@ from covey.aggregation import (
     finite_updates,
     refusal_events,
 )
-from covey.algorithms.base import Cohort, RoundResult, ServerState
+from covey.algorithms.base import Cohort, RoundResult, ServerState, Waiting
 from covey.algorithms.remote import RemoteClients, nearest_by_request
+from covey.components.state import ComponentState
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
 from covey.engine.private import sampling_rate
@@ -33,15 +34,17 @@ from covey.events import (
     StepsPerturbed,
 )
 from covey.params import model_hash, subtract
-from covey.releases import cluster_of
 from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
+    "Clips",
     "Evaluate",
     "NoiseEvents",
+    "Stalled",
     "Steps",
     "Train",
+    "Training",
     "evaluate_with",
     "freeze_clusters",
     "no_noise_events",
@@ -148,22 +151,49 @@ def evaluate_with(
     return evaluate
 
 
+class Training(NamedTuple):
+    """A way to train, and what is told of the noise in it."""
+
+    train: Train
+    noise_events: NoiseEvents = no_noise_events
+
+
+class Clips(ComponentState):
+    """Per cluster, the largest L2 norm of an update in the next round.
+
+    Empty where no clip follows the updates.
+    """
+
+    key = "clips"
+    norms: tuple[float, ...] = ()
+
+
+class Stalled(ComponentState):
+    """Clusters whose clients' latest updates were all refused, as none was finite.
+
+    Training goes on, and nothing comes of it.
+    """
+
+    key = "stalled"
+    clusters: frozenset[int] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The steps that every strategy is composed of, but for the choice itself.
 
     Attributes:
         clipping: where clips follow the updates: from each cluster's clip (none yet: the
-            settings'), the aggregation of this round, which finds the next ones.
-        patience: rounds for which clients stay in a cluster that makes them wait.
+            settings'), the merge of this round, which finds the next ones.
+        patience: rounds for which clients stay in a cluster whose merge makes them wait.
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
         noise_events: what is told of the noise in the training.
-        remote: where the clients are remote: how they are asked. Some may not answer,
+        remote: where the clients are really apart: how they are asked. Some may not answer,
             and who did not has taken no part.
-        dp_accounted: whether the aggregation adds noise that is accounted for. Then a
-            client whose update is refused counts as one that sent 0; else it has taken
-            no part.
+        dp_accounted: whether noise is added that is accounted for. Then a client whose
+            update is refused counts as one that sent 0; else it has taken no part.
+        longer: the training of a round that is to show how clients differ; None: the same.
     """
 
     evaluate: Evaluate
@@ -177,6 +207,14 @@ class Steps:
     noise_events: NoiseEvents = no_noise_events
     remote: RemoteClients | None = None
     dp_accounted: bool = False
+    longer: Training | None = None
+
+    def trained_longer(self) -> "Steps":
+        """Return the steps of a round whose training is to show differences."""
+        if self.longer is None:
+            return self
+        train, noise_events = self.longer
+        return replace(self, train=train, noise_events=noise_events)
 
     def with_updates(self, updates: Sequence[ClientUpdate]) -> "Steps":
         """Return the steps of a round whose clients have trained already."""
@@ -220,7 +258,7 @@ class Steps:
         chosen = self._as_recorded(state, chosen)
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
-        updates = self._updates(after, cohort, streams)
+        updates = self.train(after.clusters, cohort, after.assignment, streams)
         if self.remote is not None:
             updates = tuple(updates)
             responding = {each.handle for each in updates}
@@ -228,14 +266,14 @@ class Steps:
             stayed = {h: j for h, j in chosen.clusters.items() if h in responding}
             chosen = replace(chosen, clusters=stayed)
             after = state.with_choices(chosen.clusters)
-        aggregate = self.clipping(state.clips) if self.clipping else self.aggregate
+        aggregate = (
+            self.clipping(state.kept(Clips).norms) if self.clipping else self.aggregate
+        )
         refused: list[RefusedUpdate] = []
         finite = finite_updates(updates, refused, as_zero=self.dp_accounted)
         aggregated = aggregate(state.clusters, finite, streams.at("merge"))
-        noise = self.noise_events(
-            [c for c in cohort for _ in after.trained_by(c.handle)]
-        )
-        sent = {(h, j) for h in chosen.clusters for j in after.trained_by(h)}
+        noise = self.noise_events(cohort)
+        sent = set(chosen.clusters.items())
         accepted = sent - {(each.handle, each.cluster) for each in refused}
         if refused and not self.dp_accounted:
             chosen = _restricted_to(chosen, {handle for handle, _ in accepted})
@@ -244,7 +282,7 @@ class Steps:
         fact = ModelsMerged(model_hash(aggregated.clusters), counts)
         after = _with_waiting_counts(after, aggregated.events, counts, self.patience)
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
-        after = replace(after, clips=aggregated.clips, stalled=stalled)
+        after = after.keeping(Clips(norms=aggregated.clips), Stalled(clusters=stalled))
         facts = (*noise, *aggregated.events, *_abandonment_events(state, after), fact)
         return RoundResult(
             after.with_models(aggregated.clusters),
@@ -258,19 +296,6 @@ class Steps:
         then = self.recorded.get(state.round_index, {})
         kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
         return replace(chosen, clusters=kept)
-
-    def _updates(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> Iterator[ClientUpdate]:
-        """Train every client from each model that is its to train."""
-        for turn in range(state.releases):
-            starts = {
-                client.handle: models[turn]
-                for client in cohort
-                if turn < len(models := state.trained_by(client.handle))
-            }
-            present = tuple(client for client in cohort if client.handle in starts)
-            yield from self.train(state.clusters, present, starts, streams)
 
 
 def _restricted_to(
@@ -292,10 +317,11 @@ def _stalled(
 ) -> frozenset[int]:
     """Return the clusters whose clients' latest updates were refused, all of them."""
     tried = {each.cluster for each in refused}
+    before = state.kept(Stalled).clusters
     return frozenset(
         j
         for j, count in enumerate(accepted)
-        if count == 0 and (j in tried or j in state.stalled)
+        if count == 0 and (j in tried or j in before)
     )
 
 
@@ -304,7 +330,7 @@ def freeze_clusters(steps: Steps, frozen: Mapping[int, Params]) -> Steps:
 
     theta_j <- kept_j for every kept j, whose clients do not train; else as in `steps`
 
-    Events are those of the whole round, if the aggregation looks at each cluster by itself.
+    Events are those of the whole round, if the merge looks at each cluster by itself.
     """
 
     def train(
@@ -336,7 +362,7 @@ def _with_waiting_counts(
     closed.
     """
     waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
-    before = state.waiting or (0,) * len(state.clusters)
+    before = state.kept(Waiting).rounds or (0,) * len(state.clusters)
     waiting = tuple(
         n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before)
     )
@@ -344,7 +370,7 @@ def _with_waiting_counts(
     closed = frozenset(j for j in inhabited if waiting[j] >= patience)
     if closed == inhabited:
         closed = frozenset[int]()
-    return replace(state, waiting=waiting, closed=closed)
+    return state.keeping(Waiting(rounds=waiting, closed=closed))
 
 
 def _abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, ...]:
@@ -352,8 +378,7 @@ def _abandonment_events(before: ServerState, after: ServerState) -> tuple[Event,
     was, now = before.populated(), after.populated()
     gone = [j for j in range(len(now)) if was[j] and not now[j]]
     events: list[Event] = [ClusterAbandoned(j) for j in gone]
-    models = len(now)
-    left = {cluster_of(j, models, after.releases) for j in range(models) if now[j]}
+    left = {j for j, some in enumerate(now) if some}
     if gone and len(left) == 1:
         events.append(ClustersCollapsed(left.pop()))
     return tuple(events)

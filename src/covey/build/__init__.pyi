@@ -2,6 +2,7 @@ from .aggregators import aggregator_of
 from .algorithms import (
     Components,
     ReplayOptions,
+    clients_of,
     compose,
     depends_on_population,
     has_independent_clusters,
@@ -26,6 +27,7 @@ __all__ = [
     "aggregator_of",
     "build_run",
     "client_runtime_of",
+    "clients_of",
     "compose",
     "data_hash",
     "depends_on_population",

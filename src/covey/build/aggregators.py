@@ -17,6 +17,8 @@ from covey.aggregation import (
 )
 from covey.build.owned import user_aggregator
 from covey.build.plugins import imported
+from covey.build.settled import algorithm_of
+from covey.components import Capability
 from covey.config import Config
 
 __all__ = ["aggregator_of"]
@@ -51,7 +53,8 @@ def _anonymity_config(config: Config, clients: int) -> AnonymityConfig:
         # the accountants take seconds to load, and a client never needs them
         from covey.dp import representative_noise
 
-        together = config.method.name == "fedavg" and config.train.participation == 1
+        shared = Capability.SHARED_MODEL not in algorithm_of(config).claim("").rules_out
+        together = shared and config.train.participation == 1
         sizes = set_sizes(clients, k) if together else (k,)
         z = representative_noise(settings.epsilon, settings.delta, config.rounds, sizes)
         return dp_anonymity(k, L2Bound(settings.radius, z))

@@ -4,68 +4,49 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
 
 from torch import Tensor
 
 from covey.aggregation import finite_updates
 from covey.algorithms import (
-    MENU,
-    Layers,
+    Clients,
+    Ifca,
     RemoteClients,
     SelectionConfig,
     Send,
+    Setup,
     Steps,
     Strategy,
     Train,
-    WarmStart,
+    Training,
     calibrated_by,
-    different_models,
     evaluate_with,
-    fedavg,
-    fixed_share,
     freeze_clusters,
-    group_initialized,
-    head_first,
-    ifca,
-    ifca_mir,
-    isolated,
-    local_training,
     loss_counter,
     loss_smoother,
-    menu_shares,
     no_noise_events,
     no_prices,
     noise_events_of,
-    on_the_menu,
-    one_model,
-    pooled,
     price_update,
     red_teamed,
     self_assessed,
-    share_by_risk,
     train_with,
-    uniform,
-    warm_started,
 )
 from covey.build.aggregators import aggregator_of
 from covey.build.owned import user_selection
-from covey.build.plugins import imported
+from covey.build.settled import algorithm_of, selection_of
 from covey.clustering import (
+    ClusterSelection,
     Selection,
-    advantage,
+    SelectionInputs,
     choice_epsilon,
-    rebalanced,
     report_noisy_min,
-    select_by_loss,
-    select_by_threshold,
-    select_priced,
-    select_weighted,
-    weighted_cost,
 )
+from covey.components import is_built_in
 from covey.config import Config
 from covey.data import Client, Examples, Population, Preference
 from covey.engine import TASKS, Engine, Recipe, VmapEngine
+from covey.errors import ConfigError
 from covey.membership import (
     Laboratory,
     RedTeam,
@@ -88,13 +69,13 @@ __all__ = [
     "NO_REPLAY",
     "Components",
     "ReplayOptions",
+    "clients_of",
     "compose",
     "depends_on_population",
     "has_independent_clusters",
     "notes",
     "num_clusters",
     "red_team",
-    "releases",
     "retrain_recipe",
     "selection_config",
 ]
@@ -141,13 +122,37 @@ class Components:
     send: Send | None = None
 
 
-def compose(components: Components, replay: ReplayOptions = NO_REPLAY) -> Strategy:
-    """Compose the method out of its steps, and wrap it in its red team."""
-    config, population, init = components.config, components.population, components.init
+def compose(components: Components) -> Strategy:
+    """Compose the algorithm with its wrappers, and with its red team around them."""
+    config, population = components.config, components.population
+    algorithm = algorithm_of(config)
+    model = components.init(Streams(config.seed).at("initial model", 0))
+    setup = Setup(
+        draw_model=components.init,
+        population=population.clients,
+        rounds=config.rounds,
+        layers=layers_of(model),
+        chance_loss=_chance_loss(config, population.num_classes),
+    )
+    strategy = algorithm.strategy(setup)
+    every = config.redteam.every
+    if config.redteam.source == "client" and components.send is None:
+        return self_assessed(strategy, self_judge(components.engine), every)
+    start = strategy.init(Streams(config.seed)).clusters
+    attack = red_team(components, start)
+    if attack is None:
+        return strategy
+    by_handle = {client.handle: client for client in population.clients}
+    return red_teamed(strategy, attack, every, by_handle)
+
+
+def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Clients:
+    """Return how clients are asked in a round, with nobody in its cohort yet."""
+    config, population = components.config, components.population
     method, usual = config.method, _recipe(config)
     recipe = usual if replay.stored_updates is None else _shorter(usual)
+    train, send = _training(components), components.send
     longer = _longer(usual)
-    train = _training(components)
     steps = Steps(
         evaluate=evaluate_with(
             components.engine, method.select_on, method.select_examples
@@ -159,40 +164,21 @@ def compose(components: Components, replay: ReplayOptions = NO_REPLAY) -> Strate
         else None,
         patience=config.redteam.every,
         recorded=replay.recorded,
-        noise_events=no_noise_events if components.send else noise_events_of(recipe),
-        remote=RemoteClients(components.send, recipe) if components.send else None,
+        noise_events=no_noise_events if send else noise_events_of(recipe),
+        remote=RemoteClients(send, recipe) if send else None,
         dp_accounted=_is_dp_accounted(config),
+        longer=Training(
+            train(longer), no_noise_events if send else noise_events_of(longer)
+        ),
     )
     if replay.frozen_models:
         steps = freeze_clusters(steps, replay.frozen_models)
-    if method.name == "fedavg":
-        strategy = fedavg(init, steps)
-    elif method.name == "isolated":
-        strategy = isolated(init, steps, method.num_clusters, population.clients)
-    elif method.name == "local":
-        strategy = local_training(init, steps, population.clients)
-    else:
-        warm = WarmStart(
-            shared_rounds=_shared_rounds(config),
-            kept_rounds=_kept_rounds(config),
-            train=train(longer),
-            noise_events=no_noise_events
-            if components.send
-            else noise_events_of(longer),
-        )
-        selection = selection_config(config, population.num_classes)
-        strategy = _personalised(config, init, steps, warm, selection)
-    start = strategy.init(Streams(config.seed)).clusters
-    strategy = _pooled(config, strategy, population, layers_of(start[0]))
-    if config.redteam.source == "client" and components.send is None:
-        return self_assessed(
-            strategy, self_judge(components.engine), config.redteam.every
-        )
-    attack = red_team(components, start)
-    if attack is None:
-        return strategy
-    by_handle = {client.handle: client for client in population.clients}
-    return red_teamed(strategy, attack, config.redteam.every, by_handle)
+    return Clients(
+        (),
+        steps,
+        selection_config(config, population.num_classes),
+        own_risks=send is not None and config.redteam.source == "client",
+    )
 
 
 def _training(components: Components) -> Callable[[Recipe], Train]:
@@ -222,92 +208,56 @@ def _shorter(recipe: Recipe) -> Recipe:
     )
 
 
-def _personalised(
-    config: Config,
-    init: Callable[[Streams], Params],
-    steps: Steps,
-    warm: WarmStart,
-    selection: SelectionConfig,
-) -> Strategy:
-    method = config.method
-    starts = different_models if method.initialisation == "random" else one_model
-    start = starts(init, method.num_clusters)
-    if _has_menu(config):
-        start = on_the_menu(start)
-    unseen = steps.remote is not None and config.redteam.source == "client"
-    if method.name == "ifca" or unseen:  # nobody else knows which risks a client knows
-        strategy = ifca(start, steps, selection)
-    else:
-        strategy = ifca_mir(start, steps, selection)
-    if method.initialisation == "groups":
-        return group_initialized(strategy, steps, _kept_rounds(config))
-    if _starts_warm(config):
-        return warm_started(strategy, steps, warm)
-    return strategy
-
-
-def _pooled(
-    config: Config,
-    strategy: Strategy,
-    population: Population,
-    layers: Layers,
-) -> Strategy:
-    """Pool the models of a method that has several to share."""
-    method = config.method
-    clients = {client.handle: client for client in population.clients}
-    if _has_menu(config):
-        control = menu_shares(method.num_clusters)
-    elif method.pooling == 0 or method.name in ("fedavg", "isolated", "local"):
-        return strategy
-    elif method.pooling == "risk":
-        control = share_by_risk(clients, _chance_loss(config, population.num_classes))
-    else:
-        control = fixed_share(method.pooling, method.num_clusters)
-    return pooled(
-        strategy,
-        control=control,
-        order=head_first if method.pooling_order == "head-first" else uniform,
-        layers=layers,
-        clients=clients,
-    )
-
-
 def _is_dp_accounted(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     return config.privacy.client_noise > 0 or config.merge.noise == "sound"
 
 
-def _has_menu(config: Config) -> bool:
-    return config.method.name == "ifca-mir" and config.method.selection == "menu"
-
-
-def _kept_rounds(config: Config) -> int:
-    """Return for how long clients keep their first cluster: at most before round 4."""
-    return max(1, min(4, config.rounds // 4))
-
-
 def selection_config(config: Config, classes: int) -> SelectionConfig:
     """Return a selection with what stands around it: looks, prices, and who stays."""
     method, noise = config.method, config.privacy.selection_noise
-    priced = method.name == "ifca-mir" and method.selection == "priced"
+    selection = selection_of(config)
+    share = selection.kept_share if isinstance(selection, ClusterSelection) else None
     return SelectionConfig(
-        select=_noisy_selection(config, classes) if noise else _selection(config),
+        select=_noisy_selection(config, selection, classes)
+        if noise
+        else _select(config, selection),
         smooth_losses=loss_smoother(method.smoothing),
-        update_prices=price_update(method.target_share) if priced else no_prices,
+        update_prices=no_prices if share is None else price_update(share),
         hysteresis=method.hysteresis,
         epsilon=choice_epsilon(noise) if noise else None,
     )
 
 
-def _noisy_selection(config: Config, classes: int) -> Selection:
-    """Return report-noisy-min of what the method compares, up to the loss of guessing."""
-    weighted = (
-        config.method.name == "ifca-mir" and config.method.selection == "weighted"
-    )
+def _select(config: Config, selection: ClusterSelection | Selection) -> Selection:
+    """Return a selection as a function; errors of a user's own are told as its own."""
+    name = config.method.selection
+    if not isinstance(selection, ClusterSelection):
+        return user_selection(name, selection)
+    if is_built_in("selection", name):
+        return selection.select
+    return user_selection(name, selection.select)
+
+
+def _noisy_selection(
+    config: Config, selection: ClusterSelection | Selection, classes: int
+) -> Selection:
+    """Return report-noisy-min of what is compared, up to the loss of guessing."""
+
+    def cost(inputs: SelectionInputs) -> Tensor:
+        found = (
+            selection.cost(inputs) if isinstance(selection, ClusterSelection) else None
+        )
+        if found is None:
+            raise ConfigError(
+                f"privacy.selection_noise is for choices by the lowest cost, found "
+                f"method.selection = {config.method.selection!r}. Choose a selection "
+                f"that tells its cost, or set selection_noise = 0."
+            )
+        return found
+
     return report_noisy_min(
-        cost=partial(weighted_cost, scale=_risk_scale(config))
-        if weighted
-        else lambda inputs: inputs.losses,
+        cost=cost,
         bound=_chance_loss(config, classes),
         noise=config.privacy.selection_noise,
     )
@@ -316,28 +266,6 @@ def _noisy_selection(config: Config, classes: int) -> Selection:
 def _chance_loss(config: Config, outputs: int) -> float:
     """Return the loss of whoever knows nothing, in nats."""
     return TASKS[config.model.task].chance_loss(outputs)
-
-
-def _risk_scale(config: Config) -> Callable[[Tensor], Tensor]:
-    return advantage if config.method.risk_scale == "advantage" else lambda risks: risks
-
-
-def _selection(config: Config) -> Selection:
-    method = config.method
-    if method.name == "ifca":
-        return select_by_loss
-    known: dict[str, Selection] = {
-        "loss": select_by_loss,
-        "weighted": partial(select_weighted, scale=_risk_scale(config)),
-        "threshold": select_by_threshold,
-        "menu": select_by_threshold,
-        "priced": partial(select_priced, target_share=method.target_share),
-        "rebalanced": rebalanced(select_by_threshold, method.target_share),
-    }
-    if method.selection in known:
-        return known[method.selection]
-    found = cast("Selection", imported("method.selection", method.selection))
-    return user_selection(method.selection, found)
 
 
 def red_team(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
@@ -378,7 +306,7 @@ def _attack(components: Components, start: tuple[Params, ...]) -> RedTeam | None
         play_round=_shadow_round(components),
         streams=Streams(config.seed).at("shadow"),
         everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
-        shared_rounds=_shared_rounds(config) if _starts_warm(config) else 0,
+        shared_rounds=max(0, _shared_rounds(config)),
     )
     guess = config.redteam.profile == "inferred"
     profiler = inferred(engine, setup) if guess else reported()
@@ -397,7 +325,7 @@ def _shadow_round(
     usual, private = _recipe(config), config.privacy.client_noise > 0
     longer = _longer(usual)
     aggregate = aggregator_of(config, len(population.clients))
-    split_round = _shared_rounds(config) if _starts_warm(config) else -1
+    split_round = _shared_rounds(config)
 
     def play_round(
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
@@ -434,17 +362,10 @@ def _pseudo_client(index: int, examples: Examples) -> Client:
 
 
 def _shared_rounds(config: Config) -> int:
-    """Return for how long a warm start trains one model together."""
-    return min(3, config.rounds // 4)
-
-
-def _starts_warm(config: Config) -> bool:
-    method = config.method
-    return (
-        method.name in ("ifca", "ifca-mir")
-        and method.initialisation == "warm"
-        and method.num_clusters > 1
-    )
+    """Return for how long a warm start trains one model together; 0: no warm start."""
+    algorithm = algorithm_of(config)
+    warm = isinstance(algorithm, Ifca) and algorithm.starts_warm
+    return min(3, config.rounds // 4) if warm else -1
 
 
 def _recipe(config: Config) -> Recipe:
@@ -466,17 +387,8 @@ def _longer(recipe: Recipe) -> Recipe:
 
 
 def num_clusters(config: Config, population: Population) -> int:
-    """Return how many models the method keeps."""
-    if config.method.name == "fedavg":
-        return 1
-    if config.method.name == "local":
-        return len(population.clients)
-    return config.method.num_clusters * releases(config)
-
-
-def releases(config: Config) -> int:
-    """Return in how many releases each cluster's model comes."""
-    return len(MENU) if _has_menu(config) else 1
+    """Return how many models the algorithm keeps."""
+    return algorithm_of(config).num_models(population.clients)
 
 
 def depends_on_population(config: Config) -> bool:
@@ -497,7 +409,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     be, and then no record would tell that they are in it.
     """
     return (
-        config.method.name == "isolated"
+        algorithm_of(config).isolates_clusters
         and config.engine.name != "flower"
         and config.merge.name == "mean"
         and config.privacy == type(config.privacy)()
@@ -508,7 +420,8 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what nobody sees."""
     found = []
-    if config.method.initialisation == "groups" and "ifca" in config.method.name:
+    algorithm = algorithm_of(config)
+    if isinstance(algorithm, Ifca) and algorithm.initialisation == "groups":
         found.append("Clusters started from the true groups: an oracle.")
     if config.model.task == "regression":
         found.append(

@@ -1,7 +1,7 @@
 """A client's own half of a round, where the clients are remote."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,11 +13,12 @@ from covey.algorithms import (
     ClientContext,
     ClientRequest,
     KnownRisk,
-    SelectionHistory,
+    OwnRisks,
     ServerState,
     due_to_measure,
     evaluate_with,
     initial_state,
+    selection_inputs,
     train_with,
     with_own_estimates,
 )
@@ -174,20 +175,18 @@ class ClientRuntime:
         streams = self._streams(request)
         judged = self_judge(self.engine)(request.models, due, streams)
         after = with_own_estimates(state, judged, every)
-        return after.selection_history.risks.get(self.client.handle, ())
+        return after.kept(OwnRisks).risks.get(self.client.handle, ())
 
     def _state(
-        self, request: ClientRequest, context: ClientContext, measured: KnownRisks
+        self, request: ClientRequest, context: ClientContext, known: KnownRisks
     ) -> ServerState:
         """Return the part of a state that is this client's own."""
         handle = self.client.handle
-        risks: Mapping[str, KnownRisks] = {handle: measured} if measured else {}
         return replace(
             initial_state(request.models),
             round_index=request.round_index,
             assignment={handle: context.current} if context.current >= 0 else {},
-            selection_history=SelectionHistory(risks=risks),
-        )
+        ).keeping(OwnRisks(risks={handle: known} if known else {}))
 
     def _selection_inputs(
         self,
@@ -196,19 +195,11 @@ class ClientRuntime:
         losses: Float[Tensor, "clients clusters"],
         streams: Streams,
     ) -> SelectionInputs:
-        preference, nan = self.client.preference, float("nan")
-        known = context.risks or (None,) * len(request.models)
-        return SelectionInputs(
-            losses=losses,
-            risks=torch.tensor([[k.risk if k else nan for k in known]]),
-            risk_errors=torch.tensor([[k.standard_error if k else nan for k in known]]),
-            risk_weights=torch.tensor([preference.risk_weight]),
-            risk_thresholds=torch.tensor([preference.risk_threshold]),
+        """Return what a selection sees of a cohort of one."""
+        state = self._state(request, context, context.risks)
+        inputs = selection_inputs(state, (self.client,), losses, streams)
+        return replace(
+            inputs,
             available=torch.tensor(request.available),
-            current=torch.tensor([context.current]),
             locked=torch.tensor([context.settling]),
-            absent_counts=torch.zeros(len(request.models), dtype=torch.int64),
-            prices=torch.zeros(len(request.models)),
-            streams=streams,
-            client_streams=(streams.at("choice", self.client.name),),
         )

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from covey.algorithms import Ifca
 from covey.build.client_backend import ClientBackend
+from covey.build.settled import algorithm_of
 from covey.build.stated import Shares
 from covey.config import Config
 from covey.data import Population, to_floats
@@ -86,11 +88,11 @@ def model_of(
 
 def _refuse_other_starts(config: Config) -> None:
     """Refuse clusters that are to start from different draws where nothing is drawn."""
-    method = config.method
+    algorithm = algorithm_of(config)
     if (
-        method.initialisation == "random"
-        and method.name in ("ifca", "ifca-mir")
-        and method.num_clusters > 1
+        isinstance(algorithm, Ifca)
+        and algorithm.draws_each
+        and algorithm.num_clusters > 1
     ):
         raise ConfigError(
             "method.initialisation = 'random' starts every cluster from a draw of its own, "

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from covey.algorithms import Strategy
+from covey.algorithms import Clients, Cohort, Strategy
 from covey.build.algorithms import (
     Components,
     ReplayOptions,
+    clients_of,
     compose,
     notes,
     num_clusters,
-    releases,
     retrain_recipe,
 )
 from covey.build.client_backend import ClientBackend
@@ -59,6 +59,7 @@ class BuiltRun:
     Attributes:
         init: draws a fresh model.
         notes: what a reader of the results must know: oracles in use, missing files.
+        nobody: how clients are asked in a round, with none in its cohort yet.
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
     """
@@ -69,8 +70,8 @@ class BuiltRun:
     engine: Engine
     init: Callable[[Streams], Params]
     strategy: Strategy
+    nobody: Clients
     num_clusters: int
-    releases: int
     reference: Reference
     retrain_recipe: Retrial
     notes: tuple[str, ...]
@@ -95,6 +96,7 @@ class BuiltRun:
             self,
             population=population,
             strategy=compose(components),
+            nobody=clients_of(components),
             num_clusters=num_clusters(self.config, population),
             retrain_recipe=retrain_recipe(components),
             data_hash=data_hash(population),
@@ -102,7 +104,11 @@ class BuiltRun:
 
     def for_replay(self, options: ReplayOptions) -> "BuiltRun":
         """Return the same run for rounds that were played before."""
-        return replace(self, strategy=compose(self._components(), options))
+        return replace(self, nobody=clients_of(self._components(), options))
+
+    def clients(self, cohort: Cohort) -> Clients:
+        """Return these clients, for a round."""
+        return self.nobody.among(cohort)
 
     def _components(self) -> Components:
         send = self.client_backend.ask if self.client_backend else None
@@ -140,8 +146,8 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         engine=components.engine,
         init=init,
         strategy=compose(components),
+        nobody=clients_of(components),
         num_clusters=num_clusters(config, population),
-        releases=releases(config),
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),

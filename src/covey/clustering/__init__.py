@@ -1,5 +1,13 @@
 """Which cluster a client joins: its own choice each round, and a first guess."""
 
+from covey.clustering.base import (
+    ByLoss,
+    ByThreshold,
+    ClusterSelection,
+    Priced,
+    Rebalanced,
+    Weighted,
+)
 from covey.clustering.dp_selection import choice_epsilon, report_noisy_min
 from covey.clustering.hysteresis import apply_hysteresis
 from covey.clustering.initial_clustering import Split, gap_split, update_directions
@@ -24,9 +32,15 @@ from covey.clustering.selection import (
 
 __all__ = [
     "UNASSIGNED",
+    "ByLoss",
+    "ByThreshold",
+    "ClusterSelection",
+    "Priced",
+    "Rebalanced",
     "Selection",
     "SelectionInputs",
     "Split",
+    "Weighted",
     "acceptance_cost",
     "advantage",
     "apply_hysteresis",

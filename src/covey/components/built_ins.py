@@ -33,7 +33,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "every client chooses its cluster by `selection`",
             ),
             "isolated": BuiltIn(
-                "covey.algorithms.fedavg:Isolated",
+                "covey.algorithms.isolated:Isolated",
                 "FedAvg in `num_clusters` clusters; each client is in one by chance, for "
                 "good, and nothing is pooled",
             ),
@@ -43,25 +43,21 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
         },
         "selection": {
-            "loss": BuiltIn("covey.clustering.selection:ByLoss", "the lowest loss"),
+            "loss": BuiltIn("covey.clustering.base:ByLoss", "the lowest loss"),
             "weighted": BuiltIn(
-                "covey.clustering.selection:Weighted",
+                "covey.clustering.base:Weighted",
                 "the paper's: the best `alpha * loss + beta * risk`",
             ),
             "threshold": BuiltIn(
-                "covey.clustering.selection:Threshold",
+                "covey.clustering.base:ByThreshold",
                 "the lowest loss among clusters whose risk the client accepts",
             ),
-            "menu": BuiltIn(
-                "covey.clustering.selection:Threshold",
-                "each cluster model in releases that share 0, 1/3 and 2/3 of their layers",
-            ),
             "priced": BuiltIn(
-                "covey.clustering.min_cluster_size:Priced",
+                "covey.clustering.base:Priced",
                 "a subsidy per cluster keeps `target_share` in it",
             ),
             "rebalanced": BuiltIn(
-                "covey.clustering.min_cluster_size:Rebalanced",
+                "covey.clustering.base:Rebalanced",
                 "moves at random keep `target_share` in every cluster",
             ),
         },

@@ -28,7 +28,6 @@ from covey.membership import (
 )
 from covey.metrics import fairness
 from covey.params import model_hash
-from covey.releases import cluster_of
 from covey.rng import Streams
 from covey.runtime.evaluation import (
     Accuracies,
@@ -50,7 +49,8 @@ def conclude(
 
     What rests on a model that diverged is not known: no risk, no exposure, no gap.
     """
-    last = run.strategy.conclude(state, run.population.clients, streams)
+    everybody = run.clients(run.population.clients)
+    last = run.strategy.conclude(state, everybody, streams)
     final = last.state
     membership = _membership(run, final.assignment, history)
     diverged = _diverged(run, last, membership)
@@ -199,10 +199,7 @@ def _finished(run: BuiltRun, final: ServerState, found: Accuracies) -> RunFinish
         accuracy=overall.accuracy,
         accuracy_by_group=overall.accuracy_by_group,
         adjusted_rand_index=agreement(
-            {
-                h: cluster_of(e, run.num_clusters, run.releases)
-                for h, e in final.assignment.items()
-            },
+            final.assignment,
             run.population.clients,
         ),
     )

@@ -269,7 +269,7 @@ def _round(
             cohort = cohort if stored else ()
         elif kept := kept_models(desk, t):
             run = run.for_replay(ReplayOptions(frozen_models=kept))
-    played = run.strategy.play_round(state, cohort, streams)
+    played = run.strategy.play_round(state, run.clients(cohort), streams)
     clusters, assignment = played.state.clusters, played.state.assignment
     told = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
@@ -324,7 +324,6 @@ def _started(run: BuiltRun) -> RunStarted:
         },
         risk_lives=estimate_lifetime(config.redteam.every),
         notes=run.notes,
-        releases=run.releases,
         deniability_threshold=config.merge.deniability_threshold if hidden else None,
         updates_stored=config.unlearning.store_updates > 0,
         secrets=config.secrets.source,

@@ -1,11 +1,10 @@
 """What the loop does otherwise where the clients are really apart."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from covey.aggregation import NOT_FINITE
-from covey.algorithms import Cohort, ServerState
+from covey.algorithms import Cohort, ServerState, Stalled
 from covey.events import (
     AnswerRefused,
     ClientsJoined,
@@ -84,9 +83,10 @@ def stalled(state: ServerState, facts: Sequence[Event]) -> ServerState:
         isinstance(each, AnswerRefused) and each.reason.endswith(NOT_FINITE)
         for each in facts
     )
-    if moved or not (refused or state.stalled):
-        return replace(state, stalled=frozenset()) if state.stalled else state
-    return replace(state, stalled=frozenset(range(len(state.clusters))))
+    before = state.kept(Stalled).clusters
+    if moved or not (refused or before):
+        return state.keeping(Stalled()) if before else state
+    return state.keeping(Stalled(clusters=frozenset(range(len(state.clusters)))))
 
 
 def noted(desk: Desk, leaving: Iterable[ClientName]) -> None:

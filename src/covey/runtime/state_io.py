@@ -1,14 +1,15 @@
 """A server's state as a checkpoint, and back."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from covey.algorithms import KnownRisk, SelectionHistory, ServerState
-from covey.checkpoints import load_checkpoint, save_checkpoint
-from covey.events import RiskMeasured
-from covey.membership import ShadowFederation
+from torch import Tensor
+
+from covey.algorithms import ServerState
+from covey.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from covey.components import States, decoded, encoded
+from covey.errors import RunError
 from covey.params import prefixed, unprefixed
 
 __all__ = ["load_state", "save_state"]
@@ -16,69 +17,62 @@ __all__ = ["load_state", "save_state"]
 
 def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
     """Write the state after the last played round, and the ledger's head at that time."""
-    shadows = [each for kept in state.shadows for each in kept]
-    tensors = prefixed(state.clusters, "cluster") | prefixed(
-        [each.params for each in shadows], "shadow"
-    )
+    states, tensors = encoded(state.states)
     rest = {
         "assignment": dict(state.assignment),
-        "figures": [None if f is None else asdict(f) for f in state.risk_estimates],
-        "shadows": [
-            {
-                "profile": each.profile,
-                "place": each.place,
-                "rounds": each.rounds,
-            }
-            for each in shadows
-        ],
-        "pooling": list(state.pooling),
-        "releases": state.releases,
-        "waiting": list(state.waiting),
-        "closed": sorted(state.closed),
-        "clips": list(state.clips),
-        "stalled": sorted(state.stalled),
-        "memory": asdict(state.selection_history),
+        "states": states,
         "ledger_head": ledger_head,
     }
-    save_checkpoint(folder, state.round_index - 1, tensors, rest)
+    models = prefixed(state.clusters, "cluster")
+    save_checkpoint(folder, state.round_index - 1, models | tensors, rest)
 
 
 def load_state(path: Path) -> tuple[ServerState, str]:
-    """Read a state, and the ledger's head when it was written."""
+    """Read a state, and the ledger's head when it was written.
+
+    Raises:
+        RunError: the file is torn, or its models come in releases.
+    """
     checkpoint = load_checkpoint(path)
-    clusters = unprefixed(checkpoint.tensors, "cluster")
-    shadows: list[list[ShadowFederation]] = [[] for _ in clusters]
-    models = unprefixed(checkpoint.tensors, "shadow")
-    for kept, params in zip(checkpoint.state["shadows"], models, strict=True):
-        profile = tuple((group, size) for group, size in kept["profile"])
-        shadows[kept["place"][0]].append(
-            ShadowFederation(profile, tuple(kept["place"]), kept["rounds"], params)
-        )
-    figures = checkpoint.state["figures"]
     state = ServerState(
         round_index=checkpoint.round_index + 1,
-        clusters=clusters,
+        clusters=unprefixed(checkpoint.tensors, "cluster"),
         assignment=checkpoint.state["assignment"],
-        risk_estimates=tuple(None if f is None else RiskMeasured(**f) for f in figures),
-        shadows=tuple(tuple(kept) for kept in shadows),
-        pooling=tuple(checkpoint.state["pooling"]),
-        selection_history=_memory(checkpoint.state["memory"]),
-        releases=checkpoint.state["releases"],
-        waiting=tuple(checkpoint.state["waiting"]),
-        closed=frozenset(checkpoint.state["closed"]),
-        clips=tuple(checkpoint.state["clips"]),
-        stalled=frozenset(checkpoint.state.get("stalled", ())),
+        states=_states(path, checkpoint),
     )
     return state, checkpoint.state["ledger_head"]
 
 
-def _memory(kept: Mapping[str, Any]) -> SelectionHistory:
-    return SelectionHistory(
-        moved=kept["moved"],
-        losses={handle: tuple(row) for handle, row in kept["losses"].items()},
-        prices=tuple(kept["prices"]),
-        risks={
-            handle: tuple(None if k is None else KnownRisk(*k) for k in row)
-            for handle, row in kept["risks"].items()
-        },
-    )
+def _states(path: Path, checkpoint: Checkpoint) -> States:
+    if "states" in checkpoint.state:
+        return decoded(checkpoint.state["states"], checkpoint.tensors)
+    if checkpoint.state["releases"] > 1:
+        raise RunError(
+            f"{path} is of a run in which every cluster's model came in releases "
+            f"(method.selection = 'menu'), which this version of covey cannot play. Its "
+            f"report and proofs can still be read; start a new run."
+        )
+    return decoded(_before_components(checkpoint.state, checkpoint.tensors), {})
+
+
+def _before_components(
+    state: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """Return what a checkpoint of covey 0.1 holds, as components keep it now."""
+    memory = state["memory"]
+    shadows: list[list[dict[str, Any]]] = [[] for _ in state["figures"]]
+    for kept, params in zip(
+        state["shadows"], unprefixed(tensors, "shadow"), strict=True
+    ):
+        shadows[kept["place"][0]].append({**kept, "params": params})
+    return {
+        "risk-estimates": {"estimates": state["figures"], "shadows": shadows},
+        "own-risks": {"risks": memory["risks"]},
+        "last-moves": {"rounds": memory["moved"]},
+        "smoothed-losses": {"losses": memory["losses"]},
+        "prices": {"prices": memory["prices"]},
+        "pooling": {"shares": state["pooling"]},
+        "waiting": {"rounds": state["waiting"], "closed": state["closed"]},
+        "clips": {"norms": state["clips"]},
+        "stalled": {"clusters": state.get("stalled", [])},
+    }

@@ -1,12 +1,19 @@
 """The one loop of the bench: play a federation, and hold two red teams to the truth."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from covey.algorithms import ServerState, Strategy, targets
-from covey.build import BuiltRun, Components, build_run, compose, red_team
+from covey.algorithms import Clients, RiskEstimates, ServerState, Strategy, targets
+from covey.build import (
+    BuiltRun,
+    Components,
+    build_run,
+    clients_of,
+    compose,
+    red_team,
+)
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import Recipe
@@ -90,6 +97,7 @@ class _Stand:
     name: str
     run: BuiltRun
     strategy: Strategy
+    clients: Clients
     meters: Mapping[str, Metered]
     attacks: Mapping[str, RedTeam]
 
@@ -105,7 +113,8 @@ def measured(bench: BenchSet, clock: Clock, observe: Callable[[Row], None]) -> M
     for t in range(max(bench.looks)):
         cohort, streams = run.population.clients, run.streams.at("round", t)
         with clients:
-            state = stand.strategy.play_round(state, cohort, streams).state
+            present = stand.clients.among(cohort)
+            state = stand.strategy.play_round(state, present, streams).state
         if state.round_index in bench.looks:
             state, found = _looked(stand, state)
             rows += found
@@ -142,7 +151,8 @@ def _stand(bench: BenchSet, clock: Clock) -> _Stand:
     meters = {name: Metered(run.engine, clock) for name in ("clients", *SOURCES)}
 
     blind = _with_source(bench, "none")
-    strategy = compose(Components(blind, run.population, meters["clients"], run.init))
+    parts = Components(blind, run.population, meters["clients"], run.init)
+    strategy = compose(parts)
     start = strategy.init(run.streams).clusters
 
     def attack(source: str) -> RedTeam | None:
@@ -153,7 +163,7 @@ def _stand(bench: BenchSet, clock: Clock) -> _Stand:
 
     attacks = {name: attack(name) for name in SOURCES}
     known = {name: each for name, each in attacks.items() if each is not None}
-    return _Stand(bench.name, run, strategy, meters, known)
+    return _Stand(bench.name, run, strategy, clients_of(parts), meters, known)
 
 
 def _with_source(bench: BenchSet, source: str) -> Config:
@@ -163,7 +173,9 @@ def _with_source(bench: BenchSet, source: str) -> Config:
 
 def _looked(stand: _Stand, state: ServerState) -> tuple[ServerState, list[Row]]:
     by_handle = {client.handle: client for client in stand.run.population.clients}
-    shadows, rows = list(state.shadows), list[Row]()
+    kept = state.kept(RiskEstimates)
+    shadows = list(kept.shadows or ((),) * len(state.clusters))
+    rows = list[Row]()
     for target in targets(state, by_handle):
         told = dict[str, RiskMeasured]()
         for source, attack in stand.attacks.items():
@@ -174,7 +186,8 @@ def _looked(stand: _Stand, state: ServerState) -> tuple[ServerState, list[Row]]:
             if source == "shadow":
                 shadows[target.cluster] = assessment.shadows
         rows += _row(stand, target, told)
-    return replace(state, shadows=tuple(shadows)), rows
+    after = RiskEstimates(estimates=kept.estimates, shadows=tuple(shadows))
+    return state.keeping(after), rows
 
 
 def _row(stand: _Stand, target: Target, told: Mapping[str, RiskMeasured]) -> list[Row]:

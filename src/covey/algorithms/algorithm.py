@@ -1,0 +1,110 @@
+"""What an algorithm of federated learning is: a way to start, a round, and an end.
+
+Algorithms are pure: they take a state and return the next one with the facts that a
+ledger should remember. They read no clock, open no file and own no randomness.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
+from covey.algorithms.clients import Clients
+from covey.components.component import Component
+from covey.events import ClientsAssigned
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["Algorithm", "Setup", "Strategy"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """What an algorithm may know of the run that it is part of.
+
+    Attributes:
+        draw_model: draws a fresh model.
+        population: all clients that are known from the start, in name order.
+        rounds: how many the run has.
+        layers: the names of a model's parameters by layer, from input to output.
+        chance_loss: of whoever knows nothing, in nats.
+    """
+
+    draw_model: Callable[[Streams], Params]
+    population: Cohort
+    rounds: int
+    layers: Sequence[Sequence[str]]
+    chance_loss: float
+
+
+class Strategy(NamedTuple):
+    """An algorithm in its run, as three pure functions.
+
+    Attributes:
+        init: the state before round 0.
+        play_round: one round with these clients.
+        conclude: one last choice by every client, without training.
+    """
+
+    init: Callable[[Streams], ServerState]
+    play_round: Callable[[ServerState, Clients, Streams], RoundResult]
+    conclude: Callable[[ServerState, Clients, Streams], RoundResult]
+
+
+class Algorithm(Component):
+    """An algorithm of federated learning; the fields of a subclass are its options.
+
+    Write `round`; the rest has defaults for one model that everybody shares. What is
+    carried to the next round beyond models and choices is a `ComponentState` of its own:
+    `state.kept(Mine)` and `state.keeping(Mine(...))`.
+
+        class FedAvg(Algorithm):
+            def round(self, state, clients, streams):
+                return clients.train_and_aggregate(
+                    state, clients.all_in(0, "shared"), streams
+                )
+
+    Attributes:
+        selection_name: of the selection by which clients choose, where it is no setting.
+        isolates_clusters: whether nothing that a client sends reaches another cluster.
+        one_client_each: whether no model is ever shared.
+    """
+
+    selection_name: ClassVar[str | None] = None
+    isolates_clusters: ClassVar[bool] = False
+    one_client_each: ClassVar[bool] = False
+
+    def num_models(self, population: Cohort) -> int:
+        """Return how many models there are among these clients."""
+        del population
+        return 1
+
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        """Return the state before the first round: one model, drawn once."""
+        model = setup.draw_model(streams.at("initial model", 0))
+        return initial_state((model,) * self.num_models(setup.population))
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Return what comes of one round with these clients."""
+        raise NotImplementedError
+
+    def finalize(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Return the last choices: what each client chose, or the one model there is."""
+        del streams
+        one = {0: 0} if len(state.clusters) == 1 else {}
+        chosen = {c.handle: state.assignment.get(c.handle) for c in clients.cohort}
+        final = {h: one.get(0) if j is None else j for h, j in chosen.items()}
+        fact = ClientsAssigned(
+            {h: j for h, j in final.items() if j is not None}, "final"
+        )
+        return RoundResult(state.with_choices(fact.clusters), (fact,))
+
+    def strategy(self, setup: Setup) -> Strategy:
+        """Return the algorithm in its run; override it to wrap the rounds."""
+        return Strategy(
+            lambda streams: self.init(setup, streams), self.round, self.finalize
+        )

@@ -1,0 +1,104 @@
+"""The clients of a round, and all that an algorithm can ask of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation import ClientUpdate
+from covey.algorithms.base import Cohort, RoundResult, ServerState
+from covey.algorithms.cluster_selection import (
+    BY_LOSS,
+    SelectionConfig,
+    SelectionResult,
+    cluster_choices,
+)
+from covey.algorithms.round_steps import Steps
+from covey.events import ClientsAssigned
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["Clients"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who takes part in a round; nothing else leads to anybody's data.
+
+    Attributes:
+        cohort: the clients, in name order; there may be none.
+        steps: how they are evaluated and trained, and how their updates are aggregated.
+        selection: how they choose among clusters.
+        own_risks: whether only they know which risks they know.
+    """
+
+    cohort: Cohort
+    steps: Steps
+    selection: SelectionConfig = BY_LOSS
+    own_risks: bool = False
+
+    def __len__(self) -> int:
+        return len(self.cohort)
+
+    def among(self, cohort: Cohort) -> "Clients":
+        """Return these clients instead, asked in the same way."""
+        return replace(self, cohort=cohort)
+
+    def asked_by(self, steps: Steps) -> "Clients":
+        """Return the same clients, asked in another way."""
+        return replace(self, steps=steps)
+
+    def all_in(self, cluster: int, by: str) -> ClientsAssigned:
+        """Return the fact that all of them train the model of one cluster."""
+        return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)
+
+    def evaluate(
+        self, models: tuple[Params, ...], streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        """Return every model's loss on every client's selection batch, in nats."""
+        return self.steps.evaluate(models, self.cohort, streams)
+
+    def choose(self, state: ServerState, streams: Streams) -> SelectionResult:
+        """Let every client take its cluster, to train its model in this round."""
+        choose, _ = cluster_choices(self.selection, self.steps)
+        return choose(state, self.cohort, streams)
+
+    def settle(self, state: ServerState, streams: Streams) -> SelectionResult:
+        """Let every client take its cluster once more, without training."""
+        _, settle = cluster_choices(self.selection, self.steps)
+        return settle(state, self.cohort, streams)
+
+    def nearest(self, state: ServerState, streams: Streams) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
+        return self.steps.nearest(state, self.cohort, streams)
+
+    def train(
+        self,
+        models: tuple[Params, ...],
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+    ) -> Iterator[ClientUpdate]:
+        """Yield what each client's training adds to the model of its cluster."""
+        return self.steps.train(models, self.cohort, assignment, streams)
+
+    def train_and_aggregate(
+        self,
+        state: ServerState,
+        chosen: ClientsAssigned,
+        streams: Streams,
+        updates: Sequence[ClientUpdate] | None = None,
+    ) -> RoundResult:
+        """Train every client from its cluster's model, and aggregate per cluster.
+
+        Updates that are not finite are refused, and move nothing. Choices, refusals and
+        the new models' hash are in the events.
+
+        Args:
+            state: before the round.
+            chosen: which cluster each client trains.
+            streams: of the round.
+            updates: what the clients have trained already; None: they train now.
+        """
+        steps = self.steps if updates is None else self.steps.with_updates(updates)
+        return steps.train_and_aggregate(state, self.cohort, chosen, streams)
