@@ -28,8 +28,10 @@ __all__ = [
     "ClusterWaited",
     "ClustersCollapsed",
     "CohortSampled",
+    "ComponentsUsed",
     "Event",
     "FairnessMeasured",
+    "ForeignEvent",
     "GroupsSought",
     "ModelDiverged",
     "ModelsMerged",
@@ -91,6 +93,29 @@ class RunStarted(Event):
     updates_stored: bool = False
     secrets: str = "seeded"
     delta: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsUsed(Event):
+    """Which components of a run are a user's own, or have options of their own.
+
+    Attributes:
+        components: by setting, such as `method.name`: its name, its options, and the
+            SHA-256 of the file that it stands in; "" for what covey brings.
+        mixes_clusters: whether a user's algorithm may bring what one cluster's clients
+            sent into another cluster's model.
+    """
+
+    components: Mapping[str, Mapping[str, Any]]
+    mixes_clusters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignEvent(Event):
+    """A fact of a kind that is not known here: of a user's component that is not loaded."""
+
+    kind: str
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,12 +526,15 @@ class ClientsReported(Event):
 
 def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:
     """Return an event as its class name and plain JSON values."""
+    if isinstance(event, ForeignEvent):
+        return event.kind, dict(event.body)
     return type(event).__name__, asdict(event)
 
 
 def event_from(kind: str, body: Mapping[str, Any]) -> Event:
-    """Undo `kind_and_body`."""
-    return _reader(kind)(body)
+    """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind."""
+    classes = {cls.__name__ for cls in Event.__subclasses__()}
+    return _reader(kind)(body) if kind in classes else ForeignEvent(kind, body)
 
 
 @cache

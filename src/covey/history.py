@@ -14,6 +14,7 @@ from covey.events import (
     ClusterAudited,
     ClustersCollapsed,
     ClusterWaited,
+    ComponentsUsed,
     Event,
     FairnessMeasured,
     GroupsSought,
@@ -80,6 +81,7 @@ class History:
         refused: whose updates were ever refused.
         diverged: per cluster whose model is none after the latest round, why, and since
             which round in a row. What it shows is no figure of anybody's privacy.
+        components: those that are a user's own, or have options of their own.
         told: every fact of all rounds ever played, superseded ones first: what they
             released stays released.
     """
@@ -113,6 +115,7 @@ class History:
     diverged: Mapping[int, ModelDiverged] = field(
         default_factory=dict[int, ModelDiverged]
     )
+    components: ComponentsUsed | None = None
 
     def over(self) -> int | None:
         """Count the clients whose cluster's figure is above their threshold.
@@ -237,6 +240,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
     match event:
         case RunStarted():
             return replace(history, started=event)
+        case ComponentsUsed():
+            return replace(history, components=event)
         case ClientsAssigned():
             return _assigned(_with_moves(history, round_index, event), event)
         case ModelsPooled():
@@ -285,7 +290,16 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
             fed(j, num_clusters, history.started.releases) if history.started else [j]
         )
         trained[handle] = trained.get(handle, frozenset()).union(moved)
-    return replace(history, assignment=assignment, trained=trained)
+    return _mixed(replace(history, assignment=assignment, trained=trained))
+
+
+def _mixed(history: History) -> History:
+    """Count everybody in for every cluster, where a user's algorithm may mix them."""
+    if history.components is None or not history.components.mixes_clusters:
+        return history
+    num_clusters = history.started.num_clusters if history.started else 1
+    everybody = frozenset(history.trained)
+    return replace(history, reached=dict.fromkeys(range(num_clusters), everybody))
 
 
 def _pooled(history: History, event: ModelsPooled) -> History:

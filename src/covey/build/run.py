@@ -24,6 +24,7 @@ from covey.build.populations import (
     population_and_notes,
     preference_of,
 )
+from covey.build.settled import components_used
 from covey.build.stated import check_preference_names, with_preferences
 from covey.build.trial import check_trains
 from covey.config import Config
@@ -42,6 +43,7 @@ from covey.engine import (
 )
 from covey.errors import ConfigError, DataError
 from covey.membership import Reference, Retrial
+from covey.events import ComponentsUsed
 from covey.models import (
     initial_params,
 )
@@ -59,6 +61,7 @@ class BuiltRun:
     Attributes:
         init: draws a fresh model.
         notes: what a reader of the results must know: oracles in use, missing files.
+        components_used: what the ledger is told of components; one fact, or none.
         nobody: how clients are asked in a round, with none in its cohort yet.
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
@@ -77,6 +80,7 @@ class BuiltRun:
     notes: tuple[str, ...]
     data_hash: str | None
     client_backend: ClientBackend | None = None
+    components_used: tuple[ComponentsUsed, ...] = ()
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""
@@ -153,6 +157,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),
         data_hash=data_hash(population),
         client_backend=overrides.client_backend,
+        components_used=components_used(config),
     )
 
 

@@ -2,10 +2,19 @@
 
 from covey.algorithms import Algorithm
 from covey.clustering import ClusterSelection, Selection
-from covey.components import component_of, create
+from covey.components import (
+    ComponentSection,
+    component_of,
+    create,
+    find,
+    is_built_in,
+    options_key,
+    source_hash,
+)
 from covey.config import Config
+from covey.events import ComponentsUsed
 
-__all__ = ["algorithm_of", "selection_of"]
+__all__ = ["algorithm_of", "components_used", "selection_of"]
 
 
 def algorithm_of(config: Config) -> Algorithm:
@@ -19,3 +28,31 @@ def selection_of(config: Config) -> ClusterSelection | Selection:
     if fixed is not None:
         return create("selection", fixed, {}, "method.selection", base=ClusterSelection)
     return component_of(config.method, "selection", ClusterSelection)
+
+
+def components_used(config: Config) -> tuple[ComponentsUsed, ...]:
+    """Return the fact which components are a user's own or have options, if any do."""
+    found: dict[str, dict[str, object]] = {}
+    for _, section in config:
+        if isinstance(section, ComponentSection):
+            found |= _named_in(section)
+    if not found:
+        return ()
+    mixes = (
+        not is_built_in("algorithm", config.method.name)
+        and not algorithm_of(config).isolates_clusters
+    )
+    return (ComponentsUsed(found, mixes),)
+
+
+def _named_in(section: ComponentSection) -> dict[str, dict[str, object]]:
+    """Return the components of one section that are worth a record."""
+    found: dict[str, dict[str, object]] = {}
+    for field, kind in type(section).slots.items():
+        name, key = getattr(section, field), f"{type(section).section}.{field}"
+        options = getattr(section, options_key(field))
+        if is_built_in(kind, name) and not options:
+            continue
+        source = "" if is_built_in(kind, name) else source_hash(find(kind, name, key))
+        found[key] = {"name": name, "options": options, "source": source}
+    return found

@@ -10,7 +10,7 @@ from .registry import (
     reference,
     source_hash,
 )
-from .slots import ComponentSection, Options, component_of, slot
+from .slots import ComponentSection, Options, component_of, options_key, options_table, slot
 from .state import ComponentState, States, decoded, encoded, keep, kept, without
 
 __all__ = [
@@ -33,7 +33,9 @@ __all__ = [
     "keep",
     "kept",
     "known_names",
+    "options_key",
     "options_of",
+    "options_table",
     "reference",
     "slot",
     "source_hash",

@@ -18,7 +18,14 @@ from covey.components.registry import (
 )
 from covey.components.section import SettingsSection
 
-__all__ = ["ComponentSection", "Options", "component_of", "options_table", "slot"]
+__all__ = [
+    "ComponentSection",
+    "Options",
+    "component_of",
+    "options_key",
+    "options_table",
+    "slot",
+]
 
 C = TypeVar("C", bound=Component)
 

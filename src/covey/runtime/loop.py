@@ -283,7 +283,7 @@ def _round(
     )
     measured = round_measured(found, assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
-    first = (_started(run),) if t == 0 else ()
+    first = (_started(run), *run.components_used) if t == 0 else ()
     diverged = tuple(
         ModelDiverged(j, t, reason) for j, reason in divergences(played.state).items()
     )

@@ -12,7 +12,14 @@ from covey.build import BuiltRun, build_run, data_hash
 from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import LedgerError, RunError
-from covey.events import Event, RunStarted, ThresholdChanged, event_from, kind_and_body
+from covey.events import (
+    ComponentsUsed,
+    Event,
+    RunStarted,
+    ThresholdChanged,
+    event_from,
+    kind_and_body,
+)
 from covey.history import History, history_of
 from covey.ledger import Ledger, Record, current, superseded
 from covey.runtime.folder import RunFolder
@@ -168,6 +175,17 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     before, now = began.config_hash, what_matters(run)
     if before != now:
         raise RunError(_another("settings in config.toml", folder.path, before, now))
+    recorded = _sources(history.components)
+    for key, now in _sources(next(iter(run.components_used), None)).items():
+        if recorded.get(key, now) != now:
+            what = f"source file of {key}"
+            raise RunError(_another(what, folder.path, recorded[key], now))
+
+
+def _sources(used: ComponentsUsed | None) -> dict[str, str]:
+    """Return the hash of the file that each component stands in, by setting."""
+    found = {} if used is None else used.components
+    return {key: str(each["source"]) for key, each in found.items()}
 
 
 def check_data(
