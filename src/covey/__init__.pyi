@@ -1,4 +1,5 @@
 from .aggregation import AggregationResult, ClientUpdate, mean_per_cluster
+from .algorithms import Algorithm, Clients, RoundResult, ServerState, Setup
 from .api import (
     Run,
     audit,
@@ -10,11 +11,13 @@ from .api import (
     verify,
 )
 from .clustering import (
+    ClusterSelection,
     SelectionInputs,
     select_by_loss,
     select_by_threshold,
     select_weighted,
 )
+from .components import Capability, Claim, Component, ComponentState
 from .config import Config, load_config
 from .errors import (
     ChecksumError,
@@ -30,13 +33,21 @@ from .errors import (
 )
 from .history import History
 from .membership import Signals
+from .rng import Streams
 from .runtime import Returning
 from .version import __version__
 
 __all__ = [
     "AggregationResult",
+    "Algorithm",
+    "Capability",
     "ChecksumError",
+    "Claim",
     "ClientUpdate",
+    "Clients",
+    "ClusterSelection",
+    "Component",
+    "ComponentState",
     "Config",
     "ConfigError",
     "CoveyError",
@@ -48,10 +59,14 @@ __all__ = [
     "LedgerUnavailable",
     "ModelError",
     "Returning",
+    "RoundResult",
     "Run",
     "RunError",
     "SelectionInputs",
+    "ServerState",
+    "Setup",
     "Signals",
+    "Streams",
     "__version__",
     "audit",
     "audit_epsilon",

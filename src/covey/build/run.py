@@ -42,8 +42,8 @@ from covey.engine import (
     VmapEngine,
 )
 from covey.errors import ConfigError, DataError
-from covey.membership import Reference, Retrial
 from covey.events import ComponentsUsed
+from covey.membership import Reference, Retrial
 from covey.models import (
     initial_params,
 )

@@ -10,7 +10,14 @@ from .registry import (
     reference,
     source_hash,
 )
-from .slots import ComponentSection, Options, component_of, options_key, options_table, slot
+from .slots import (
+    ComponentSection,
+    Options,
+    component_of,
+    options_key,
+    options_table,
+    slot,
+)
 from .state import ComponentState, States, decoded, encoded, keep, kept, without
 
 __all__ = [
