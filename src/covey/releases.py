@@ -1,11 +1,11 @@
 """A cluster's model in several releases, each sharing more with the other clusters.
 
-Models are numbered release by release: of K clusters with R releases, model e is release
-e // K of cluster e mod K, and release 0 shares least. Without a menu there is one release,
-and model j is cluster j.
+Only runs of covey 0.1 have more than one (`method.selection = "menu"`); they can still be
+read. Models are numbered release by release: of K clusters with R releases, model e is
+release e // K of cluster e mod K, and release 0 shares least.
 """
 
-__all__ = ["cluster_of", "fed"]
+__all__ = ["fed"]
 
 
 def fed(model: int, models: int, releases: int) -> range:
@@ -15,8 +15,3 @@ def fed(model: int, models: int, releases: int) -> range:
     that is riskier than the one that its owner chose.
     """
     return range(model, models, models // releases)
-
-
-def cluster_of(model: int, models: int, releases: int) -> int:
-    """Return the cluster whose release this model is."""
-    return model % (models // releases)

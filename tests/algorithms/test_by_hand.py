@@ -14,16 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
 from covey.aggregation import mean_per_cluster
 from covey.algorithms import (
     SelectionConfig,
     Steps,
-    different_models,
     evaluate_with,
-    fedavg,
-    ifca,
-    ifca_mir,
-    local_training,
     red_teamed,
     self_assessed,
     train_with,
@@ -67,7 +63,7 @@ def test_one_round_of_ifca(steps: Steps, point: Point, models: Models):
     # A moves to 1 - (0.731059 - 1) * 1 = 1.268941, C to 1 - (0.880797 - 1) * 2 = 1.238406
     # cluster 0: their mean 1.253673;  cluster 1: -1 - (s(-1) - 0) = -1.268941
     cohort = (point("a", 1, 1), point("b", 1, 0), point("c", 2, 1))
-    strategy = ifca(different_models(models(1.0, -1.0), 2), steps)
+    strategy = ifca(models(1.0, -1.0), steps)
     start = strategy.init(STREAMS)
     played = strategy.play_round(start, cohort, STREAMS)
     assert played.state.assignment == {"A": 0, "B": 1, "C": 0}
@@ -87,12 +83,10 @@ def test_a_risk_moves_the_client_that_weighs_it(
 ):
     # risks 0.9 and 0.6. A, beta 0.5: 0.157 + 0.45 = 0.607 against 0.657 + 0.3 = 0.957
     # B, beta 0.9: 0.031 + 0.81 = 0.841 against 0.131 + 0.54 = 0.671: B moves to 1
-    strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(select_weighted)
-    )
+    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
     cohort = (point("a", 1, 1, weight=0.5), point("b", 1, 1, weight=0.9))
-    watched = red_teamed(
-        strategy, scripted({0: 0.9, 1: 0.6}), 1, {c.handle: c for c in cohort}
+    watched = strategy.wrapped(
+        red_teamed, scripted({0: 0.9, 1: 0.6}), 1, {c.handle: c for c in cohort}
     )
     start = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 1}, round_index=1)
     played = watched.play_round(start, cohort, STREAMS)
@@ -142,7 +136,7 @@ def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
 ):
     # Both clients like w = 1 in round 0. B's example is then of class 0, which w = -1
     # would fit better; but that model is abandoned.
-    strategy = ifca(different_models(models(1.0, -1.0), 2), steps)
+    strategy = ifca(models(1.0, -1.0), steps)
     start = strategy.init(STREAMS)
     first = strategy.play_round(start, (point("a", 1, 1), point("b", 1, 1)), STREAMS)
     assert first.events[1:3] == (ClusterAbandoned(1), ClustersCollapsed(0))
@@ -159,7 +153,7 @@ def test_a_cluster_that_nobody_chose_is_frozen_and_never_offered_again(
 def test_leaving_two_of_three_clusters_is_a_collapse_and_leaving_one_is_not(
     steps: Steps, point: Point, models: Models
 ):
-    strategy = ifca(different_models(models(1.0, -1.0, 0.0), 3), steps)
+    strategy = ifca(models(1.0, -1.0, 0.0), steps, 3)
     cohort = (point("a", 1, 1), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     assert played.events[1:-1] == (ClusterAbandoned(2),)
@@ -171,7 +165,7 @@ def test_leaving_two_of_three_clusters_is_a_collapse_and_leaving_one_is_not(
 def test_an_absent_clients_cluster_is_not_abandoned(
     steps: Steps, point: Point, models: Models
 ):
-    strategy = ifca(different_models(models(1.0, -1.0), 2), steps)
+    strategy = ifca(models(1.0, -1.0), steps)
     cohort = (point("a", 1, 1), point("b", 1, 0))
     first = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     second = strategy.play_round(first.state, cohort[:1], STREAMS)
@@ -197,14 +191,12 @@ def watched_by(
     models: Models,
     cohort: tuple[Client, ...],
     every: int,
-):
-    strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(select_weighted)
-    )
-    return red_teamed(strategy, script, every, {c.handle: c for c in cohort})
+) -> Playing:
+    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(select_weighted))
+    return strategy.wrapped(red_teamed, script, every, {c.handle: c for c in cohort})
 
 
-def played_rounds(strategy, cohort: tuple[Client, ...], rounds: int):  # pyright: ignore
+def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
     state, story = strategy.init(STREAMS), []
     for index in range(rounds):
         state, events, _ = strategy.play_round(
@@ -225,7 +217,7 @@ def test_the_red_team_looks_every_so_many_rounds_and_at_the_end(
         sum(isinstance(event, RiskMeasured) for event in events) for events in story
     ]
     assert looked == [0, 0, 2, 0, 2]  # nobody has chosen before round 0
-    assert [f.round_index for f in state.risk_estimates if f] == [4, 4]
+    assert [f.round_index for f in state.risk_estimates() if f] == [4, 4]
     last = strategy.conclude(state, cohort, STREAMS)
     assert [
         (e.cluster, e.round_index) for e in last.events if isinstance(e, RiskMeasured)
@@ -242,7 +234,7 @@ def test_nothing_is_measured_before_the_first_round(
 ):
     cohort = (point("a", 1, 1),)
     alone = local_training(models(1.0), steps, cohort)
-    strategy = red_teamed(alone, scripted({0: 0.6}), 1, {"A": cohort[0]})
+    strategy = alone.wrapped(red_teamed, scripted({0: 0.6}), 1, {"A": cohort[0]})
     _, story = played_rounds(strategy, cohort, 2)
     assert [kinds(events)[0] for events in story] == ["ClientsAssigned", "RiskMeasured"]
 
@@ -274,7 +266,7 @@ def test_a_figure_lives_for_twice_the_rounds_between_two_looks(
     alive: dict[int, int] = {}
     for index in range(3, 9):
         state, *_ = strategy.play_round(state, cohort, STREAMS)
-        alive[index] = sum(figure is not None for figure in state.risk_estimates)
+        alive[index] = sum(figure is not None for figure in state.risk_estimates())
     assert [alive[index] for index in (3, 4, 5, 6)] == [2, 2, 2, 2]
     assert [alive[index] for index in (7, 8)] == [0, 0]
 
@@ -291,7 +283,7 @@ def test_nobody_acts_on_an_extrapolated_figure(
     state, story = played_rounds(strategy, cohort, 3)
     told = [event for event in story[-1] if isinstance(event, RiskMeasured)]
     assert [event.risk for event in told] == [0.9, 0.9]
-    assert state.risk_estimates == (None, None)
+    assert state.risk_estimates() == (None, None)
     assert RiskUnknown((0, 1)) in story[-1]
     history = history_of([*enumerate(story)])
     assert not history.figures
@@ -320,11 +312,11 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
     plain = ifca_mir(
-        different_models(models(1.0, -1.0), 2),
+        models(1.0, -1.0),
         steps,
         SelectionConfig(select_by_threshold),
     )
-    strategy = self_assessed(plain, judge, every=2)
+    strategy = plain.wrapped(self_assessed, judge, 2)
     state, story = played_rounds(strategy, cohort, 6)
     assert [each for each in looked if each] == [["a", "b"], ["a", "b"]]  # rounds 2, 4
     assert state.assignment == {"A": 1, "B": 0}
@@ -358,9 +350,7 @@ def choosing(values: Tensor) -> Selection:
 def test_a_users_bad_selection_is_refused_in_clear_words(
     steps: Steps, point: Point, models: Models, values: Tensor
 ):
-    strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(choosing(values))
-    )
+    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
     cohort = (point("a", 1, 1), point("b", 1, 0))
     state = replace(strategy.init(STREAMS), assignment={"A": 0, "B": 0})
     with pytest.raises(ConfigError, match=r"one offered cluster index per client: 2"):
@@ -376,9 +366,7 @@ def test_a_users_good_selection_is_obeyed(
     models: Models,
     values: Tensor,
 ):
-    strategy = ifca_mir(
-        different_models(models(1.0, -1.0), 2), steps, SelectionConfig(choosing(values))
-    )
+    strategy = ifca_mir(models(1.0, -1.0), steps, SelectionConfig(choosing(values)))
     cohort = (point("a", 1, 1), point("b", 1, 0))
     played = strategy.play_round(strategy.init(STREAMS), cohort, STREAMS)
     assert played.state.assignment == {"A": 1, "B": 0}

@@ -7,17 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from algorithms.playing import Playing, ifca, ifca_mir
 from covey.aggregation import Clipping, noised_mean
 from covey.algorithms import (
+    Clips,
     RoundResult,
     SelectionConfig,
     Steps,
-    Strategy,
     WarmStart,
-    different_models,
-    ifca,
-    ifca_mir,
-    one_model,
     price_update,
     warm_started,
 )
@@ -48,7 +45,7 @@ def cohort(point: Point) -> tuple[Client, ...]:
 
 
 def rounds(
-    strategy: Strategy, cohort: tuple[Client, ...], count: int
+    strategy: Playing, cohort: tuple[Client, ...], count: int
 ) -> list[RoundResult]:
     state, played = strategy.init(STREAMS), []
     for t in range(count):
@@ -62,41 +59,41 @@ def used(played: RoundResult) -> dict[int, float]:
 
 
 def test_a_round_clips_at_what_the_round_before_found(adaptive, models, cohort):
-    played = rounds(ifca(different_models(models(1.0, -1.0), 2), adaptive), cohort, 4)
+    played = rounds(ifca(models(1.0, -1.0), adaptive), cohort, 4)
     assert used(played[0]) == {0: 0.5, 1: 0.5}
     for before, after in pairwise(played):
-        clips = before.state.clips
+        clips = before.state.kept(Clips).norms
         assert len(clips) == 2
         assert used(after) == {j: clips[j] for j in used(after)}
         for j in {0, 1} - used(after).keys():
-            assert after.state.clips[j] == clips[j]
-    assert len({each.state.clips for each in played}) == 4
+            assert after.state.kept(Clips).norms[j] == clips[j]
+    assert len({each.state.kept(Clips).norms for each in played}) == 4
 
 
 def test_a_fixed_clip_leaves_nothing_behind(steps, models, cohort):
     fixed = replace(steps, aggregate=noised_mean(Clipping(0.5, 1.0)))
-    played = rounds(ifca(different_models(models(1.0, -1.0), 2), fixed), cohort, 3)
-    assert {each.state.clips for each in played} == {()}
+    played = rounds(ifca(models(1.0, -1.0), fixed), cohort, 3)
+    assert {each.state.kept(Clips).norms for each in played} == {()}
     assert {clip for each in played for clip in used(each).values()} == {0.5}
 
 
 def test_a_warm_start_hands_its_clip_to_every_cluster(adaptive, models, cohort):
-    strategy = ifca(one_model(models(1.0), 2), adaptive)
-    warm = WarmStart(shared_rounds=2, kept_rounds=1, train=adaptive.train)
-    first, second, split = rounds(warm_started(strategy, adaptive, warm), cohort, 3)
+    strategy = ifca(models(1.0), adaptive, alike=True)
+    warm = WarmStart(shared_rounds=2, kept_rounds=1)
+    first, second, split = rounds(strategy.wrapped(warm_started, warm), cohort, 3)
     assert used(first) == {0: 0.5}
-    assert used(second) == {0: first.state.clips[0]}
+    assert used(second) == {0: first.state.kept(Clips).norms[0]}
     for each in (first, second):
-        assert len(each.state.clips) == 2
-        assert len(set(each.state.clips)) == 1
-    assert set(used(split).values()) == {second.state.clips[0]}
+        assert len(each.state.kept(Clips).norms) == 2
+        assert len(set(each.state.kept(Clips).norms)) == 1
+    assert set(used(split).values()) == {second.state.kept(Clips).norms[0]}
 
 
 def test_the_last_choice_is_told_like_any_other_and_sets_no_price(
     steps, models, cohort
 ):
     how = SelectionConfig(select_by_loss, update_prices=price_update(0.3), epsilon=2.0)
-    strategy = ifca_mir(different_models(models(1.0, -1.0), 2), steps, how)
+    strategy = ifca_mir(models(1.0, -1.0), steps, how)
     (first,) = rounds(strategy, cohort, 1)
     last = strategy.conclude(first.state, cohort, STREAMS.at("round", 1))
     chose = ChoicesPerturbed(2.0, tuple(client.handle for client in cohort))

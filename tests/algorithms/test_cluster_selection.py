@@ -12,8 +12,10 @@ from torch import Tensor
 
 from covey.algorithms import (
     Cohort,
+    Prices,
     SelectionConfig,
     ServerState,
+    SmoothedLosses,
     initial_state,
     loss_smoother,
     price_update,
@@ -137,8 +139,8 @@ def test_a_diverged_loss_is_not_remembered(people: Cohort, broken: float):
         losses_are([[1, 2]], [[broken, 2]], [[5, 2]]),
     )
     assert [choice.clusters["A"] for _, choice in rounds] == [0, 1, 1]
-    assert rounds[1][1].state.selection_history.losses == {}
-    assert rounds[2][1].state.selection_history.losses == {"A": (5.0, 2.0)}
+    assert rounds[1][1].state.kept(SmoothedLosses).losses == {}
+    assert rounds[2][1].state.kept(SmoothedLosses).losses == {"A": (5.0, 2.0)}
 
 
 def test_without_smoothing_the_latest_losses_are_remembered(people: Cohort):
@@ -148,7 +150,7 @@ def test_without_smoothing_the_latest_losses_are_remembered(people: Cohort):
         [people[:2], people[:1]],
         losses_are([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]),
     )
-    assert rounds[-1][1].state.selection_history.losses == {
+    assert rounds[-1][1].state.kept(SmoothedLosses).losses == {
         first.handle: (5.0, 6.0),
         second.handle: (3.0, 4.0),
     }
@@ -186,13 +188,13 @@ def test_a_price_rises_until_somebody_wants_to_stay(people: Cohort):
 def test_an_empty_cohort_sets_no_prices(people: Cohort):
     rounds = through(priced(1 / 3), [people, ()], losses_are([[0.0, 1.0]] * 6, []))
     assert rounds[1][1].events == ()
-    assert rounds[1][1].state.selection_history == rounds[1][0].selection_history
+    assert rounds[1][1].state.states == rounds[1][0].states
 
 
 def test_a_cluster_that_is_gone_has_no_price(people: Cohort):
     state = initial_state(MODELS).with_choices({"A": 1, "B": 1})
     choice = local_choice(priced(1 / 2), equal_losses)(state, people[:2], Streams(0))
-    assert choice.state.selection_history.prices == (0.0, 0.0)
+    assert choice.state.kept(Prices).prices == (0.0, 0.0)
 
 
 def test_choices_under_noise_are_told_with_their_epsilon(people: Cohort):

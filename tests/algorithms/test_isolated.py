@@ -6,7 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from covey.algorithms import fedavg, freeze_clusters, isolated
+from algorithms.playing import fedavg, isolated
+from covey.algorithms import freeze_clusters
 from covey.events import ClientsAssigned
 from covey.params import model_hash
 from covey.rng import Streams

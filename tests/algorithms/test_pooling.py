@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Never
 
 import numpy as np
 import pytest
@@ -10,20 +11,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.playing import Playing, fedavg, ifca
 from covey.algorithms import (
+    Clients,
     KnownRisk,
+    OwnRisks,
+    PoolingShares,
+    RiskEstimates,
     RoundResult,
-    SelectionHistory,
     ServerState,
+    SmoothedLosses,
     Steps,
     Strategy,
-    fedavg,
     fixed_share,
     group_initialized,
     head_first,
-    ifca,
     initial_state,
-    one_model,
     pooled,
     share_by_risk,
     uniform,
@@ -57,14 +60,18 @@ def test_more_is_shared_nowhere_less(share: float, more: float):
         assert np.all(order(high, 5) >= order(low, 5))
 
 
-def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Strategy:
+def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Playing:
     """Return a strategy that trains nothing and assigns clients to their groups."""
+
+    def nothing(*_: object) -> Never:
+        raise AssertionError
 
     def play_round(state: ServerState, *_: object) -> RoundResult:
         own = {handle: each.group or 0 for handle, each in clients.items()}
         return RoundResult(state.with_choices(own).with_models(state.clusters), ())
 
-    return Strategy(lambda _: initial_state(clusters), play_round, play_round)
+    strategy = Strategy(lambda _: initial_state(clusters), play_round, play_round)
+    return Playing(strategy, Clients((), Steps(nothing, nothing, nothing)))
 
 
 def after_one_round(
@@ -73,8 +80,8 @@ def after_one_round(
     shares: tuple[float, ...],
     layers: tuple[tuple[str, ...], ...] = (("w",),),
 ) -> RoundResult:
-    strategy = pooled(
-        still(clusters, clients), lambda _: shares, head_first, layers, clients
+    strategy = still(clusters, clients).wrapped(
+        pooled, lambda _: shares, head_first, layers, clients
     )
     everybody = tuple(clients.values())
     return strategy.play_round(strategy.init(STREAMS), everybody, STREAMS)
@@ -102,7 +109,7 @@ def test_equal_shares_pull_towards_the_mean_over_examples(
     # theta_all = (1 * 0 + 3 * 4) / 4 = 3; half way from 0 is 1.5, from 4 is 3.5
     played = after_one_round((weight(0.0), weight(4.0)), two_groups, (0.5, 0.5))
     assert values(played) == pytest.approx([1.5, 3.5])
-    assert played.state.pooling == (0.5, 0.5)
+    assert played.state.kept(PoolingShares).shares == (0.5, 0.5)
 
 
 def test_a_cluster_gives_what_it_keeps(two_groups: Mapping[str, Client]):
@@ -160,23 +167,23 @@ def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
     def init(_: Streams) -> Params:
         return {"w": torch.tensor([0.5])}
 
-    def played(strategy: Strategy) -> tuple[Params, ...]:
+    def played(strategy: Playing) -> tuple[Params, ...]:
         state = strategy.init(STREAMS)
         for t in range(3):
             cohort = tuple(two_groups.values())
             state = strategy.play_round(state, cohort, STREAMS.at("round", t)).state
         return state.clusters
 
+    own = ifca(init, steps, alike=True).wrapped(group_initialized, 3)
+
     def mixed(share: float) -> tuple[Params, ...]:
-        own = group_initialized(ifca(one_model(init, 2), steps), steps, 3)
         control = fixed_share(share, 2)
-        return played(pooled(own, control, head_first, (("w",),), two_groups))
+        return played(own.wrapped(pooled, control, head_first, (("w",),), two_groups))
 
     (shared,) = played(fedavg(init, steps))
     for model in mixed(1.0):
         torch.testing.assert_close(model["w"], shared["w"])
-    alone = played(group_initialized(ifca(one_model(init, 2), steps), steps, 3))
-    assert model_hash(mixed(0.0)) == model_hash(alone)
+    assert model_hash(mixed(0.0)) == model_hash(played(own))
 
 
 def figure(risk: float, error: float, round_index: int = 5) -> RiskMeasured:
@@ -208,6 +215,11 @@ def ten(make_client: Callable[..., Client]) -> Mapping[str, Client]:
 GUESS = math.log(2)
 
 
+def at_round_5(choices: Mapping[str, int]) -> ServerState:
+    state = initial_state((weight(0.0), weight(0.0))).with_choices(choices)
+    return replace(state, round_index=5)
+
+
 def shares_after(
     ten: Mapping[str, Client],
     share: float,
@@ -218,12 +230,11 @@ def shares_after(
     """Return the ten's next share, if the other model has this loss on their examples."""
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
     losses = dict.fromkeys(ten, (0.1, elsewhere))
-    state = replace(
-        initial_state((weight(0.0), weight(0.0))).with_choices(choices),
-        round_index=5,
-        risk_estimates=(seen, None),
-        pooling=(share, START),
-        selection_history=SelectionHistory(losses=losses, risks=own or {}),
+    state = at_round_5(choices).keeping(
+        RiskEstimates(estimates=(seen, None)),
+        PoolingShares(shares=(share, START)),
+        SmoothedLosses(losses=losses),
+        OwnRisks(risks=own or {}),
     )
     with_room = replace(  # the other holds as many examples as the ten
         ten["OTHER"], train=Examples(torch.zeros(20, 1), torch.zeros(20).long())
@@ -279,8 +290,8 @@ def test_nothing_more_is_shared_with_a_model_no_better_than_guessing(
 def test_a_cluster_with_nearly_all_examples_keeps_its_model(ten: Mapping[str, Client]):
     # The ten hold 20 of 22 examples, the other client 2.
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
-    state = initial_state((weight(0.0), weight(0.0))).with_choices(choices)
-    state = replace(state, round_index=5, risk_estimates=(figure(0.9, 0.01), None))
+    figures = RiskEstimates(estimates=(figure(0.9, 0.01), None))
+    state = at_round_5(choices).keeping(figures)
     assert share_by_risk(ten, GUESS)(state) == (0.0, START)
 
 

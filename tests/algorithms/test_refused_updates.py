@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.playing import fedavg, ifca, isolated
 from covey.aggregation import (
     AnonymityConfig,
     ClientUpdate,
@@ -30,10 +31,6 @@ from covey.algorithms import (
     Steps,
     WarmStart,
     divergences,
-    fedavg,
-    ifca,
-    isolated,
-    one_model,
     warm_started,
 )
 from covey.algorithms.base import initial_state
@@ -186,8 +183,8 @@ def test_a_warm_start_splits_by_the_finite_updates(people):
     sent = {"a": 9.0, "b": math.nan, "c": 9.1, "d": -9.0, "e": math.nan, "f": -9.1}
     sent |= {"g": 9.2, "h": -9.2}
     steps = steps_with(sent, mean_per_cluster)
-    start = one_model(lambda _: START, 2)
-    warm = warm_started(ifca(start, steps), steps, WarmStart(0, 2, steps.train))
+    learner = ifca(lambda _: START, steps, alike=True)
+    warm = learner.wrapped(warm_started, WarmStart(0, 2))
     played = warm.play_round(warm.init(STREAMS), people("abcdefgh"), STREAMS)
     split = facts(played, ClientsAssigned)[0].clusters
     assert set(split) == set("ACDFGH")
@@ -198,8 +195,8 @@ def test_a_warm_start_splits_by_the_finite_updates(people):
 
 def test_a_shared_round_of_refused_updates_stalls_every_cluster(people):
     steps = steps_with(dict.fromkeys("abc", math.nan), mean_per_cluster)
-    start = one_model(lambda _: START, 2)
-    warm = warm_started(ifca(start, steps), steps, WarmStart(2, 2, steps.train))
+    learner = ifca(lambda _: START, steps, alike=True)
+    warm = learner.wrapped(warm_started, WarmStart(2, 2))
     played = warm.play_round(warm.init(STREAMS), people("abc"), STREAMS)
     assert set(divergences(played.state)) == {0, 1}
 

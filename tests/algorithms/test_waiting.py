@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithms.playing import Playing, ifca
 from covey.aggregation import AnonymityConfig, anonymity_aggregator, noise_scale
-from covey.algorithms import ServerState, Steps, Strategy, different_models, ifca
+from covey.algorithms import ServerState, Steps, Waiting
 from covey.data.examples import Client
 from covey.events import ClientsAssigned, ClusterAbandoned, ClusterWaited, Event
 from covey.rng import Streams
@@ -24,12 +25,12 @@ def hiding(steps: Steps, k: int, patience: int) -> Steps:
 
 
 @pytest.fixture
-def lonely(steps: Steps, models: Models) -> Callable[..., Strategy]:
+def lonely(steps: Steps, models: Models) -> Callable[..., Playing]:
     """IFCA with w = 1 and w = -1, where two must hide together."""
 
-    def make(patience: int, k: int = 2, **more: object) -> Strategy:
+    def make(patience: int, k: int = 2, **more: object) -> Playing:
         hidden = replace(hiding(steps, k, patience), **more)
-        return ifca(different_models(models(1.0, -1.0), 2), hidden)
+        return ifca(models(1.0, -1.0), hidden)
 
     return make
 
@@ -44,7 +45,7 @@ def cohort(point: Point) -> tuple[Client, ...]:
 
 
 def rounds(
-    strategy: Strategy, *cohorts: tuple[Client, ...]
+    strategy: Playing, *cohorts: tuple[Client, ...]
 ) -> list[tuple[ServerState, tuple[Event, ...]]]:
     state, played = strategy.init(STREAMS), []
     for each in cohorts:
@@ -68,29 +69,30 @@ def test_a_cluster_that_waits_too_long_is_closed_and_its_clients_move_on(
         assert state.assignment["Z"] == 1
         assert float(state.clusters[1]["w"]) == -1.0
     last = played[patience - 1][0]
-    assert last.waiting == (0, patience)
-    assert last.closed == {1}
+    assert last.kept(Waiting) == Waiting(rounds=(0, patience), closed=frozenset({1}))
     assert last.available() == (True, False)
     state, events = played[patience]
     assert state.assignment["Z"] == 0
     assert waited(events) == []
     assert ClusterAbandoned(1) in events
-    assert state.closed == frozenset()
+    assert state.kept(Waiting).closed == frozenset()
     assert played[-1][0].available() == (True, False)
 
 
 def test_a_round_with_enough_clients_begins_the_count_anew(lonely, cohort, point):
     company = (*cohort, point("y", 1, 0))
     played = rounds(lonely(2), cohort, company, cohort, cohort)
-    assert [state.waiting[1] for state, _ in played] == [1, 0, 1, 2]
-    assert [bool(state.closed) for state, _ in played] == [False] * 3 + [True]
+    assert [state.kept(Waiting).rounds[1] for state, _ in played] == [1, 0, 1, 2]
+    assert [bool(state.kept(Waiting).closed) for state, _ in played] == [False] * 3 + [
+        True
+    ]
 
 
 def test_a_round_in_which_nobody_came_neither_counts_nor_forgives(lonely, cohort):
     # whoever stays away keeps a cluster inhabited: it must not open again for that
     absent = cohort[:3]
     played = rounds(lonely(2), cohort, absent, cohort, absent, absent)
-    assert [state.waiting[1] for state, _ in played] == [1, 1, 2, 2, 2]
+    assert [state.kept(Waiting).rounds[1] for state, _ in played] == [1, 1, 2, 2, 2]
     assert [state.available() for state, _ in played[2:]] == [(True, False)] * 3
     state = played[-1][0]
     assert state.assignment["Z"] == 1
@@ -103,20 +105,20 @@ def test_the_last_cluster_is_never_closed(lonely, cohort):
     played = rounds(lonely(1, k=5), *[cohort] * 3)
     for t, (state, events) in enumerate(played):
         assert waited(events) == [0, 1]
-        assert state.waiting == (t + 1, t + 1)
-        assert state.closed == frozenset()
+        assert state.kept(Waiting).rounds == (t + 1, t + 1)
+        assert state.kept(Waiting).closed == frozenset()
         assert [float(model["w"]) for model in state.clusters] == [1.0, -1.0]
     alone = rounds(lonely(1, k=5), *[cohort[:3]] * 3)
-    assert alone[-1][0].closed == frozenset()
+    assert alone[-1][0].kept(Waiting).closed == frozenset()
     assert alone[-1][0].available() == (True, False)
 
 
 def test_a_merge_that_lets_nobody_wait_closes_nothing(steps, models, cohort):
-    plain = ifca(different_models(models(1.0, -1.0), 2), steps)
+    plain = ifca(models(1.0, -1.0), steps)
     (state, events), *_ = rounds(plain, cohort)
     assert waited(events) == []
-    assert state.closed == frozenset()
-    assert state.waiting == (0, 0)
+    assert state.kept(Waiting).closed == frozenset()
+    assert state.kept(Waiting).rounds == (0, 0)
 
 
 def test_recorded_choices_override_what_clients_would_choose(lonely, cohort):
@@ -142,4 +144,4 @@ def test_recorded_choices_hold_where_a_cluster_is_closed_by_now(lonely, cohort):
     recorded = {t: {"Z": 1} for t in range(3)}
     played = rounds(lonely(1, recorded=recorded), *[cohort] * 4)
     assert [state.assignment["Z"] for state, _ in played] == [1, 1, 1, 0]
-    assert [state.waiting[1] for state, _ in played[:3]] == [1, 2, 3]
+    assert [state.kept(Waiting).rounds[1] for state, _ in played[:3]] == [1, 2, 3]
