@@ -74,4 +74,5 @@ def test_the_attack_scores_a_clear_member_above_a_doubtful_one(importable):
 def test_every_kind_of_the_table_has_a_section():
     head = PAGE.read_text().split("\n## ", maxsplit=1)[0]
     linked = re.findall(r"\]\(#([\w-]+)\)", head)
-    assert linked == [title.lower().replace(" ", "-") for title in SECTIONS]
+    kinds = [title for title in SECTIONS if title.startswith(("A ", "An "))]
+    assert linked == [title.lower().replace(" ", "-") for title in kinds]
