@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.config import Config, flat, load_config
-from covey.config.unsupported import LATER_KEYS, LATER_VALUES
+from covey.config.unsupported import LATER_VALUES
 from covey.errors import ConfigError
 
 DOCUMENTED = """
@@ -300,14 +300,6 @@ def test_what_is_unknown_or_impossible_is_refused_by_key_value_and_remedy(
     assert_clear_sentences(refusal(settings), *parts)
 
 
-@pytest.mark.parametrize("key", LATER_KEYS)
-def test_a_key_of_later_is_refused_with_that_as_the_reason(key: str):
-    section, _, name = key.partition(".")
-    settings = {section: {name: 1} if name else {"anything": 1}}
-    message = refusal(settings)
-    assert_clear_sentences(message, key, LATER_KEYS[key], "not have yet", "Remove")
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [(key, v) for key, all_of in LATER_VALUES.items() for v in all_of]
 )
@@ -507,7 +499,6 @@ def test_what_every_client_can_do_by_itself_is_allowed_where_they_are_apart(
         ("seed.x=1", ("seed = {'x': 1}", "Change")),
         ("train.nonsense=1", ("'train.nonsense'", "local_epochs")),
         ("=5", ("Unknown setting",)),
-        ("merge.max_update_norm=1", ("merge.max_update_norm", "not have yet")),
         ("engine.name=ray", ("engine.name", "'ray'", "planned")),
     ],
 )

@@ -25,7 +25,7 @@ def test_every_mistake_of_a_file_is_told_at_once():
         "rounds": "10",
         "train": {"learning_rate": True, "lerning_rate": 0.1},
         "method": {"name": "ifca_mir"},
-        "merge": {"name": "krum"},
+        "merge": {"name": "krumm"},
         "populaton": {"clients": 3},
         "population": {"minority": [25, 0]},
     }

@@ -7,6 +7,16 @@ from covey.aggregation.anonymity import (
     dp_anonymity,
     noise_scale,
 )
+from covey.aggregation.anonymity_sets import AnonymitySets
+from covey.aggregation.base import (
+    Aggregation,
+    AnonymityTerms,
+    ClusterwiseAggregation,
+    FederationInfo,
+)
+from covey.aggregation.krum import Krum
+from covey.aggregation.mean import Mean
+from covey.aggregation.median import Median
 from covey.aggregation.merging import (
     AggregationResult,
     Aggregator,
@@ -24,6 +34,7 @@ from covey.aggregation.microaggregation import (
     set_sizes,
     unit_rows,
 )
+from covey.aggregation.norm_bounded import NormBounded
 from covey.aggregation.private import Clipping, noised_mean, projected
 from covey.aggregation.refusing import (
     NOT_FINITE,
@@ -31,17 +42,31 @@ from covey.aggregation.refusing import (
     finite_updates,
     refusal_events,
 )
+from covey.aggregation.server_optimizers.base import ServerOptimizer, ServerStep
+from covey.aggregation.trimmed_mean import TrimmedMean
 
 __all__ = [
     "NOT_FINITE",
+    "Aggregation",
     "AggregationResult",
     "Aggregator",
     "AnonymityConfig",
+    "AnonymitySets",
+    "AnonymityTerms",
     "ClientUpdate",
     "Clipping",
+    "ClusterwiseAggregation",
+    "FederationInfo",
+    "Krum",
     "L2Bound",
+    "Mean",
+    "Median",
+    "NormBounded",
     "RefusedUpdate",
+    "ServerOptimizer",
+    "ServerStep",
     "Sets",
+    "TrimmedMean",
     "anonymity_aggregator",
     "balanced_kmeans",
     "diameters",

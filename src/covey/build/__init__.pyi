@@ -1,4 +1,9 @@
-from .aggregators import aggregator_of
+from .aggregators import (
+    aggregator_of,
+    anonymity_of,
+    noise_on_clients,
+    server_step_of,
+)
 from .algorithms import (
     Components,
     ReplayOptions,
@@ -25,6 +30,7 @@ __all__ = [
     "Overrides",
     "ReplayOptions",
     "aggregator_of",
+    "anonymity_of",
     "build_run",
     "client_runtime_of",
     "clients_of",
@@ -32,5 +38,7 @@ __all__ = [
     "data_hash",
     "depends_on_population",
     "has_independent_clusters",
+    "noise_on_clients",
     "red_team",
+    "server_step_of",
 ]

@@ -1,27 +1,31 @@
-"""From settings to an aggregation: a mean, a noisy mean, or anonymity sets."""
+"""From settings to what makes the next models out of updates: two components."""
 
+from collections.abc import Sequence
 from typing import cast
 
 from covey.aggregation import (
+    Aggregation,
     Aggregator,
-    AnonymityConfig,
+    AnonymityTerms,
     Clipping,
-    L2Bound,
-    anonymity_aggregator,
-    dp_anonymity,
-    mean_per_cluster,
-    noise_scale,
+    FederationInfo,
+    ServerOptimizer,
+    ServerStep,
     noised_mean,
-    set_sizes,
     with_stored_updates,
 )
-from covey.build.owned import user_aggregator
-from covey.build.plugins import imported
+from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
-from covey.components import Capability
+from covey.components import Capability, Component, component_of, is_built_in
 from covey.config import Config
 
-__all__ = ["aggregator_of"]
+__all__ = [
+    "aggregator_of",
+    "anonymity_of",
+    "isolates_clusters",
+    "noise_on_clients",
+    "server_step_of",
+]
 
 
 def aggregator_of(
@@ -31,41 +35,71 @@ def aggregator_of(
 
     Where clips follow the updates, the one for these clips.
     """
-    settings = config.merge
-    if settings.name == "anonymity-sets":
-        aggregate = anonymity_aggregator(_anonymity_config(config, clients))
-    elif config.privacy.client_noise > 0:
-        aggregate = noised_mean(_clipping(config, clients), clips)
-    elif settings.name == "mean":
-        aggregate = mean_per_cluster
+    if config.privacy.client_noise > 0:
+        merge = noised_mean(_clipping(config, clients), clips)
     else:
-        found = cast("Aggregator", imported("merge.name", settings.name))
-        aggregate = user_aggregator(settings.name, found)
+        merge = _aggregation(config, clients)
+    return with_stored_updates(merge) if config.unlearning.store_updates else merge
+
+
+def server_step_of(config: Config) -> ServerStep:
+    """Return what the server makes of the aggregated models, and keeps for it."""
+    name = config.merge.server_optimizer
+    found = component_of(config.merge, "server_optimizer", ServerOptimizer)
+    step = cast("ServerStep", getattr(found, "step", found))
     return (
-        with_stored_updates(aggregate) if config.unlearning.store_updates else aggregate
+        step if is_built_in("server_optimizer", name) else user_server_step(name, step)
     )
 
 
-def _anonymity_config(config: Config, clients: int) -> AnonymityConfig:
-    settings = config.merge
-    k = settings.min_anonymity
-    if settings.noise == "sound":
+def anonymity_of(config: Config) -> AnonymityTerms | None:
+    """Return how the aggregation hides clients among each other; None: it does not."""
+    found = component_of(config.merge, "name", Aggregation)
+    return found.anonymity() if isinstance(found, Aggregation) else None
+
+
+def isolates_clusters(config: Config) -> bool:
+    """Say whether a cluster's next model hangs on its own clients alone."""
+    parts = (
+        component_of(config.merge, "name", Aggregation),
+        component_of(config.merge, "server_optimizer", ServerOptimizer),
+    )
+    return all(
+        isinstance(each, Component)
+        and Capability.CLUSTER_ISOLATION not in each.claim("").rules_out
+        for each in parts
+    )
+
+
+def noise_on_clients(config: Config) -> bool:
+    """Say whether the aggregation adds noise whose guarantee counts on every client."""
+    terms = anonymity_of(config)
+    return config.privacy.client_noise > 0 or (terms is not None and terms.accounted)
+
+
+def _aggregation(config: Config, clients: int) -> Aggregator:
+    name = config.merge.name
+    found = component_of(config.merge, "name", Aggregation)
+    if isinstance(found, Aggregation):
+        merge = found.prepared(_federation(config, clients))
+    else:
+        merge = cast("Aggregator", found)
+    return merge if is_built_in("aggregation", name) else user_aggregator(name, merge)
+
+
+def _federation(config: Config, clients: int) -> FederationInfo:
+    def noise_multiplier(epsilon: float, delta: float, sizes: Sequence[int]) -> float:
         # the accountants take seconds to load, and a client never needs them
         from covey.dp import representative_noise
 
-        shared = Capability.SHARED_MODEL not in algorithm_of(config).claim("").rules_out
-        together = shared and config.train.participation == 1
-        sizes = set_sizes(clients, k) if together else (k,)
-        z = representative_noise(settings.epsilon, settings.delta, config.rounds, sizes)
-        return dp_anonymity(k, L2Bound(settings.radius, z))
-    return AnonymityConfig(
-        min_anonymity=k,
-        partition=settings.partition,
-        distance=settings.distance,
-        max_distance=settings.max_distance,
-        noise=noise_scale(
-            settings.noise, settings.distance, settings.sigma * settings.radius
-        ),
+        return representative_noise(epsilon, delta, config.rounds, tuple(sizes))
+
+    return FederationInfo(
+        clients=clients,
+        rounds=config.rounds,
+        participation=config.train.participation,
+        shared=Capability.SHARED_MODEL not in algorithm_of(config).claim("").rules_out,
+        noise_multiplier=noise_multiplier,
     )
 
 

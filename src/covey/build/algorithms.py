@@ -32,7 +32,12 @@ from covey.algorithms import (
     self_assessed,
     train_with,
 )
-from covey.build.aggregators import aggregator_of
+from covey.build.aggregators import (
+    aggregator_of,
+    anonymity_of,
+    isolates_clusters,
+    noise_on_clients,
+)
 from covey.build.owned import user_selection
 from covey.build.settled import algorithm_of, selection_of
 from covey.clustering import (
@@ -166,7 +171,7 @@ def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Cli
         recorded=replay.recorded,
         noise_events=no_noise_events if send else noise_events_of(recipe),
         remote=RemoteClients(send, recipe) if send else None,
-        dp_accounted=_is_dp_accounted(config),
+        dp_accounted=noise_on_clients(config),
         longer=Training(
             train(longer), no_noise_events if send else noise_events_of(longer)
         ),
@@ -206,11 +211,6 @@ def _shorter(recipe: Recipe) -> Recipe:
         local_epochs=max(1, round(recipe.local_epochs * CALIBRATION_RATIO)),
         local_steps=math.ceil(recipe.local_steps * CALIBRATION_RATIO),
     )
-
-
-def _is_dp_accounted(config: Config) -> bool:
-    """Say whether the aggregation adds noise whose guarantee counts on every client."""
-    return config.privacy.client_noise > 0 or config.merge.noise == "sound"
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
@@ -326,6 +326,7 @@ def _shadow_round(
     longer = _longer(usual)
     aggregate = aggregator_of(config, len(population.clients))
     split_round = _shared_rounds(config)
+    accounted = noise_on_clients(config)
 
     def play_round(
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
@@ -340,7 +341,7 @@ def _shadow_round(
         )
         only = {client.handle: 0 for client in cohort}
         updates = finite_updates(
-            train((params,), cohort, only, streams), as_zero=_is_dp_accounted(config)
+            train((params,), cohort, only, streams), as_zero=accounted
         )
         alike = aggregator_of(config, len(sets)) if private else aggregate
         return alike((params,), updates, streams.at("merge")).clusters[0]
@@ -411,7 +412,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     return (
         algorithm_of(config).isolates_clusters
         and config.engine.name != "flower"
-        and config.merge.name == "mean"
+        and isolates_clusters(config)
         and config.privacy == type(config.privacy)()
         and not isinstance(engine, VmapEngine)
     )
@@ -435,7 +436,7 @@ def notes(config: Config) -> tuple[str, ...]:
             "Each client judged the risk for itself and told nobody: there is no risk to "
             "show before the audit at the end."
         )
-    if config.merge.name == "anonymity-sets" and config.secrets.source == "seeded":
+    if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(
             "Everything hidden can be recomputed from the seed: no deniability against "
             "whoever holds it."

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from covey.algorithms import Ifca
+from covey.build.aggregators import noise_on_clients
 from covey.build.client_backend import ClientBackend
 from covey.build.settled import algorithm_of
 from covey.build.stated import Shares
@@ -81,7 +82,7 @@ def model_of(
     check_model(module, shape, classes, seen)
     if config.privacy.record_clip > 0:
         check_private(module)
-    if config.privacy.client_noise > 0 or config.merge.noise == "sound":
+    if noise_on_clients(config):
         refuse_batch_norm(module, "Hiding a client in noise")
     return module, lambda streams: initial_params(build(streams))
 

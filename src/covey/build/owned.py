@@ -1,20 +1,21 @@
-"""A user's own selection and merge, held to what covey does with what they return."""
+"""A user's own steps of a round, held to what covey does with what they return."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from covey.aggregation import AggregationResult, Aggregator, ClientUpdate
+from covey.aggregation import AggregationResult, Aggregator, ClientUpdate, ServerStep
 from covey.build.plugins import user_function
 from covey.clustering import Selection, SelectionInputs
+from covey.components import States
 from covey.errors import ConfigError
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["user_aggregator", "user_selection"]
+__all__ = ["user_aggregator", "user_selection", "user_server_step"]
 
 
 def user_selection(name: str, selection: Selection) -> Selection:
@@ -77,6 +78,29 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
         return replace(returned, clusters=tuple(returned.clusters))
 
     return merged
+
+
+def user_server_step(name: str, step: ServerStep) -> ServerStep:
+    """Return a server optimizer's step of the user's own, held to the same as a merge."""
+    part = f"server optimizer {name}"
+    run = user_function(part, step)
+
+    def stepped(
+        models: tuple[Params, ...], aggregated: tuple[Params, ...], states: States
+    ) -> tuple[tuple[Params, ...], States]:
+        returned: Any = run(models, aggregated, states)
+        pair = cast("tuple[Any, ...]", returned) if isinstance(returned, tuple) else ()
+        if len(pair) != 2 or not isinstance(pair[1], Mapping):
+            raise ConfigError(
+                f"Your {part} must return the next models and the states, found a "
+                f"{type(returned).__name__}. Return `models, states`."
+            )
+        strict = all(map(_is_finite, aggregated))
+        if problem := _problem(models, pair[0], strict=strict):
+            raise ConfigError(f"Your {part} {problem}")
+        return tuple(pair[0]), cast("States", pair[1])
+
+    return stepped
 
 
 def _watched(

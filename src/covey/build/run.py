@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from covey.algorithms import Clients, Cohort, Strategy
+from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import (
     Components,
     ReplayOptions,
@@ -234,8 +235,9 @@ def _population(
 
 
 def _check_min_anonymity(config: Config, population: Population) -> None:
-    k, clients = config.merge.min_anonymity, len(population.clients)
-    if config.merge.name == "anonymity-sets" and k > clients:
+    terms, clients = anonymity_of(config), len(population.clients)
+    k = terms.min_anonymity if terms else 0
+    if k > clients:
         raise ConfigError(
             f"merge.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."

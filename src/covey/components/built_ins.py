@@ -20,6 +20,32 @@ class BuiltIn(NamedTuple):
 
 BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
     {
+        "aggregation": {
+            "mean": BuiltIn(
+                "covey.aggregation.mean:Mean", "the weighted mean of updates"
+            ),
+            "anonymity-sets": BuiltIn(
+                "covey.aggregation.anonymity_sets:AnonymitySets",
+                "each update is hidden among at least k, and one speaks for them",
+            ),
+            "trimmed-mean": BuiltIn(
+                "covey.aggregation.trimmed_mean:TrimmedMean",
+                "the mean of every coordinate without its extremes (option "
+                "`trim`: the share at either end)",
+            ),
+            "median": BuiltIn(
+                "covey.aggregation.median:Median", "that of every coordinate"
+            ),
+            "krum": BuiltIn(
+                "covey.aggregation.krum:Krum",
+                "the update closest to its neighbours (`outliers`: clients that may send "
+                "anything; `chosen`: above 1 the mean of so many, Multi-Krum)",
+            ),
+            "norm-bounded": BuiltIn(
+                "covey.aggregation.norm_bounded:NormBounded",
+                "the mean of updates shortened to norm `max_norm`",
+            ),
+        },
         "algorithm": {
             "fedavg": BuiltIn(
                 "covey.algorithms.fedavg:FedAvg", "one model for everybody"
@@ -59,6 +85,23 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "rebalanced": BuiltIn(
                 "covey.clustering.base:Rebalanced",
                 "moves at random keep `target_share` in every cluster",
+            ),
+        },
+        "server_optimizer": {
+            "none": BuiltIn(
+                "covey.aggregation.server_optimizers.base:NoServerOptimizer",
+                "the aggregated models",
+            ),
+            "momentum": BuiltIn(
+                "covey.aggregation.server_optimizers.momentum:Momentum",
+                "FedAvgM (options `momentum`, `learning_rate`)",
+            ),
+            "adam": BuiltIn(
+                "covey.aggregation.server_optimizers.adam:Adam",
+                "FedAdam (`learning_rate`, `beta_1`, `beta_2`, `tau`)",
+            ),
+            "yogi": BuiltIn(
+                "covey.aggregation.server_optimizers.yogi:Yogi", "FedYogi (the same)"
             ),
         },
     }

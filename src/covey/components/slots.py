@@ -17,6 +17,7 @@ from covey.components.registry import (
     reference,
 )
 from covey.components.section import SettingsSection
+from covey.errors import ConfigError
 
 __all__ = [
     "ComponentSection",
@@ -81,7 +82,29 @@ class ComponentSection(SettingsSection):
             if isinstance(passed, Component) or callable(passed):
                 named[field] = reference(passed)
                 named[options_key(field)] = options_of(passed)
+            cls._take_options(named, field)
         return named
+
+    @classmethod
+    def _take_options(cls, named: dict[str, Any], field: str) -> None:
+        """Put a built-in's options where the section has settings of their names."""
+        kind, options = cls.slots[field], named.get(options_key(field))
+        name = named.get(field, cls.model_fields[field].default)
+        if not isinstance(options, Mapping) or not options:
+            return
+        if not isinstance(name, str) or not is_built_in(kind, name):
+            return
+        known = find(kind, name, f"{cls.section}.{field}").model_fields
+        given = cast("Mapping[str, Any]", options)
+        for key in given.keys() & known.keys() & cls.model_fields.keys():
+            if key in named and named[key] != given[key]:
+                raise ConfigError(
+                    f"{cls.section}.{key} = {named[key]!r} stands beside the option {key} "
+                    f"= {given[key]!r} of {name!r}, and both are the same setting. Remove "
+                    f"one of them."
+                )
+            named[key] = given[key]
+        named[options_key(field)] = {k: v for k, v in given.items() if k not in named}
 
     @field_validator("*", mode="after")
     @classmethod

@@ -12,6 +12,7 @@ CHANGES_NOTHING = (
     "checkpoints.",
     "data.dir",
     "merge.deniability_threshold",  # judges requests, not training
+    "merge.options.deniability_threshold",
 )
 UNUSED: Mapping[str, tuple[str, ...]] = {
     "fedavg": ("method.",),

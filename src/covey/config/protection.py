@@ -1,17 +1,18 @@
 """The settings of measured risk, of hiding clients in a merge, and of leaving."""
 
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from covey.components.section import (
     Count,
-    Dotted,
     NotNegative,
     Positive,
     SettingsSection,
     Share,
 )
+from covey.components.slots import ComponentSection, Options, options_table, slot
 
 __all__ = [
     "AuditConfig",
@@ -50,14 +51,20 @@ class RedteamConfig(SettingsSection):
     )
 
 
-class MergeConfig(SettingsSection):
+class MergeConfig(ComponentSection):
     """How updates become the next cluster models."""
 
-    name: Literal["mean", "anonymity-sets"] | Dotted = Field(
-        default="mean",
-        description="`anonymity-sets`: each update is hidden among at least k, and one "
-        "speaks for them; or `package.module:function`",
+    section = "merge"
+    slots = MappingProxyType(
+        {"name": "aggregation", "server_optimizer": "server_optimizer"}
     )
+
+    name: str = slot("aggregation", "mean")
+    options: Options = options_table("name")
+    server_optimizer: str = slot(
+        "server_optimizer", "none", "what the server makes of the result. "
+    )
+    server_optimizer_options: Options = options_table("server_optimizer")
     weights: Literal["equal", "examples"] = Field(
         default="equal",
         description="clients count `equal` (the paper) or by their `examples`",

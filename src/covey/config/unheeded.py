@@ -1,10 +1,13 @@
 """Settings that do nothing beside others: one table of which, and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
+from covey.components import BUILT_INS, ComponentSection, find
 from covey.config.identity import flat, unused
 from covey.config.schema import settings
+from covey.config.sections import MergeConfig
 from covey.config.settings import Config
 
 __all__ = ["Unheeded", "unheeded", "why_unheeded"]
@@ -177,24 +180,26 @@ def _method_rows(config: Config) -> Iterator[Row]:
     )
 
 
+@cache
+def _owners(section: type[ComponentSection], field: str) -> Mapping[str, list[str]]:
+    """Return which built-ins have options that stand in the section itself, by option."""
+    kind, found = section.slots[field], dict[str, list[str]]()
+    for name in BUILT_INS[kind]:
+        component = find(kind, name, f"{section.section}.{field}")
+        for key in component.model_fields.keys() & section.model_fields.keys():
+            found.setdefault(key, []).append(name)
+    return found
+
+
 def _merge_rows(config: Config) -> Iterator[Row]:
     merge = config.merge
-    yield (
-        (
-            "merge.min_anonymity",
-            "merge.deniability_threshold",
-            "merge.partition",
-            "merge.distance",
-            "merge.max_distance",
-            "merge.noise",
-            "merge.sigma",
-            "merge.radius",
-            "merge.epsilon",
-            "merge.delta",
-        ),
-        merge.name != "anonymity-sets",
-        f"it is for merge.name = 'anonymity-sets', found {merge.name!r}",
-    )
+    for key, names in _owners(MergeConfig, "name").items():
+        told = " and ".join(map(repr, names))
+        yield (
+            (f"merge.{key}",),
+            merge.name not in names,
+            f"it is for merge.name = {told}, found {merge.name!r}",
+        )
     yield (
         ("merge.sigma",),
         merge.noise != "paper",

@@ -3,14 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["LATER_KEYS", "LATER_VALUES", "later_problems"]
-
-LATER_KEYS = {
-    "merge.max_update_norm": "norm-bounded merges",
-}
+__all__ = ["LATER_VALUES", "later_problems"]
 
 LATER_VALUES = {
-    "merge.name": ("trimmed-mean", "median", "krum", "norm-bounded"),
     "engine.name": ("ray",),
 }
 
@@ -22,14 +17,7 @@ def later_problems(settings: Mapping[str, Any]) -> Iterator[tuple[str, object, s
         if isinstance(keys, Mapping):
             flat |= {f"{section}.{key}": value for key, value in keys.items()}
     for key, value in flat.items():
-        if key in LATER_KEYS:
-            yield (
-                key,
-                value,
-                f"{key} belongs to {LATER_KEYS[key]}, which this version of covey does "
-                f"not have yet. Remove it.",
-            )
-        elif value in LATER_VALUES.get(key, ()):
+        if value in LATER_VALUES.get(key, ()):
             yield (
                 key,
                 value,

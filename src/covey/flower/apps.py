@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from covey.api import Run, load
-from covey.build import Overrides, build_run
+from covey.build import Overrides, anonymity_of, build_run, noise_on_clients
 from covey.config import Config, load_config
 from covey.flower.node import agreement
 from covey.flower.server import Nodes, Terms
@@ -68,19 +68,18 @@ class Federated:
         folder = self._folder(Path(out))
         config = folder.config()
         roster = Roster.of(folder) or Roster(secrets.token_hex(8), None, self._home())
-        clipped = config.privacy.client_noise > 0 or config.merge.noise == "sound"
         terms = Terms(
             run=roster.run,
             agreement=agreement(config),
             invited=self.invited,
             timeout=self.timeout,
-            compares_norms=not clipped,
+            compares_norms=not noise_on_clients(config),
             equal_weights=config.merge.weights == "equal",
         )
         federation = Nodes(grid, terms, roster.profile)
         left, leaving = _left_and_leaving(folder)
-        hidden = config.merge.name == "anonymity-sets" and roster.profile is None
-        fewest = config.merge.min_anonymity if hidden else 1
+        hiding = anonymity_of(config) if roster.profile is None else None
+        fewest = hiding.min_anonymity if hiding else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
         run = build_run(config, Overrides(model=self.model, client_backend=federation))

@@ -18,7 +18,7 @@ from numpy import ndarray
 from torch import nn
 
 from covey.aggregation import Aggregator, ClientUpdate
-from covey.build import BuiltRun, aggregator_of
+from covey.build import BuiltRun, aggregator_of, anonymity_of
 from covey.config import Config
 from covey.data import Examples
 from covey.dp import Refuted, guarantees, least_epsilon
@@ -73,12 +73,13 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         loud = LOUD * privacy.client_clip
         cases, facts = merged_draws(merge, (loud, 0.0), 2, draws, streams)
         return _audited("client", cases, facts, privacy.delta)
-    if config.merge.noise == "sound":
+    terms = anonymity_of(config)
+    if terms and terms.accounted:
         merge = aggregator_of(config, clients)
-        loud = LOUD * config.merge.radius
-        hidden_among = config.merge.min_anonymity
+        loud = LOUD * terms.radius
+        hidden_among = terms.min_anonymity
         cases, facts = merged_draws(merge, (loud, -loud), hidden_among, draws, streams)
-        return _audited("sound", cases, facts, config.merge.delta)
+        return _audited("sound", cases, facts, terms.delta)
     if privacy.record_noise > 0:
         cases, facts = stepped_draws(config, draws, streams)
         return _audited("record", cases, facts, privacy.delta)

@@ -12,7 +12,7 @@ from covey.algorithms import (
     divergences,
     estimate_lifetime,
 )
-from covey.build import BuiltRun, ClientReports, ReplayOptions
+from covey.build import BuiltRun, ClientReports, ReplayOptions, anonymity_of
 from covey.checkpoints import newest_checkpoint, thin
 from covey.data import Client, Population
 from covey.errors import LedgerError, RunError
@@ -307,7 +307,7 @@ def _cohort(run: BuiltRun, here: Cohort, streams: Streams) -> Cohort:
 
 def _started(run: BuiltRun) -> RunStarted:
     config, population = run.config, run.population
-    hidden = config.merge.name == "anonymity-sets"
+    terms = anonymity_of(config)
     return RunStarted(
         covey_version=version("covey"),
         method=config.method.name,
@@ -324,12 +324,10 @@ def _started(run: BuiltRun) -> RunStarted:
         },
         risk_lives=estimate_lifetime(config.redteam.every),
         notes=run.notes,
-        deniability_threshold=config.merge.deniability_threshold if hidden else None,
+        deniability_threshold=terms.deniability_threshold if terms else None,
         updates_stored=config.unlearning.store_updates > 0,
         secrets=config.secrets.source,
-        delta=sound.delta
-        if (sound := config.merge).noise == "sound"
-        else config.privacy.delta,
+        delta=terms.delta if terms and terms.accounted else config.privacy.delta,
     )
 
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy import ndarray
 
-from covey.build import BuiltRun
+from covey.build import BuiltRun, anonymity_of
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
@@ -194,8 +194,8 @@ def _drawn(
     """Draw whom the control never meets: few enough that it is still the same run."""
     asked = min(MOST_ASKED, max(1, len(participants) // 4))
     stay = len(run.population.clients) - asked
-    merge = run.config.merge
-    least = merge.min_anonymity if merge.name == "anonymity-sets" else 1
+    terms = anonymity_of(run.config)
+    least = terms.min_anonymity if terms else 1
     if stay < least:
         raise RunError(
             f"The control plays the run once more without {asked} of its clients, and "

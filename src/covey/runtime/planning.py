@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from covey.build import depends_on_population
+from covey.build import anonymity_of, depends_on_population
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.events import Event
@@ -59,10 +59,9 @@ def read_plan(desk: Desk, x: int | None = None) -> tuple[Plan, Rules]:
             "has its own. Delete that client's model instead."
         )
     story = [(t, e) for t, events in read_events(desk.ledger) for e in events]
-    last, merge = desk.ledger.last_round(), run.config.merge
-    hidden = merge.name == "anonymity-sets"
+    last, terms = desk.ledger.last_round(), anonymity_of(run.config)
     rules = Rules(
-        deniability_threshold=(x or merge.deniability_threshold) if hidden else None,
+        deniability_threshold=(x or terms.deniability_threshold) if terms else None,
         stored_updates=bool(stored_rounds(folder.updates)),
         restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
         next_round=0 if last is None else min(last + 1, run.config.rounds),

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from covey.algorithms import ServerState, divergences
 from covey.atomic_io import replace_whole
+from covey.build import anonymity_of
 from covey.data import Client
 from covey.dp import standing_of
 from covey.ledger import Request
@@ -43,8 +44,7 @@ def recorded(
     desk: Desk, found: Participation, option: Option, handle: Handle
 ) -> dict[str, Any]:
     """Return what the record says of an answer, before it is carried out."""
-    merge = desk.run.config.merge
-    hidden = merge.name == "anonymity-sets"
+    terms = anonymity_of(desk.run.config)
     held = sizes_left(found, handle)
     sizes = [len(each.members) for each, _ in held]
     return {
@@ -58,15 +58,15 @@ def recorded(
             }
             for each, left in held
         ],
-        "deniability_threshold": merge.deniability_threshold if hidden else None,
-        "min_anonymity": merge.min_anonymity if hidden else None,
-        "max_distance": merge.max_distance if hidden and merge.max_distance else None,
+        "deniability_threshold": terms.deniability_threshold if terms else None,
+        "min_anonymity": terms.min_anonymity if terms else None,
+        "max_distance": (terms.max_distance or None) if terms else None,
         "first_round": found.first_round(handle),
         "first_affected_round": option.first_affected_round,
         "first_replayed_round": option.first_replayed_round,
         "rounds_replayed": option.rounds_replayed,
         "representative_probability": _known(
-            representative_probability(sizes) if hidden else None,
+            representative_probability(sizes) if terms else None,
             "updates were not hidden in anonymity sets: every one of them was used",
         ),
         "refutation": _refutation(desk, [each.diameter for each, _ in held]),
@@ -148,15 +148,15 @@ def _known(value: object, reason: str) -> dict[str, Any]:
 
 def _refutation(desk: Desk, diameters: Sequence[float | None]) -> dict[str, Any]:
     """Say how well the holder of two candidates' updates tells which one was used."""
-    merge = desk.run.config.merge
+    terms = anonymity_of(desk.run.config)
     known = [d for d in diameters if d is not None]
-    if merge.name != "anonymity-sets" or not diameters:
+    if terms is None or not diameters:
         return _known(None, "no anonymity set held the requester")
-    if merge.noise == "none":
+    if terms.noise == 0:
         return _known(1.0, "")
-    if merge.noise == "released" or len(known) < len(diameters):
+    if terms.noise is None or len(known) < len(diameters):
         return _known(None, "how far the noise reaches is not recorded")
-    return _known(refutation_success(max(known), merge.sigma * merge.radius), "")
+    return _known(refutation_success(max(known), terms.noise), "")
 
 
 def _diverged(desk: Desk, leaver: Client, state: ServerState) -> str:

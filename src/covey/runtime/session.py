@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from covey.build import BuiltRun, build_run, data_hash
+from covey.build import BuiltRun, anonymity_of, build_run, data_hash
 from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import LedgerError, RunError
@@ -142,8 +142,9 @@ def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
 def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> None:
     """Record that x is another one than before; it judges requests, not training."""
     before = began.deniability_threshold if began else None
-    x = run.config.merge.deniability_threshold
-    if before is not None and before != x:
+    terms = anonymity_of(run.config)
+    x = terms.deniability_threshold if terms else before
+    if before is not None and x is not None and before != x:
         ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
 
 

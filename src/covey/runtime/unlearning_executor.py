@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from covey.algorithms import ServerState
-from covey.build import has_independent_clusters
+from covey.build import anonymity_of, has_independent_clusters
 from covey.checkpoints import (
     checkpoint_of,
     checkpointed_rounds,
@@ -110,7 +110,7 @@ def drawn(desk: Desk, t: int) -> Request | None:
 
 def usual_wish(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
-    if config.merge.name == "anonymity-sets":
+    if anonymity_of(config):
         return "auto"
     return "calibrate" if config.unlearning.store_updates else "retrain"
 

@@ -1,0 +1,130 @@
+"""Aggregation that shows one perturbed update per anonymity set: its settings."""
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from covey.aggregation.anonymity import (
+    AnonymityConfig,
+    L2Bound,
+    anonymity_aggregator,
+    dp_anonymity,
+    noise_scale,
+)
+from covey.aggregation.base import Aggregation, AnonymityTerms, FederationInfo
+from covey.aggregation.merging import AggregationResult, Aggregator, ClientUpdate
+from covey.aggregation.microaggregation import set_sizes
+from covey.components.capability import Capability, Claim
+from covey.components.section import NotNegative, Positive
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["AnonymitySets"]
+
+
+class AnonymitySets(Aggregation):
+    """Perturbed k-anonymous integrally private averaging: `anonymity_aggregator`.
+
+    Attributes:
+        min_anonymity: the paper's k: sets have k to 2k - 1 members.
+        deniability_threshold: the paper's x: a client is denied while every set that held
+            it keeps so many members.
+        partition: of the clients of a cluster into sets.
+        distance: what a partition compares.
+        max_distance: the paper's Delta: a member farther away does not count towards x.
+        noise: what is added to a representative; `sound`: as much as `epsilon` asks for.
+        sigma: for `paper`.
+        radius: for `paper` and `sound`.
+        epsilon: what `sound` keeps to, over all rounds.
+        delta: what `sound` keeps to.
+
+    References:
+        Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
+        Algorithm 1 and Eq. 10-12.
+    """
+
+    min_anonymity: Positive = 6
+    deniability_threshold: Positive = 3
+    partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
+    distance: Literal["l2", "cosine"] = "l2"
+    max_distance: NotNegative = 0.0
+    noise: Literal["none", "released", "paper", "sound"] = "none"
+    sigma: NotNegative = 1.0
+    radius: Annotated[float, Field(gt=0)] = 1.0
+    epsilon: NotNegative = 0.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SINGLE_UPDATES, Capability.SHARED_CLUSTERS}
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> "AnonymitySets":
+        k, x = self.min_anonymity, self.deniability_threshold
+        if x > k:
+            raise ValueError(
+                f"deniability_threshold (x) is at most min_anonymity (k) = {k}, found {x}"
+            )
+        if self.noise != "sound":
+            if self.epsilon > 0:
+                raise ValueError("epsilon is what noise = 'sound' keeps to")
+            return self
+        blind = self.partition == "public-random" and self.distance == "l2"
+        if not blind or self.max_distance > 0 or self.epsilon == 0:
+            raise ValueError(
+                "noise = 'sound' needs partition = 'public-random', distance = 'l2', "
+                "max_distance = 0 and an epsilon above 0"
+            )
+        return self
+
+    def claim(self, part: str) -> Claim:
+        """Noise that is accounted for hides no weights: all count alike."""
+        if self.noise != "sound":
+            return Claim(part, self.requires, self.rules_out)
+        return Claim(
+            part,
+            self.requires | {Capability.UNIFORM_WEIGHTS},
+            self.rules_out | {Capability.EXAMPLE_COUNTS},
+        )
+
+    def anonymity(self) -> AnonymityTerms:
+        """Return how clients are hidden among each other."""
+        known = {"none": 0.0, "paper": self.sigma * self.radius}
+        sound = self.noise == "sound"
+        return AnonymityTerms(
+            min_anonymity=self.min_anonymity,
+            deniability_threshold=self.deniability_threshold,
+            max_distance=self.max_distance,
+            noise=known.get(self.noise),
+            radius=self.radius if sound else 0.0,
+            delta=self.delta if sound else 0.0,
+        )
+
+    def aggregate(
+        self,
+        models: tuple[Params, ...],
+        updates: Iterable[ClientUpdate],
+        streams: Streams,
+    ) -> AggregationResult:
+        """Move every cluster model by one perturbed update per anonymity set."""
+        return self.prepared(FederationInfo(clients=0))(models, updates, streams)
+
+    def prepared(self, federation: FederationInfo) -> Aggregator:
+        """Return the aggregation with as much noise as all rounds together need."""
+        k = self.min_anonymity
+        if self.noise == "sound":
+            together = federation.shared and federation.participation == 1
+            sizes = set_sizes(federation.clients, k) if together else (k,)
+            z = federation.noise_multiplier(self.epsilon, self.delta, sizes)
+            return anonymity_aggregator(dp_anonymity(k, L2Bound(self.radius, z)))
+        std = self.sigma * self.radius
+        return anonymity_aggregator(
+            AnonymityConfig(
+                min_anonymity=k,
+                partition=self.partition,
+                distance=self.distance,
+                max_distance=self.max_distance,
+                noise=noise_scale(self.noise, self.distance, std),
+            )
+        )

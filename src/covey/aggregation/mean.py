@@ -1,0 +1,28 @@
+"""The weighted mean of clients' updates, cluster by cluster."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from covey.aggregation.base import Aggregation
+from covey.aggregation.merging import AggregationResult, ClientUpdate, mean_per_cluster
+from covey.components.capability import Capability
+from covey.rng import Streams
+from covey.types import Params
+
+__all__ = ["Mean"]
+
+
+class Mean(Aggregation):
+    """Federated averaging: `mean_per_cluster`. Sums of updates are all that it needs."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    rules_out: ClassVar[frozenset[Capability]] = frozenset()
+
+    def aggregate(
+        self,
+        models: tuple[Params, ...],
+        updates: Iterable[ClientUpdate],
+        streams: Streams,
+    ) -> AggregationResult:
+        """Move every cluster model by the weighted mean of its clients' updates."""
+        return mean_per_cluster(models, updates, streams)

@@ -1,0 +1,149 @@
+"""What every aggregation keeps to."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey import Config
+from covey.aggregation import Aggregation, ClientUpdate, FederationInfo
+from covey.components import BUILT_INS, Capability, Claim, conflicts, create
+from covey.rng import Streams
+from covey.types import Params
+
+NAMES = tuple(BUILT_INS["aggregation"])
+ROBUST = {"trimmed-mean", "median", "krum", "norm-bounded"}
+"""Those that one client cannot move far."""
+
+seeds = st.integers(0, 2**31)
+
+
+def component(name: str) -> Aggregation:
+    return create("aggregation", name, {}, "merge.name", Aggregation)
+
+
+def drawn(seed: int, size: float = 1.0) -> Params:
+    draws = torch.Generator().manual_seed(seed)
+    return {
+        "weight": size * torch.randn(2, 3, generator=draws),
+        "bn.running_var": size * torch.rand(3, generator=draws, dtype=torch.float64),
+        "count": torch.randint(100, (), generator=draws),
+        "mask": torch.tensor([True, False]),
+    }
+
+
+def updates_of(choices: Sequence[int], seed: int = 0) -> list[ClientUpdate]:
+    return [
+        ClientUpdate(f"C{i:02}", j, drawn(seed + i, 0.1), 1.0)
+        for i, j in enumerate(choices)
+    ]
+
+
+def aggregated(
+    name: str, models: tuple[Params, ...], updates: Sequence[ClientUpdate]
+) -> tuple[Params, ...]:
+    merge = component(name).prepared(FederationInfo(clients=len(updates)))
+    return merge(models, iter(updates), Streams(1)).clusters
+
+
+def same(left: Params, right: Params) -> bool:
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+MODELS = tuple(drawn(1000 + j) for j in range(3))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 2), max_size=20))
+def test_a_cluster_without_clients_does_not_move_and_kinds_stay(
+    name: str, choices: list[int]
+):
+    updates = updates_of(choices)
+    after = aggregated(name, MODELS, updates)
+    assert len(after) == len(MODELS)
+    for j, (old, new) in enumerate(zip(MODELS, after, strict=True)):
+        assert j in choices or same(old, new)
+        assert list(old) == list(new)
+        for key, value in old.items():
+            assert (new[key].shape, new[key].dtype) == (value.shape, value.dtype)
+    for model, untouched in zip(
+        MODELS, (drawn(1000 + j) for j in range(3)), strict=True
+    ):
+        assert same(model, untouched)  # nobody wrote into what was given
+    for each, untouched in zip(updates, updates_of(choices), strict=True):
+        assert same(each.update, untouched.update)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20)
+@given(seeds)
+def test_equal_updates_move_every_cluster_by_that_update(name: str, seed: int):
+    update = drawn(seed, 0.1)
+    updates = [ClientUpdate(f"C{i}", 0, update, 1.0) for i in range(8)]
+    moved, *others = aggregated(name, MODELS, updates)
+    for key in ("weight", "bn.running_var"):
+        torch.testing.assert_close(moved[key], MODELS[0][key] + update[key])
+    assert all(map(same, others, MODELS[1:]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20)
+@given(seeds, st.randoms(use_true_random=False))
+def test_the_order_of_the_clients_does_not_matter(name: str, seed: int, random):
+    if name == "anonymity-sets":
+        return  # one of a set speaks: which one hangs on the order
+    updates = updates_of([0] * 9 + [2] * 7, seed)
+    shuffled = random.sample(updates, len(updates))
+    for one, other in zip(
+        aggregated(name, MODELS, updates),
+        aggregated(name, MODELS, shuffled),
+        strict=True,
+    ):
+        torch.testing.assert_close(dict(one), dict(other))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_clusters_do_not_matter(name: str):
+    updates = updates_of([0] * 9 + [2] * 7)
+    alone = [each for each in updates if each.cluster == 0]
+    together = aggregated(name, MODELS, updates)[0]
+    torch.testing.assert_close(dict(aggregated(name, MODELS, alone)[0]), dict(together))
+
+
+@pytest.mark.parametrize("name", ["mean", *sorted(ROBUST)])
+@settings(max_examples=20)
+@given(seeds, st.sampled_from([1e3, 1e6]))
+def test_one_outlier_moves_a_robust_aggregation_by_little(
+    name: str, seed: int, size: float
+):
+    updates = updates_of([0] * 9, seed)
+    huge = {
+        key: value * size if value.is_floating_point() else value
+        for key, value in updates[0].update.items()
+    }
+    attacked = [replace(updates[0], update=huge), *updates[1:]]
+    before, after = (
+        aggregated(name, MODELS[:1], each)[0]["weight"] for each in (updates, attacked)
+    )
+    assert (float((after - before).norm()) < 0.5) == (name in ROBUST)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_from_the_settings_and_as_an_object(name: str):
+    made = component(name)
+    named, passed = Config.of({"merge": {"name": name}}), Config(merge=made)
+    assert named == passed
+    assert Config(merge=type(made)()).merge.name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_on_sums_is_for_aggregations_of_sums(name: str):
+    sums = Claim(
+        "privacy.client_noise", rules_out=frozenset({Capability.SINGLE_UPDATES})
+    )
+    found = tuple(conflicts([component(name).claim("merge.name"), sums]))
+    assert bool(found) == (name != "mean")

@@ -1,0 +1,130 @@
+"""Aggregations that few clients cannot move far, by hand."""
+
+import pytest
+import torch
+
+from covey.aggregation import (
+    Aggregation,
+    AggregationResult,
+    ClientUpdate,
+    Krum,
+    Median,
+    NormBounded,
+    TrimmedMean,
+)
+from covey.events import ClusterWaited
+from covey.rng import Streams
+from covey.types import Params
+
+
+def point(*values: float, count: int = 0) -> Params:
+    return {"w": torch.tensor(values), "n": torch.tensor(count)}
+
+
+def aggregated(
+    aggregation: Aggregation, start: Params, *updates: Params
+) -> AggregationResult:
+    sent = [ClientUpdate(f"C{i}", 0, each, 1.0) for i, each in enumerate(updates)]
+    return aggregation.aggregate((start,), sent, Streams(0))
+
+
+def moved(aggregation: Aggregation, *updates: Params) -> list[float]:
+    start = {name: torch.zeros_like(value) for name, value in updates[0].items()}
+    (model,) = aggregated(aggregation, start, *updates).clusters
+    return model["w"].tolist()
+
+
+def test_a_trimmed_mean_by_hand():
+    # from 10; of five clients a fifth is left out at either end, in each coordinate:
+    #   first:  -9 | 1, 2, 3 | 100 -> 2;   second:  -50 | 0, 0, 6 | 7 -> 2
+    updates = [
+        point(100.0, 0.0, count=4),
+        point(1.0, -50.0),
+        point(2.0, 6.0, count=2),
+        point(3.0, 0.0),
+        point(-9.0, 7.0),
+    ]
+    merged = aggregated(TrimmedMean(trim=0.2), point(10.0, 20.0, count=1), *updates)
+    assert merged.clusters[0]["w"].tolist() == [12.0, 22.0]
+    assert int(merged.clusters[0]["n"]) == 5  # counters take their maximum
+    # 0.49 * 5 = 2.45: two at either end, and the median is left
+    assert moved(TrimmedMean(trim=0.49), *updates) == [2.0, 0.0]
+
+
+@pytest.mark.parametrize(("n", "left"), [(3, 1), (4, 2), (9, 7), (10, 8), (30, 24)])
+def test_at_least_one_client_is_left_out_at_either_end(n: int, left: int):
+    # of values 0, 1, ... n-1, of which the largest is made huge: k = max(1, n / 10)
+    values = [float(i) for i in range(n - 1)] + [1e6]
+    k = (n - left) // 2
+    expected = sum(values[k : n - k]) / left
+    assert moved(TrimmedMean(trim=0.1), *map(point, values)) == [expected]
+
+
+def test_a_median_by_hand():
+    # three clients: the middle value; four: the mean of the two in the middle
+    assert moved(Median(), point(1.0), point(-5.0), point(9.0)) == [1.0]
+    assert moved(Median(), point(1.0), point(-5.0), point(9.0), point(2.0)) == [1.5]
+    assert moved(Median(), point(7.0)) == [7.0]
+
+
+def test_krum_by_hand():
+    # f = 1 of five clients: each one's n - f - 2 = 2 nearest, at squared distances
+    #   0: 1 + 9 = 10;  1: 1 + 4 = 5;  3: 4 + 1 = 5;  4: 1 + 9 = 10;  100: 96^2 + 97^2
+    values = (0.0, 1.0, 3.0, 4.0, 100.0)
+    assert moved(Krum(), *map(point, values)) == [1.0]  # the first of two equal scores
+    # Multi-Krum: the mean of the two best; it takes m + f + 2 = 5 clients
+    assert moved(Krum(chosen=2), *map(point, values)) == [2.0]
+
+
+def test_krum_compares_what_training_moves():
+    # 1, 2 and 3 lie together, whatever the statistics say
+    updates = [
+        {"w": torch.tensor([w]), "bn.running_mean": torch.tensor([m])}
+        for w, m in [(50.0, 0.0), (1.0, 900.0), (2.0, -900.0), (3.0, 0.0), (-40.0, 0.0)]
+    ]
+    start = {name: torch.zeros(1) for name in updates[0]}
+    (model,) = aggregated(Krum(), start, *updates).clusters
+    assert (float(model["w"]), float(model["bn.running_mean"])) == (2.0, -900.0)
+
+
+def test_updates_of_bounded_norm_by_hand():
+    # |(3, 4)| = 5 is shortened to 2.5: (1.5, 2);  |(0, 1)| = 1 stays
+    assert moved(NormBounded(max_norm=2.5), point(3.0, 4.0), point(0.0, 1.0)) == [
+        0.75,
+        1.5,
+    ]
+    # statistics by themselves: 30 to 2.5
+    update = {"w": torch.tensor([1.0]), "bn.running_var": torch.tensor([30.0])}
+    (model,) = aggregated(
+        NormBounded(max_norm=2.5), {k: 0 * v for k, v in update.items()}, update
+    ).clusters
+    assert (float(model["w"]), float(model["bn.running_var"])) == (1.0, 2.5)
+
+
+def test_weights_count_where_norms_are_bounded():
+    updates = [
+        ClientUpdate("A", 0, point(8.0), 3.0),
+        ClientUpdate("B", 0, point(-1.0), 1.0),
+    ]
+    merged = NormBounded(max_norm=1.0).aggregate((point(0.0),), updates, Streams(0))
+    assert merged.clusters[0]["w"].tolist() == [0.5]  # (3 * 1 - 1) / 4
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "fewest"),
+    [
+        (TrimmedMean(), 3),
+        (Median(), 1),
+        (Krum(), 5),
+        (Krum(outliers=2), 7),
+        (Krum(chosen=4), 7),
+    ],
+)
+def test_a_cluster_with_too_few_clients_waits(aggregation: Aggregation, fewest: int):
+    start = point(10.0)
+    updates = [point(float(i)) for i in range(1, fewest + 1)]
+    waited = aggregated(aggregation, start, *updates[:-1]) if fewest > 1 else None
+    if waited is not None:
+        assert waited.clusters[0] is start
+        assert waited.events == (ClusterWaited(0, fewest - 1, fewest),)
+    assert aggregated(aggregation, start, *updates).events == ()
