@@ -75,6 +75,7 @@ pool = 0
 profile = "reported"
 [merge]
 name = "mean"
+server_optimizer = "none"
 weights = "equal"
 min_anonymity = 6
 deniability_threshold = 3

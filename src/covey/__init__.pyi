@@ -1,5 +1,18 @@
-from .aggregation import AggregationResult, ClientUpdate, mean_per_cluster
-from .algorithms import Algorithm, Clients, RoundResult, ServerState, Setup
+from .aggregation import (
+    Aggregation,
+    AggregationResult,
+    ClientUpdate,
+    ClusterwiseAggregation,
+    ServerOptimizer,
+    mean_per_cluster,
+)
+from .algorithms import (
+    Algorithm,
+    Clients,
+    RoundResult,
+    ServerState,
+    Setup,
+)
 from .api import (
     Run,
     audit,
@@ -17,8 +30,19 @@ from .clustering import (
     select_by_threshold,
     select_weighted,
 )
-from .components import Capability, Claim, Component, ComponentState
-from .config import Config, load_config
+from .components import (
+    Capability,
+    Claim,
+    Component,
+    ComponentState,
+    States,
+    keep,
+    kept,
+)
+from .config import (
+    Config,
+    load_config,
+)
 from .errors import (
     ChecksumError,
     ConfigError,
@@ -31,13 +55,24 @@ from .errors import (
     ModelError,
     RunError,
 )
-from .history import History
-from .membership import Signals
-from .rng import Streams
-from .runtime import Returning
-from .version import __version__
+from .history import (
+    History,
+)
+from .membership import (
+    Signals,
+)
+from .rng import (
+    Streams,
+)
+from .runtime import (
+    Returning,
+)
+from .version import (
+    __version__,
+)
 
 __all__ = [
+    "Aggregation",
     "AggregationResult",
     "Algorithm",
     "Capability",
@@ -46,6 +81,7 @@ __all__ = [
     "ClientUpdate",
     "Clients",
     "ClusterSelection",
+    "ClusterwiseAggregation",
     "Component",
     "ComponentState",
     "Config",
@@ -63,14 +99,18 @@ __all__ = [
     "Run",
     "RunError",
     "SelectionInputs",
+    "ServerOptimizer",
     "ServerState",
     "Setup",
     "Signals",
+    "States",
     "Streams",
     "__version__",
     "audit",
     "audit_epsilon",
     "game",
+    "keep",
+    "kept",
     "load",
     "load_config",
     "mean_per_cluster",

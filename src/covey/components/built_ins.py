@@ -34,7 +34,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "`trim`: the share at either end)",
             ),
             "median": BuiltIn(
-                "covey.aggregation.median:Median", "that of every coordinate"
+                "covey.aggregation.median:Median", "the median of every coordinate"
             ),
             "krum": BuiltIn(
                 "covey.aggregation.krum:Krum",

@@ -1,5 +1,5 @@
 """How the server moves its models, given what the clients' updates come to."""
 
-from lazy_loader import attach_stub
+import lazy_loader
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
