@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from covey import Config, ConfigError, run
+from covey import Config, ConfigError, resume, run
 from covey.build import server_step_of
 from covey.components import decoded, encoded
 from plugins.aggregation_trimmed import TrimmedByNumber
@@ -37,6 +37,24 @@ def test_an_aggregation_by_name_and_as_an_object_is_the_same_run(tmp_path: Path)
     written = (tmp_path / "passed" / "config.toml").read_text()
     assert "plugins.aggregation_trimmed:TrimmedByNumber" in written
     assert "cut = 2" in written
+
+
+def test_a_server_optimizer_moves_models_and_goes_on_after_a_break(tmp_path: Path):
+    moving = {"server_optimizer": Nesterov(beta=0.5)}
+    settings = {**TINY, "merge": moving, "checkpoints": {"every": 1}}
+    whole = run(config=Config.of(settings), out=tmp_path / "whole")
+    plain = run(config=Config.of(TINY), out=tmp_path / "plain")
+    assert whole.summary["model_hash"] != plain.summary["model_hash"]
+    rounds = iter((False, True))
+
+    def stop_after_two(_: object) -> None:
+        if next(rounds):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config=Config.of(settings), out=tmp_path / "cut", observe=stop_after_two)
+    resumed = resume(tmp_path / "cut")
+    assert resumed.summary["model_hash"] == whole.summary["model_hash"]
 
 
 def test_options_of_an_aggregation_are_checked_by_name(tmp_path: Path):

@@ -42,7 +42,11 @@ from covey.aggregation.refusing import (
     finite_updates,
     refusal_events,
 )
-from covey.aggregation.server_optimizers.base import ServerOptimizer, ServerStep
+from covey.aggregation.server_optimizers.base import (
+    NoServerOptimizer,
+    ServerOptimizer,
+    ServerStep,
+)
 from covey.aggregation.trimmed_mean import TrimmedMean
 
 __all__ = [
@@ -61,6 +65,7 @@ __all__ = [
     "L2Bound",
     "Mean",
     "Median",
+    "NoServerOptimizer",
     "NormBounded",
     "RefusedUpdate",
     "ServerOptimizer",

@@ -13,7 +13,9 @@ from covey.aggregation import (
     AggregationResult,
     Aggregator,
     ClientUpdate,
+    NoServerOptimizer,
     RefusedUpdate,
+    ServerStep,
     finite_updates,
     refusal_events,
 )
@@ -193,6 +195,7 @@ class Steps:
             and who did not has taken no part.
         dp_accounted: whether noise is added that is accounted for. Then a client whose
             update is refused counts as one that sent 0; else it has taken no part.
+        server_step: what the server makes of the aggregated models.
         longer: the training of a round that is to show how clients differ; None: the same.
     """
 
@@ -207,6 +210,7 @@ class Steps:
     noise_events: NoiseEvents = no_noise_events
     remote: RemoteClients | None = None
     dp_accounted: bool = False
+    server_step: ServerStep = NoServerOptimizer().step
     longer: Training | None = None
 
     def trained_longer(self) -> "Steps":
@@ -279,13 +283,17 @@ class Steps:
             chosen = _restricted_to(chosen, {handle for handle, _ in accepted})
             after = state.with_choices(chosen.clusters)
         counts = _per_cluster(sent if self.dp_accounted else accepted, state)
-        fact = ModelsMerged(model_hash(aggregated.clusters), counts)
+        models, states = self.server_step(
+            state.clusters, aggregated.clusters, after.states
+        )
+        after = replace(after, states=states)
+        fact = ModelsMerged(model_hash(models), counts)
         after = _with_waiting_counts(after, aggregated.events, counts, self.patience)
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
         after = after.keeping(Clips(norms=aggregated.clips), Stalled(clusters=stalled))
         facts = (*noise, *aggregated.events, *_abandonment_events(state, after), fact)
         return RoundResult(
-            after.with_models(aggregated.clusters),
+            after.with_models(models),
             (*refusal_events(refused), chosen, *facts),
             aggregated.stored,
         )

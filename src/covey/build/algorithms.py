@@ -37,6 +37,7 @@ from covey.build.aggregators import (
     anonymity_of,
     isolates_clusters,
     noise_on_clients,
+    server_step_of,
 )
 from covey.build.owned import user_selection
 from covey.build.settled import algorithm_of, selection_of
@@ -172,6 +173,7 @@ def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Cli
         noise_events=no_noise_events if send else noise_events_of(recipe),
         remote=RemoteClients(send, recipe) if send else None,
         dp_accounted=noise_on_clients(config),
+        server_step=server_step_of(config),
         longer=Training(
             train(longer), no_noise_events if send else noise_events_of(longer)
         ),

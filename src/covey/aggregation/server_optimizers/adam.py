@@ -26,7 +26,7 @@ Above0 = Annotated[float, Field(gt=0)]
 class AdaptiveState(ComponentState):
     """What an adaptive optimizer keeps: the first two moments of pseudo-gradients."""
 
-    key: ClassVar[str] = "server_optimizer/adaptive"
+    key: ClassVar[str] = "server-adaptive"
 
     mean: Moments = ()
     variance: Moments = ()

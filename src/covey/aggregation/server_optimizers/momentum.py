@@ -21,7 +21,7 @@ __all__ = ["Momentum", "Velocity"]
 class Velocity(ComponentState):
     """What `Momentum` keeps."""
 
-    key: ClassVar[str] = "server_optimizer/momentum"
+    key: ClassVar[str] = "server-momentum"
 
     velocity: Moments = ()
 
