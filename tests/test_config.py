@@ -382,7 +382,7 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
         ),
         (
             {"data": {"name": "linear-mixture"}, "model": {"task": "regression"}},
-            ("linear-mixture", "population.shift", "'rotation'", "'none'"),
+            ("linear-mixture", "population.shift", "'rotation'", "images"),
         ),
         (
             {
@@ -403,7 +403,7 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
         ),
         (
             {"privacy": {"record_clip": 1.0}, "engine": {"name": "vmap"}},
-            ("privacy.record_clip", "'vmap'", "Set engine.name = 'parallel'"),
+            ("privacy.record_clip", "'vmap'", "Choose another engine"),
         ),
         (
             {"privacy": {"record_clip": 1.0}, "engine": {"precision": "bfloat16"}},
@@ -460,7 +460,7 @@ def test_settings_that_disagree_are_refused(
         ),
         (
             {"redteam": {"source": "shadow"}},
-            ("redteam.source = 'shadow'", "server does not have", "'client'"),
+            ("redteam.source = 'shadow'", "data on the server", "'client'"),
         ),
         (
             {"privacy": {"record_clip": 1.0, "record_noise": 1.0}},

@@ -156,11 +156,11 @@ def test_a_factory_is_called_with_what_it_takes(name: str):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("alexnet", "convnet, femnist-cnn, .*but it is 'alexnet'"),
+        ("alexnet", "mnist-cnn, femnist-cnn, .*found 'alexnet'"),
         ("no.such.module:net", "importing it failed: No module named"),
         ("her_models:missing", "importing it failed: .*missing"),
         (":net", "importing it failed"),
-        ("her_models:number", "but it is a int"),
+        ("her_models:number", "found a int"),
         ("her_models:greedy", "its signature is"),
         ("her_models:text", "it returned a str"),
     ],

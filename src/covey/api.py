@@ -11,10 +11,13 @@ from torch import nn
 
 from covey.build import Overrides, build_run
 from covey.build.plugins import user_function
+from covey.components.registry import reference
 from covey.config import Config, config_of
 from covey.data import examples_of
+from covey.data.sets.passed import PassedClients
 from covey.errors import DataError
-from covey.runs import PYTHON, Run, played, reference_of
+from covey.models.passed import PassedModel
+from covey.runs import Run, played, reference_of
 from covey.runtime import DEFAULT_ATTACKS, Observer, RunFolder
 from covey.runtime.verification import verify
 from covey.types import ClientName
@@ -205,8 +208,10 @@ def _given(model: Model | None, clients: Clients | None) -> Overrides:
 def _named(config: Config, given: Overrides, model: str | None) -> Config:
     """Write into the settings what a program passes by hand, by name where it has one."""
     if given.clients is not None:
-        config = _with(config, data=PYTHON)
-    return config if given.model is None else _with(config, model=model or PYTHON)
+        config = _with(config, data=reference(PassedClients()))
+    if given.model is None:
+        return config
+    return _with(config, model=model or reference(PassedModel()))
 
 
 def _with(config: Config, **names: str) -> Config:

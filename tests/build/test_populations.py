@@ -4,7 +4,7 @@ import pytest
 
 from covey.build.populations import population_and_notes
 from covey.config import Config
-from covey.errors import ConfigError
+from covey.errors import DataError
 from covey.rng import Streams
 from data.layouts import write_celeba, write_leaf, written
 
@@ -45,5 +45,7 @@ def test_alpha_reaches_the_deal():
 
 def test_several_labels_per_image_are_not_for_one_class_each(tmp_path):
     write_celeba(tmp_path / "celeba")
-    with pytest.raises(ConfigError, match=r"an image of celeba has 40 labels\. Set"):
+    with pytest.raises(
+        DataError, match=r"celeba: model.task = .multiclass.*multilabel"
+    ):
         population_and_notes(settings(tmp_path, "celeba"), None, Streams(0))

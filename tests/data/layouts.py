@@ -8,6 +8,14 @@ import struct
 import numpy as np
 from PIL import Image
 
+from covey.components import create
+from covey.data import DataSet, Source
+
+
+def read_source(name, folder) -> Source:
+    """Read a data set by its `data.name`."""
+    return create("data", name, {}, "data.name", DataSet).read(folder)
+
 
 def write_idx(path, values):
     header = bytes([0, 0, 8, values.ndim]) + struct.pack(

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from covey.data import celeba, read_source
+from covey.data import celeba
 from covey.data.celeba import parse_image
 from covey.errors import DataError
-from data.layouts import encoded, face, write_celeba
+from data.layouts import encoded, face, read_source, write_celeba
 
 PATH = Path("somewhere.jpg")
 

@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from covey.data.checksums import PUBLISHED, verify
+from covey.data.checksums import verify
 from covey.data.files import check_data, data_folder, find_file, read_file
+from covey.data.sets.cifar10 import Cifar10
+from covey.data.sets.mnist import Mnist
 from covey.errors import ChecksumError, DataError
 
 IMAGES = "train-images-idx3-ubyte.gz"
@@ -34,12 +36,12 @@ def test_a_file_is_found_in_its_folder_or_beside_it_zipped_or_not(tmp_path, plac
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"")
-    assert find_file("mnist", IMAGES, tmp_path) == path
+    assert find_file(Mnist.publication, IMAGES, tmp_path) == path
 
 
 def test_a_missing_file_is_named_with_where_to_look_and_where_to_get_it(tmp_path):
     with pytest.raises(DataError) as caught:
-        read_file("cifar10", "test_batch", tmp_path)
+        read_file(Cifar10.publication, "test_batch", tmp_path)
     for part in (
         "test_batch",
         str(tmp_path),
@@ -57,24 +59,24 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path, monkeypatch):
     (tmp_path / "test_batch").write_bytes(b"")
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DataError, match="test_batch must be readable: not yours"):
-        read_file("cifar10", "test_batch", tmp_path)
+        read_file(Cifar10.publication, "test_batch", tmp_path)
 
 
 def test_one_flipped_bit_of_a_published_file_is_noticed(real_data):
     path = real_data / "mnist" / "t10k-labels-idx1-ubyte.gz"
     content = bytearray(path.read_bytes())
-    verify("mnist", path, bytes(content))
+    expected = Mnist.publication.md5(path.name)
+    verify("mnist", path, bytes(content), expected)
     content[100] ^= 1
-    expected = PUBLISHED["mnist"][path.name]
     with pytest.raises(ChecksumError, match=f"MD5 {expected}, found MD5 ") as caught:
-        verify("mnist", path, bytes(content))
+        verify("mnist", path, bytes(content), expected)
     assert str(path) in str(caught.value)
 
 
 def test_a_file_without_a_published_sum_is_read_unchecked(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(b"anything")
-    assert read_file("mnist", IMAGES, tmp_path) == (b"anything", path)
+    assert read_file(Mnist.publication, IMAGES, tmp_path) == (b"anything", path)
 
 
 def test_checking_knows_the_sets_of_many_files(tmp_path):

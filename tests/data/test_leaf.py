@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from covey.data import read_source
 from covey.data.leaf import read_part
+from covey.data.sets.femnist import Femnist
 from covey.errors import DataError
-from data.layouts import write_idx, write_leaf, written
+from data.layouts import read_source, write_idx, write_leaf, written
 
 
 @pytest.mark.parametrize("place", ["femnist", "femnist/data", "data", "."])
@@ -46,7 +46,7 @@ def test_without_test_files_there_is_no_test_set_and_a_note(tmp_path):
 
 def test_a_writer_of_nothing_is_fine(tmp_path):
     write_leaf(tmp_path / "train" / "a.json", ada=written(), bob=written(3))
-    examples, writers = read_part("train", tmp_path)
+    examples, writers = read_part(Femnist.publication, "train", tmp_path)
     assert (examples.labels.tolist(), writers.tolist()) == ([3], [1])
 
 

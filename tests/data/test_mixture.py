@@ -14,12 +14,12 @@ from covey.data import (
     Population,
     PopulationSpec,
     Preference,
-    Shift,
     mixture_population,
 )
+from covey.data.shift import NoShift, ShiftRange
 from covey.rng import Streams
 
-NOWHERE = Shift("none", 0.0, 0.0)
+NOWHERE = ShiftRange(NoShift(), 0.0, 0.0)
 SPEC = PopulationSpec(
     clients=10,
     groups=(

@@ -4,12 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.data.partition import (
-    apportion,
-    divide,
-    divide_by_class,
-    divide_by_writer,
-)
+from covey.data.by_writer import divide_by_writer
+from covey.data.dirichlet import divide_by_class
+from covey.data.partition import apportion, divide
 from covey.errors import DataError
 
 seeds = st.integers(0, 2**32 - 1)

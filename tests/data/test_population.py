@@ -13,17 +13,22 @@ from covey.data import (
     GroupSpec,
     PopulationSpec,
     Preference,
-    Shift,
     Source,
     build_population,
     population_of,
 )
+from covey.data.brightness import Brightness
+from covey.data.by_writer import ByWriter
+from covey.data.dirichlet import Dirichlet
+from covey.data.partition import Iid
+from covey.data.rotation import Rotation
+from covey.data.shift import NoShift, ShiftRange
 from covey.errors import DataError
 from covey.rng import Streams
 
-STILL = Shift("none", 0.0, 0.0)
-DARK = Shift("brightness", 0.2, 0.4)
-LIGHT = Shift("brightness", 0.9, 1.0)
+STILL = ShiftRange(NoShift(), 0.0, 0.0)
+DARK = ShiftRange(Brightness(), 0.2, 0.4)
+LIGHT = ShiftRange(Brightness(), 0.9, 1.0)
 
 PLAIN = PopulationSpec(
     clients=4,
@@ -171,7 +176,9 @@ def test_shifted_examples_lie_in_their_groups_range_everywhere():
 
 
 def test_a_client_draws_once_or_once_per_image():
-    wide = replace(SHIFTED.groups[1], shift=Shift("brightness", 0.0, 1.0), share=1.0)
+    wide = replace(
+        SHIFTED.groups[1], shift=ShiftRange(Brightness(), 0.0, 1.0), share=1.0
+    )
     spec = replace(SHIFTED, groups=(wide,))
     for client in build(replace(spec, shift_per="client")).clients:
         both = torch.cat([brightness(client.train), brightness(client.holdout)])
@@ -223,7 +230,7 @@ QUARTERS = replace(
     PLAIN,
     clients=20,
     groups=tuple(
-        GroupSpec(f"group-{turn}", 0.25, Shift("rotation", turn, turn), 8)
+        GroupSpec(f"group-{turn}", 0.25, ShiftRange(Rotation(), turn, turn), 8)
         for turn in (0.0, 90.0, 180.0, 270.0)
     ),
     images="per-group",
@@ -291,7 +298,7 @@ def by_ten(count=200):
 
 
 def test_a_dirichlet_population_is_skewed_and_what_is_aside_is_not():
-    spec = replace(PLAIN, partition="dirichlet", dirichlet_alpha=0.01, clients=8)
+    spec = replace(PLAIN, partition=Dirichlet(dirichlet_alpha=0.01), clients=8)
     tens = by_ten(2_000)
     population = build_population(
         tens, replace(spec, audit_examples=1_000), Streams(0), prefer
@@ -299,14 +306,14 @@ def test_a_dirichlet_population_is_skewed_and_what_is_aside_is_not():
     for client in population.clients:
         assert len(own(client)) == (5 if client.group == 0 else 10)
         assert len(set(own(client))) <= 3
-    same_but_iid = replace(spec, audit_examples=1_000, partition="iid")
+    same_but_iid = replace(spec, audit_examples=1_000, partition=Iid())
     iid = build_population(tens, same_but_iid, Streams(0), prefer)
     assert numbers(population.non_members[0]) == numbers(iid.non_members[0])
     assert len(set(numbers(population.non_members[0]))) == 10
 
 
 @pytest.mark.parametrize("images", ["disjoint", "per-group"])
-@pytest.mark.parametrize("partition", ["dirichlet", "by-writer"])
+@pytest.mark.parametrize("partition", [Dirichlet(), ByWriter()])
 def test_in_every_partition_an_image_is_a_groups_once(images, partition):
     spec = replace(QUARTERS, images=images, partition=partition, pool=-1)
     file = source(500, numbered(7))
@@ -321,7 +328,7 @@ def test_in_every_partition_an_image_is_a_groups_once(images, partition):
         images_of_group = [number for images in held for number in images]
         assert len(images_of_group) == len(set(images_of_group)) == 40
         assert not aside & set(images_of_group)
-        if partition == "by-writer":
+        if isinstance(partition, ByWriter):
             assert all(len({n // 20 for n in images}) == 1 for images in held)
     everything = [number for client in population.clients for number in own(client)]
     assert (len(set(everything)) == 160) == (images == "disjoint")
@@ -333,21 +340,21 @@ def test_in_every_partition_an_image_is_a_groups_once(images, partition):
 )
 def test_half_of_what_is_left_stays_to_choose_from(pool, test, sizes):
     # 100 - (5 + 3 * 10) - 6 = 59 images are left, or 49 beside a pool of 10.
-    spec = replace(PLAIN, partition="dirichlet", pool=pool)
+    spec = replace(PLAIN, partition=Dirichlet(), pool=pool)
     population = build(spec, test=None if test is None else numbered(test))
     assert (len(population.test[0]), len(population.pool)) == sizes
 
 
 def test_without_known_writers_none_can_be_dealt_by():
-    with pytest.raises(DataError, match=r"numbers's files do not say.*'dirichlet'"):
-        build(replace(PLAIN, partition="by-writer"))
+    with pytest.raises(DataError, match=r"numbers's files do not say"):
+        build(replace(PLAIN, partition=ByWriter()))
 
 
 def test_of_several_labels_the_most_even_one_is_dealt_by():
     tens = by_ten()
     digit = tens.train.labels
     several = torch.stack([digit < 9, digit % 2 == 0, digit < 1], dim=1).long()
-    spec = replace(PLAIN, partition="dirichlet", dirichlet_alpha=0.01)
+    spec = replace(PLAIN, partition=Dirichlet(dirichlet_alpha=0.01))
     population = build_population(
         replace(tens, train=replace(tens.train, labels=several)),
         spec,

@@ -6,10 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.data.shifts import Shift, brighten, rotate
+from covey.data.brightness import Brightness, brighten
+from covey.data.rotation import Rotation, rotate
+from covey.data.shift import NoShift, ShiftRange
 from covey.errors import ConfigError
 
 sizes = st.tuples(*[st.integers(1, n) for n in (4, 3, 12, 12)])
+GENERATOR = np.random.default_rng(0)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -78,25 +81,25 @@ def test_an_image_is_transformed_the_same_alone_and_among_others(transform):
         assert torch.equal(transform(images[one], amounts[one]), together[one])
 
 
-@pytest.mark.parametrize("kind", ["rotation", "brightness", "none"])
-def test_no_images_stay_no_images(kind):
+@pytest.mark.parametrize("shift", [Rotation(), Brightness(), NoShift()])
+def test_no_images_stay_no_images(shift):
     images = torch.empty((0, 1, 8, 8), dtype=torch.uint8)
-    assert Shift(kind, 0.0, 1.0).apply(images, torch.empty(0)).shape == images.shape
+    assert shift.apply(images, torch.empty(0), GENERATOR).shape == images.shape
 
 
 def test_a_shift_applies_its_own_kind():
     images = random_images(0, (3, 1, 8, 8))
     amounts = torch.tensor([0.5, 20.0, 90.0])
-    rotated = Shift("rotation", 0.0, 90.0).apply(images, amounts)
-    brightened = Shift("brightness", 0.0, 90.0).apply(images, amounts)
+    rotated = Rotation().apply(images, amounts, GENERATOR)
+    brightened = Brightness().apply(images, amounts, GENERATOR)
     assert torch.equal(rotated, rotate(images, amounts))
     assert torch.equal(brightened, brighten(images, amounts))
-    assert torch.equal(Shift("none", 0.0, 0.0).apply(images, amounts), images)
+    assert torch.equal(NoShift().apply(images, amounts, GENERATOR), images)
 
 
 @given(seed=seeds, low=st.floats(-90, 90), width=st.floats(0, 90))
 def test_amounts_lie_between_low_and_high_and_follow_the_seed(seed, low, width):
-    shift = Shift("rotation", low, low + width)
+    shift = ShiftRange(Rotation(), low, low + width)
     amounts = shift.draw(20, np.random.default_rng(seed))
     assert amounts.min() >= shift.low
     assert amounts.max() <= shift.high
@@ -108,4 +111,4 @@ def test_amounts_lie_between_low_and_high_and_follow_the_seed(seed, low, width):
 )
 def test_an_impossible_range_is_refused(low, high):
     with pytest.raises(ConfigError, match="low <= high"):
-        Shift("rotation", low, high)
+        ShiftRange(Rotation(), low, high)

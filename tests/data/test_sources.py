@@ -3,9 +3,8 @@ import time
 import numpy as np
 import pytest
 
-from covey.data.sources import read_source
 from covey.errors import ChecksumError, ConfigError, DataError
-from data.layouts import write_idx
+from data.layouts import read_source, write_idx
 
 
 def write_mnist(folder, train_labels=(7, 1)):

@@ -13,7 +13,8 @@ from torch import nn
 
 from covey.aggregation import ClientUpdate, mean_per_cluster
 from covey.data.examples import Client, Examples
-from covey.data.shifts import Shift
+from covey.data.rotation import Rotation
+from covey.data.shift import NoShift, ShiftRange
 from covey.engine import (
     Engine,
     Recipe,
@@ -42,7 +43,7 @@ RECIPE = Recipe(local_epochs=6, batch_size=5, learning_rate=0.1, momentum=0.9)
 ROUNDS = 5
 SIZES = (15,) * 6
 ROUND_STREAMS = Streams(0).at("round", ROUNDS)
-SHIFTS = (Shift("none", 0.0, 0.0), Shift("rotation", 25.0, 50.0))
+SHIFTS = (ShiftRange(NoShift(), 0.0, 0.0), ShiftRange(Rotation(), 25.0, 50.0))
 
 
 def architecture() -> nn.Module:

@@ -15,10 +15,10 @@ from covey.data import (
     GroupSpec,
     PopulationSpec,
     Preference,
-    Shift,
     Source,
     build_population,
 )
+from covey.data.shift import NoShift, ShiftRange
 from covey.engine import MULTILABEL, ReferenceEngine
 from covey.errors import DataError
 from covey.metrics import fairness
@@ -129,7 +129,9 @@ def test_several_labels_of_a_simulated_population_by_hand():
     draws = torch.Generator().manual_seed(0)
     images = torch.randint(256, (300, 1, 2, 2), dtype=torch.uint8, generator=draws)
     labels = (images.flatten(1)[:, :3] > 127).long()
-    groups = tuple(GroupSpec(n, 0.5, Shift("none", 0.0, 0.0), 20) for n in ("a", "b"))
+    groups = tuple(
+        GroupSpec(n, 0.5, ShiftRange(NoShift(), 0.0, 0.0), 20) for n in ("a", "b")
+    )
     spec = PopulationSpec(4, groups, "image", 0.2, 20, -1, "matched")
     source = Source("flags", Examples(images, labels), None, 3)
     population = build_population(

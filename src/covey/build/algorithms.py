@@ -49,7 +49,7 @@ from covey.clustering import (
     report_noisy_min,
 )
 from covey.components import is_built_in
-from covey.config import Config
+from covey.config import Config, is_remote
 from covey.data import Client, Examples, Population, Preference
 from covey.engine import TASKS, Engine, Recipe, VmapEngine
 from covey.errors import ConfigError
@@ -413,7 +413,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     """
     return (
         algorithm_of(config).isolates_clusters
-        and config.engine.name != "flower"
+        and not is_remote(config)
         and isolates_clusters(config)
         and config.privacy == type(config.privacy)()
         and not isinstance(engine, VmapEngine)

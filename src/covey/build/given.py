@@ -60,20 +60,14 @@ def model_of(
         )
     (shape, _), classes = shapes.pop(), population.num_classes
     task = config.model.task
-    if overrides.model is None and config.model.name == "python":
-        raise ConfigError(
-            "The model of this run was passed by a Python program, and only such a "
-            "program can pass it again: call covey.resume(folder, model, clients), or "
-            "covey.audit(folder, model=..., clients=...)."
-        )
-
     if isinstance(overrides.model, nn.Module):
         _refuse_other_starts(config)
     factory = None if overrides.model is None else factory_of(overrides.model)
 
     def build(streams: Streams) -> nn.Module:
         if factory is None:
-            return build_model(config.model.name, shape, classes, streams, task)
+            name, options = config.model.name, config.model.options
+            return build_model(name, shape, classes, streams, task, options)
         with streams.lent_to_torch():
             return factory()
 

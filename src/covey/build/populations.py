@@ -6,33 +6,35 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from covey.build.owners import notes_of, outputs_of, user_clients
-from covey.config import Config
-from covey.config.sections import DataConfig
+from jaxtyping import Shaped
+from torch import Tensor
+
+from covey.build.owners import population_from, source_of
+from covey.components.slots import component_of
+from covey.config import Config, claims_of_data, refuse_conflicts
 from covey.data import (
     Client,
+    DataSource,
     GroupSpec,
-    MixtureSpec,
+    Partition,
     Population,
+    PopulationRequest,
     PopulationSpec,
     Preference,
     Shift,
-    Source,
-    build_population,
+    ShiftRange,
     data_folder,
-    mixture_population,
-    population_of,
     read_preferences,
-    read_source,
     weight_from_threshold,
 )
 from covey.data.population import handle_of
 from covey.engine import TASKS
-from covey.errors import ConfigError
+from covey.errors import ConfigError, DataError
+from covey.models import NETWORKS
 from covey.rng import Streams
 from covey.types import ClientName
 
-__all__ = ["data_hash", "mixture_spec", "population_and_notes", "preference_of"]
+__all__ = ["data_hash", "population_and_notes", "preference_of"]
 
 
 def population_and_notes(
@@ -42,49 +44,61 @@ def population_and_notes(
 
     `given` is what a program passes by hand as its clients; None: nothing.
     """
-    settings, preference = config.population, preference_of(config, streams)
-    task, own = TASKS[config.model.task], user_clients(config, given)
-    if own is None and config.data.name == "linear-mixture":
-        spec = mixture_spec(config.data)
-        population = mixture_population(
-            spec, _population_spec(config), streams, preference
-        )
-        return _without(population, settings.exclude), ()
-    if own is None:
-        folder = data_folder(config.data.dir)
-        source = read_source(config.data.name, folder)
-        _refuse_several_labels(config, source)
-        spec = _population_spec(config)
-        task.outputs(source.train.labels)  # refuses those of another task
-        population = build_population(source, spec, streams, preference)
-        return _without(population, settings.exclude), source.notes
-    _refuse_simulation_only(config)
-    classes = max(outputs_of(task, own))
-    population = population_of(
-        own, settings.holdout, streams, preference, num_classes=classes
+    source = source_of(config, given)
+    request = _request(config, streams)
+    _check_fits(config, source, request.spec)
+    population, notes = population_from(source, config, request)
+    _check_groups(config, population)
+    return _without(population, config.population.exclude), notes
+
+
+def _request(config: Config, streams: Streams) -> PopulationRequest:
+    """Return what a data source is asked for."""
+    task = TASKS[config.model.task]
+
+    def outputs(labels: Shaped[Tensor, "examples *label"], whose: str) -> int:
+        try:
+            return task.outputs(labels)
+        except DataError as error:
+            raise DataError(f"{whose}: {error}") from None
+
+    return PopulationRequest(
+        folder=data_folder(config.data.dir),
+        label=config.data.label,
+        spec=_population_spec(config),
+        streams=streams,
+        preference=preference_of(config, streams),
+        outputs=outputs,
+        keeps_ids=config.model.name not in NETWORKS,
     )
-    return _without(population, settings.exclude), notes_of(own)
 
 
-def _refuse_simulation_only(config: Config) -> None:
-    """Refuse what needs groups, transforms or a pool, which own data do not have."""
-    for key, value, wrong in (
-        ("method.initialisation", config.method.initialisation, "groups"),
-        ("redteam.source", config.redteam.source, "shadow"),
-    ):
-        if value == wrong:
-            raise ConfigError(
-                f"{key} = {wrong!r} needs a simulated population, and the clients here "
-                f"bring their own data. Choose another value."
+def _check_fits(config: Config, source: DataSource, spec: PopulationSpec) -> None:
+    """Refuse what these data, or these clients, do not have."""
+    shift, partition = spec.groups[0].shift.shift, spec.partition
+    names = config.data.name, config.population.shift, config.population.partition
+    claims = [
+        source.claim(f"data.name = {names[0]!r}"),
+        *(
+            each.claim(f"population.{key} = {name!r}")
+            for each, key, name in (
+                (shift, "shift", names[1]),
+                (partition, "partition", names[2]),
             )
+            if source.simulates
+        ),
+    ]
+    refuse_conflicts([*claims, *claims_of_data(config)])
 
 
-def _refuse_several_labels(config: Config, source: Source) -> None:
-    labels = source.train.labels
-    if config.model.task == "multiclass" and labels.ndim > 1:
+def _check_groups(config: Config, population: Population) -> None:
+    """Refuse an oracle that does not know every cluster's group."""
+    groups, method = len(population.groups), config.method
+    if method.initialisation == "groups" and groups != method.num_clusters:
         raise ConfigError(
-            f"model.task = 'multiclass' is for one class per image, and an image of "
-            f"{source.name} has {labels.shape[1]} labels. Set model.task = 'multilabel'."
+            f"method.initialisation = 'groups' needs one cluster per group, found "
+            f"num_clusters = {method.num_clusters} for {groups} groups. Set "
+            f"method.num_clusters = {groups}, or another initialisation."
         )
 
 
@@ -112,22 +126,14 @@ def _population_spec(config: Config) -> PopulationSpec:
         pool=config.redteam.pool if config.redteam.source == "shadow" else -1,
         non_members=config.audit.non_members,
         images=settings.images,
-        partition=settings.partition,
-        dirichlet_alpha=settings.dirichlet_alpha,
-    )
-
-
-def mixture_spec(settings: DataConfig) -> MixtureSpec:
-    """Return the mixture that the settings describe."""
-    return MixtureSpec(
-        settings.dimension, settings.noise, settings.separation, settings.condition
+        partition=component_of(settings, "partition", Partition),
     )
 
 
 def _group_specs(config: Config) -> tuple[GroupSpec, ...]:
     """Return the groups; of two unequal ones the smaller is called the minority."""
     settings = config.population
-    shift = partial(Shift, settings.shift)
+    shift = partial(ShiftRange, component_of(settings, "shift", Shift))
     if not settings.groups:
         share, each = settings.minority_share, settings.examples_per_client
         return (

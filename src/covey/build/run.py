@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
 from covey.algorithms import Clients, Cohort, Strategy
@@ -28,27 +27,19 @@ from covey.build.populations import (
 from covey.build.settled import components_used
 from covey.build.stated import check_preference_names, with_preferences
 from covey.build.trial import check_trains
-from covey.config import Config
+from covey.components.slots import component_of
+from covey.config import Config, is_remote
 from covey.data import (
     Client,
     Population,
     Preference,
     absent_population,
 )
-from covey.engine import (
-    TASKS,
-    Engine,
-    ParallelEngine,
-    ReferenceEngine,
-    VmapEngine,
-)
+from covey.engine import TASKS, Engine, EngineFactory
 from covey.errors import ConfigError, DataError
 from covey.events import ComponentsUsed
 from covey.membership import Reference, Retrial
-from covey.models import (
-    initial_params,
-)
-from covey.portable import num_cores
+from covey.models import NETWORKS, initial_params
 from covey.rng import Streams
 from covey.types import ClientName, Params
 
@@ -140,7 +131,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     module, init = model_of(config, overrides, population)
     send = overrides.client_backend.ask if overrides.client_backend else None
     components = Components(config, population, _engine(config, module), init, send)
-    if overrides.model is not None or ":" in config.model.name:
+    if overrides.model is not None or config.model.name not in NETWORKS:
         check_trains(
             config, components.engine, initial_params(module), population.clients
         )
@@ -220,12 +211,12 @@ def _population(
 ) -> tuple[Population, tuple[str, ...]]:
     """Return the clients with their data or, where they are remote, without."""
     backend = overrides.client_backend
-    if (config.engine.name == "flower") != (backend is not None):
+    if is_remote(config) != (backend is not None):
         raise ConfigError(
-            "The clients of engine.name = 'flower', and of no other engine, are reached "
-            "through a Flower server: make a deployment with `covey deploy init "
-            "CONFIG.toml --out DIR` and start it as its README says, or set engine.name "
-            "= 'auto' to simulate."
+            f"Clients on machines of their own, and no others, are reached through a "
+            f"Flower server, found engine.name = {config.engine.name!r}: make a deployment "
+            f"with `covey deploy init CONFIG.toml --out DIR` and start it as its README "
+            f"says, or set engine.name = 'auto' to simulate."
         )
     if backend is None:
         return population_and_notes(config, overrides.clients, streams)
@@ -245,20 +236,6 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:
-    settings, task = config.engine, TASKS[config.model.task]
-    name = settings.name
-    if name == "auto":
-        on_gpu = torch.cuda.is_available() and config.privacy.record_clip == 0
-        name = "vmap" if on_gpu else "parallel"
-    if settings.precision != "float32" and name != "parallel":
-        raise ConfigError(
-            f"engine.precision = {settings.precision!r} is for the parallel engine, "
-            f"found {name!r}. Set engine.name = 'parallel', or leave the precision."
-        )
-    if name == "reference":
-        return ReferenceEngine(module, task)
-    if name == "vmap":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        return VmapEngine(module, device, task=task)
-    workers = settings.workers or num_cores()
-    return ParallelEngine(module, workers, settings.precision, task)
+    made: EngineFactory = component_of(config.engine, "name", EngineFactory)
+    task = TASKS[config.model.task]
+    return made.build(module, task, example_gradients=config.privacy.record_clip > 0)

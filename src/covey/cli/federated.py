@@ -20,10 +20,10 @@ def submitted(home: Path | None, out: Path, overrides: Sequence[str] = ()) -> No
     """
     if home is None or not (home / "app" / "pyproject.toml").is_file():
         raise ConfigError(
-            f"engine.name = 'flower' plays on the server of a deployment, whose folder "
-            f"holds covey.toml and app/; found {home or 'a run that a program started'}. "
-            f"Make one with `covey deploy init CONFIG.toml --out DIR`, or let the program "
-            f"carry its run on."
+            f"Clients on machines of their own are reached by the server of a deployment, "
+            f"whose folder holds covey.toml and app/; found "
+            f"{home or 'a run that a program started'}. Make one with `covey deploy "
+            f"init CONFIG.toml --out DIR`, or let the program carry its run on."
         )
     if overrides:
         raise ConfigError(

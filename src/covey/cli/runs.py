@@ -18,7 +18,7 @@ from covey.cli.federated import submitted
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.cli.unused import tell, unused_settings
-from covey.config import Config, load_config, unheeded
+from covey.config import Config, is_remote, load_config, unheeded
 
 __all__ = ["SetOption", "configured", "played", "resume", "run"]
 
@@ -52,7 +52,7 @@ def run(
     settings = configured(config, overrides or [])
     tell(unheeded(settings))
     began = time.monotonic()
-    if config is not None and settings.engine.name == "flower":
+    if config is not None and is_remote(settings):
         place = out or _free_name(settings)
         submitted(config.parent, place, overrides or [])
         _concluded(covey.load(place), None, time.monotonic() - began, as_json=as_json)

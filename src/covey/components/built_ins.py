@@ -68,6 +68,88 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "every client has a model of its own",
             ),
         },
+        "data": {
+            "digits": BuiltIn("covey.data.sets.digits:Digits", "in scikit-learn"),
+            "mnist": BuiltIn("covey.data.sets.mnist:Mnist", "handwritten digits"),
+            "fashion-mnist": BuiltIn(
+                "covey.data.sets.fashion_mnist:FashionMnist", "clothes"
+            ),
+            "emnist": BuiltIn("covey.data.sets.emnist:Emnist", "digits and letters"),
+            "cifar10": BuiltIn("covey.data.sets.cifar10:Cifar10", "photographs"),
+            "femnist": BuiltIn(
+                "covey.data.sets.femnist:Femnist",
+                "LEAF's json, in `femnist/train` and `femnist/test`; else the images of "
+                "`emnist`, whose writers nobody knows",
+            ),
+            "celeba": BuiltIn(
+                "covey.data.sets.celeba:CelebA",
+                "`list_attr_celeba.txt`, `list_eval_partition.txt` and "
+                "`img_align_celeba/*.jpg` in `celeba`: 40 labels of 0 or 1, the first "
+                "50,000 training and 20,000 test images, their middle square made 32 x 32",
+            ),
+            "npz": BuiltIn("covey.data.sets.npz:NpzFolder", "one file per client"),
+            "linear-mixture": BuiltIn(
+                "covey.data.sets.linear_mixture:LinearMixture",
+                "drawn: a linear regression per group, for `regression`",
+            ),
+            "python": BuiltIn(
+                "covey.data.sets.passed:PassedClients", "a program passed the clients"
+            ),
+        },
+        "engine": {
+            "auto": BuiltIn(
+                "covey.engine.kinds.auto:Auto", "`vmap` on a GPU, else `parallel`"
+            ),
+            "reference": BuiltIn(
+                "covey.engine.kinds.reference:Reference", "one client after another"
+            ),
+            "parallel": BuiltIn("covey.engine.kinds.parallel:Parallel", "on CPUs"),
+            "vmap": BuiltIn("covey.engine.kinds.vmap:Vmap", "on a GPU"),
+            "flower": BuiltIn(
+                "covey.engine.kinds.flower:FlowerNodes",
+                "clients on machines of their own (`docs/flower.md`)",
+            ),
+        },
+        "model": {
+            "mnist-cnn": BuiltIn(
+                "covey.models.networks:MnistCnn", "two convolutions, each pooled"
+            ),
+            "femnist-cnn": BuiltIn(
+                "covey.models.networks:FemnistCnn",
+                "two convolutions, 128 neurons",
+            ),
+            "vgg": BuiltIn("covey.models.networks:Vgg", "VGG-11 with BatchNorm"),
+            "convnet": BuiltIn(
+                "covey.models.networks:ConvNet", "two convolutions without pooling"
+            ),
+            "lenet5": BuiltIn("covey.models.networks:LeNet5", "LeNet-5"),
+            "resnet-mini": BuiltIn(
+                "covey.models.networks:ResNetMini", "two residual blocks"
+            ),
+            "mlp": BuiltIn("covey.models.networks:Mlp", "one hidden layer"),
+            "linear": BuiltIn("covey.models.networks:Linear", "softmax regression"),
+            "linear-map": BuiltIn(
+                "covey.models.networks:LinearMap", "one matrix without bias"
+            ),
+            "python": BuiltIn(
+                "covey.models.passed:PassedModel",
+                "a program passed the model (`docs/python.md`)",
+            ),
+        },
+        "partition": {
+            "iid": BuiltIn("covey.data.partition:Iid", "at random"),
+            "dirichlet": BuiltIn(
+                "covey.data.dirichlet:Dirichlet",
+                "each client has a class mix of its own (of several labels, the one "
+                "nearest to half and half counts as the class), and what a class no "
+                "longer has comes from the others",
+            ),
+            "by-writer": BuiltIn(
+                "covey.data.by_writer:ByWriter",
+                "each client has one writer's images, where the files name writers "
+                "(`femnist` as LEAF's json)",
+            ),
+        },
         "selection": {
             "loss": BuiltIn("covey.clustering.base:ByLoss", "the lowest loss"),
             "weighted": BuiltIn(
@@ -103,6 +185,13 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "yogi": BuiltIn(
                 "covey.aggregation.server_optimizers.yogi:Yogi", "FedYogi (the same)"
             ),
+        },
+        "shift": {
+            "rotation": BuiltIn("covey.data.rotation:Rotation", "degrees"),
+            "brightness": BuiltIn(
+                "covey.data.brightness:Brightness", "factor, clipped; negative inverts"
+            ),
+            "none": BuiltIn("covey.data.shift:NoShift", "not at all"),
         },
     }
 )

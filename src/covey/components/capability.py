@@ -41,6 +41,8 @@ class Capability(Enum):
     EXAMPLE_GRADIENTS = "the gradient of every single example"
     FULL_PRECISION = "training in float32"
     SIMULATED_CLIENTS = "clients that are simulated here"
+    DATA_SET = "one data set out of which clients' examples are dealt"
+    IMAGES = "images"
 
 
 @dataclass(frozen=True, slots=True)

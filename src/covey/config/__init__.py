@@ -1,5 +1,14 @@
 """Every setting of a run: frozen, validated once, read from TOML."""
 
+from covey.config.data_constraints import (
+    brings_clients,
+    claims_of_data,
+    is_passed,
+    is_remote,
+    kind_of,
+    reads_files,
+    refuse_conflicts,
+)
 from covey.config.identity import flat, heeded, that_matter, unused
 from covey.config.loader import config_of, load_config, put, read_settings
 from covey.config.problems import Problem, together
@@ -14,12 +23,19 @@ __all__ = [
     "Section",
     "Setting",
     "Unheeded",
+    "brings_clients",
+    "claims_of_data",
     "config_of",
     "flat",
     "heeded",
+    "is_passed",
+    "is_remote",
+    "kind_of",
     "load_config",
     "put",
     "read_settings",
+    "reads_files",
+    "refuse_conflicts",
     "schema",
     "settings",
     "that_matter",

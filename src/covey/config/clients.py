@@ -1,12 +1,12 @@
 """The settings of the data, and of the clients that hold them."""
 
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from covey.components.section import (
     Count,
-    Dotted,
     NotNegative,
     Positive,
     Range,
@@ -15,6 +15,7 @@ from covey.components.section import (
     Shares,
     Texts,
 )
+from covey.components.slots import ComponentSection, Options, options_table, slot
 
 __all__ = ["DataConfig", "GroupConfig", "PopulationConfig"]
 
@@ -25,35 +26,14 @@ Stated = Annotated[
 ]
 
 
-class DataConfig(SettingsSection):
+class DataConfig(ComponentSection):
     """Which examples there are."""
 
-    name: (
-        Literal[
-            "digits",
-            "mnist",
-            "fashion-mnist",
-            "cifar10",
-            "emnist",
-            "femnist",
-            "celeba",
-            "npz",
-            "python",
-            "linear-mixture",
-        ]
-        | Dotted
-    ) = Field(
-        default="digits",
-        description="`digits` (in scikit-learn), `mnist`, `fashion-mnist`, `cifar10`, "
-        "`emnist`, `femnist` (LEAF's json, in `femnist/train` and `femnist/test`; else "
-        "the images of `emnist`, whose writers nobody knows), `celeba` "
-        "(`list_attr_celeba.txt`, `list_eval_partition.txt` and "
-        "`img_align_celeba/*.jpg` in `celeba`: 40 labels of 0 or 1, the first 50,000 "
-        "training and 20,000 test images, their middle square made 32 x 32), `npz` "
-        "(one file per client), `linear-mixture` (drawn: a linear regression per "
-        "group, for `regression`), or `package.module:function` returning clients. "
-        "`python`: a program passed them",
-    )
+    section = "data"
+    slots = MappingProxyType({"name": "data"})
+
+    name: str = slot("data", "digits")
+    options: Options = options_table("name")
     dir: str = Field(
         default="",
         description="folder with the files; else `$COVEY_DATA`, else the user cache",
@@ -93,8 +73,11 @@ class GroupConfig(SettingsSection):
     examples_per_client: Positive = Field(description="the holdout included")
 
 
-class PopulationConfig(SettingsSection):
+class PopulationConfig(ComponentSection):
     """Who holds which examples, and what each client accepts."""
+
+    section = "population"
+    slots = MappingProxyType({"shift": "shift", "partition": "partition"})
 
     clients: Positive = Field(
         default=40, description="how many clients share the data set"
@@ -102,11 +85,8 @@ class PopulationConfig(SettingsSection):
     examples_per_client: Positive = Field(
         default=30, description="the holdout included"
     )
-    shift: Literal["rotation", "brightness", "none"] = Field(
-        default="rotation",
-        description="how groups differ: `rotation` (degrees), `brightness` (factor, "
-        "clipped; negative inverts), `none`",
-    )
+    shift: str = slot("shift", "rotation", "how groups differ. ")
+    shift_options: Options = options_table("shift")
     shift_per: Literal["image", "client"] = Field(
         default="image", description="one draw per `image` or per `client`"
     )
@@ -126,16 +106,14 @@ class PopulationConfig(SettingsSection):
         description="instead of minority and majority: a list of `{share, shift, "
         "examples_per_client}`",
     )
-    partition: Literal["iid", "dirichlet", "by-writer"] = Field(
-        default="iid",
-        description="how images are dealt inside a group: `iid`; `dirichlet`: each client "
-        "has a class mix of its own (of several labels, the one nearest to half and half "
-        "counts as the class), and what a class no longer has comes from the others; "
-        "`by-writer`: each client has one writer's images, where the files name writers "
-        "(`femnist` as LEAF's json). What is kept aside is a random part of all images "
-        "with each; with the last two, what is left for test images or the pool is "
-        "halved, so that there is something to choose from",
+    partition: str = slot(
+        "partition",
+        "iid",
+        "how images are dealt inside a group. What is kept aside is a random part of all "
+        "images with each; with all but the first, what is left for test images or the "
+        "pool is halved, so that there is something to choose from. ",
     )
+    partition_options: Options = options_table("partition")
     dirichlet_alpha: Annotated[float, Field(gt=0)] = Field(
         default=0.5,
         description="for `dirichlet`: small: few classes per client; large: all clients "

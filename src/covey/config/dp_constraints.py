@@ -29,22 +29,12 @@ def _pooling_problems(config: Sections) -> list[str]:
 
 def _record_problems(config: Sections) -> list[str]:
     """Return why gradients of single examples are not differentially private."""
-    privacy, engine = config.privacy, config.engine
+    privacy = config.privacy
     problems: list[str] = []
     if privacy.record_noise > 0 and privacy.record_clip == 0:
         problems.append(
             "privacy.record_noise hides an example only if its gradient is clipped, "
             "found privacy.record_clip = 0. Set it, for example to 1.0."
-        )
-    if privacy.record_clip > 0 and engine.name == "vmap":
-        problems.append(
-            "privacy.record_clip needs the gradient of each example, which "
-            "engine.name = 'vmap' does not have. Set engine.name = 'parallel'."
-        )
-    if privacy.record_clip > 0 and engine.precision != "float32":
-        problems.append(
-            f"privacy.record_clip is computed in float32, found engine.precision = "
-            f"{engine.precision!r}. Leave the precision at its default."
         )
     return problems
 

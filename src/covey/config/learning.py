@@ -5,35 +5,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from covey.components.section import Count, Dotted, Positive, SettingsSection, Share
+from covey.components.section import Count, Positive, SettingsSection, Share
 from covey.components.slots import ComponentSection, Options, options_table, slot
 
 __all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
 
 
-class ModelConfig(SettingsSection):
+class ModelConfig(ComponentSection):
     """What is trained."""
 
-    name: (
-        Literal[
-            "mnist-cnn",
-            "femnist-cnn",
-            "vgg",
-            "convnet",
-            "lenet5",
-            "resnet-mini",
-            "mlp",
-            "linear",
-            "linear-map",
-        ]
-        | Literal["python"]
-        | Dotted
-    ) = Field(
-        default="mnist-cnn",
-        description="also `femnist-cnn`, `vgg`, `convnet`, `lenet5`, `resnet-mini`, "
-        "`mlp`, `linear` (softmax regression), `linear-map` (one matrix without bias), or "
-        "`package.module:factory`. `python`: a program passed it (`docs/python.md`)",
-    )
+    section = "model"
+    slots = MappingProxyType({"name": "model"})
+
+    name: str = slot("model", "mnist-cnn")
+    options: Options = options_table("name")
     task: Literal["multiclass", "multilabel", "regression"] = Field(
         default="multiclass",
         description="`multilabel`: several labels of 0 or 1 per example, the loss is "

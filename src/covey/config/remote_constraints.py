@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from covey.config.data_constraints import is_remote
 from covey.config.sections import Sections
 
 __all__ = ["apart_problems"]
@@ -11,15 +12,15 @@ ASKED = ("loss", "weighted", "threshold")
 
 def apart_problems(config: Sections) -> Iterator[str]:
     """Yield why these settings need somebody who sees every client's data."""
-    if config.engine.name != "flower":
+    if not is_remote(config):
         return
     for key, fits, why, remedy in _needs(config):
         if not fits:
             section, name = key.split(".")
             found = getattr(getattr(config, section), name)
             yield (
-                f"engine.name = 'flower' has clients that keep their data to themselves, "
-                f"and {key} = {found!r} {why}. {remedy}"
+                f"engine.name = {config.engine.name!r} has clients that keep their "
+                f"data to themselves, and {key} = {found!r} {why}. {remedy}"
             )
 
 
@@ -37,12 +38,6 @@ def _needs(config: Sections) -> Iterator[tuple[str, bool, str, str]]:
         method.name != "local",
         "has no server",
         "Choose another method.",
-    )
-    yield (
-        "method.initialisation",
-        method.initialisation != "groups",
-        "needs to know every client's group",
-        "Set it to 'warm' or 'random'.",
     )
     yield (
         "method.selection",
@@ -66,7 +61,7 @@ def _needs(config: Sections) -> Iterator[tuple[str, bool, str, str]]:
     )
     yield (
         "redteam.source",
-        redteam.source in ("federated", "client", "none"),
+        redteam.source in ("federated", "client", "none", "shadow"),
         "looks at data that the server does not have",
         "Set it to 'federated', 'client' or 'none'.",
     )

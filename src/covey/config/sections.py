@@ -4,11 +4,13 @@ Every setting says what it means: `covey config schema`, the file of `covey conf
 and docs/settings.md tell it from here.
 """
 
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
 
 from covey.components.section import Count, Positive, Section, SettingsSection
+from covey.components.slots import ComponentSection, Options, options_table, slot
 from covey.config.clients import DataConfig, GroupConfig, PopulationConfig
 from covey.config.learning import MethodConfig, ModelConfig, TrainConfig
 from covey.config.protection import (
@@ -41,14 +43,14 @@ __all__ = [
 ]
 
 
-class EngineConfig(SettingsSection):
+class EngineConfig(ComponentSection):
     """What runs the clients' training."""
 
-    name: Literal["auto", "reference", "parallel", "vmap", "flower"] = Field(
-        default="auto",
-        description="`parallel` on CPUs, `vmap` on a GPU, `reference`: one client after "
-        "another; `flower`: clients on machines of their own (`docs/flower.md`)",
-    )
+    section = "engine"
+    slots = MappingProxyType({"name": "engine"})
+
+    name: str = slot("engine", "auto")
+    options: Options = options_table("name")
     workers: Count = Field(
         default=0, description="threads; 0: one per core. Changes no result"
     )

@@ -6,6 +6,7 @@ from typing import Any, cast
 import tomli_w
 from pydantic import ValidationError, model_validator
 
+from covey.config.data_constraints import brings_clients, data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
 from covey.config.problems import Problem, problems_of, together
 from covey.config.remote_constraints import apart_problems
@@ -58,7 +59,8 @@ def _disagreements(config: Sections) -> list[str]:
     source = config.redteam.source
     num_groups = len(population.groups) or 2
     problems = _population_problems(population)
-    if method.initialisation == "groups" and method.num_clusters != num_groups:
+    oracle = method.initialisation == "groups" and not brings_clients(config)
+    if oracle and method.num_clusters != num_groups:
         problems.append(
             f"method.initialisation = 'groups' needs one cluster per group, found "
             f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
@@ -79,6 +81,7 @@ def _disagreements(config: Sections) -> list[str]:
     problems += privacy_problems(config)
     problems += apart_problems(config)
     problems += task_problems(config)
+    problems += data_problems(config)
     if method.select_on == "holdout" and population.holdout == 0:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "
@@ -110,11 +113,12 @@ def _population_problems(population: PopulationConfig) -> list[str]:
             f"The shares in population.groups must add up to 1, found {shares:g}. "
             f"Correct them."
         )
-    if population.images == "per-group" and population.shift == "none":
+    still = getattr(kind_of(population, "shift"), "changes_nothing", False)
+    if population.images == "per-group" and still:
         problems.append(
             "population.images = 'per-group' gives every group the same images, each in "
-            "its own transform, found population.shift = 'none'. Choose a shift, or "
-            "images = 'disjoint'."
+            "its own transform, found population.shift = "
+            f"{population.shift!r}. Choose a shift, or images = 'disjoint'."
         )
     return problems
 

@@ -3,12 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from covey.components import BUILT_INS, ComponentSection, find
+from covey.components.foreign import foreign_options
+from covey.config.data_constraints import kind_of
 from covey.config.identity import flat, unused
 from covey.config.schema import settings
 from covey.config.sections import MergeConfig
 from covey.config.settings import Config
+from covey.errors import ConfigError
 
 __all__ = ["Unheeded", "unheeded", "why_unheeded"]
 
@@ -79,6 +83,9 @@ def why_unheeded(config: Config) -> dict[str, str]:
 
 def _rows(config: Config) -> Iterator[Row]:
     yield from _data_rows(config)
+    for section in (config.data, config.population, config.engine):
+        for each in foreign_options(section):
+            yield (each.key,), True, each.reason
     yield from _method_rows(config)
     yield from _merge_rows(config)
     redteam, train, privacy = config.redteam, config.train, config.privacy
@@ -103,24 +110,18 @@ def _rows(config: Config) -> Iterator[Row]:
         not noisy,
         "no noise of this section is on, so that nothing is promised at this delta",
     )
-    yield (
-        ("engine.workers",),
-        config.engine.name in ("reference", "vmap"),
-        f"engine.name = {config.engine.name!r} has no threads of its own",
-    )
 
 
 def _data_rows(config: Config) -> Iterator[Row]:
-    name, population = config.data.name, config.population
-    imported = ":" in name or name == "python"
+    name, population, source = config.data.name, config.population, _source(config)
     yield (
         ("data.dir",),
-        imported or name in ("digits", "linear-mixture"),
+        not getattr(source, "reads_files", False),
         f"data.name = {name!r} reads no files of this folder",
     )
     yield (
         SIMULATED,
-        imported or name == "npz",
+        not getattr(source, "simulates", False),
         f"the clients of data.name = {name!r} bring their own examples",
     )
     yield (
@@ -135,14 +136,17 @@ def _data_rows(config: Config) -> Iterator[Row]:
     )
     yield (
         ("population.shift_per", "population.minority", "population.majority"),
-        population.shift == "none",
-        "population.shift = 'none' shifts nothing",
+        getattr(kind_of(population, "shift"), "changes_nothing", False),
+        f"population.shift = {population.shift!r} shifts nothing",
     )
-    yield (
-        ("population.dirichlet_alpha",),
-        population.partition != "dirichlet",
-        f"it is for population.partition = 'dirichlet', found {population.partition!r}",
-    )
+
+
+def _source(config: Config) -> Any:  # noqa: ANN401 - a class, or a user's function
+    """Return the source of the data, a user's own too; None where it is not at hand."""
+    try:
+        return find("data", config.data.name, "data.name")
+    except ConfigError:
+        return None
 
 
 def _method_rows(config: Config) -> Iterator[Row]:

@@ -1,8 +1,11 @@
+from .base import ClientSource, DataSet, DataSource
+from .brought import ClientData, brought_population
 from .conversion import TrainTest, clients_of, examples_of
 from .examples import Client, Examples, Preference, to_floats
-from .files import DataFile, check_data, data_folder
+from .files import DataFile, Publication, check_data, data_folder
 from .mixture import MixtureSpec, mixture_population
 from .npz import read_client, read_clients
+from .partition import Partition
 from .population import (
     Group,
     Population,
@@ -11,25 +14,34 @@ from .population import (
     population_of,
 )
 from .preferences import read_preferences, weight_from_threshold
-from .shifts import Shift
-from .sources import SOURCES, Source, read_source
+from .request import PopulationRequest
+from .shift import Shift, ShiftRange
+from .source import Source
 from .spec import GroupSpec, PopulationSpec
 
 __all__ = [
-    "SOURCES",
     "Client",
+    "ClientData",
+    "ClientSource",
     "DataFile",
+    "DataSet",
+    "DataSource",
     "Examples",
     "Group",
     "GroupSpec",
     "MixtureSpec",
+    "Partition",
     "Population",
+    "PopulationRequest",
     "PopulationSpec",
     "Preference",
+    "Publication",
     "Shift",
+    "ShiftRange",
     "Source",
     "TrainTest",
     "absent_population",
+    "brought_population",
     "build_population",
     "check_data",
     "clients_of",
@@ -40,7 +52,6 @@ __all__ = [
     "read_client",
     "read_clients",
     "read_preferences",
-    "read_source",
     "to_floats",
     "weight_from_threshold",
 ]

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from covey.data.examples import Examples
-from covey.data.files import read_file
+from covey.data.files import Publication, read_file
 from covey.errors import DataError
 
 __all__ = ["NUM_LABELS", "parse_attributes", "parse_image", "parse_names", "read_part"]
@@ -27,7 +27,9 @@ NUMBERS: Mapping[Part, str] = MappingProxyType({"train": "0", "test": "2"})
 MOST: Mapping[Part, int] = MappingProxyType({"train": 50_000, "test": 20_000})
 
 
-def read_part(part: Part, folder: Path) -> tuple[Examples, int]:
+def read_part(
+    publication: Publication, part: Part, folder: Path
+) -> tuple[Examples, int]:
     """Return the first 50,000 training or 20,000 test images, and how many there are.
 
     An image has 40 labels: 1 where it has the attribute, else 0.
@@ -35,13 +37,15 @@ def read_part(part: Part, folder: Path) -> tuple[Examples, int]:
     Raises:
         DataError: a file is missing or malformed.
     """
-    of_part = parse_names(*read_file("celeba", "list_eval_partition.txt", folder), part)
+    of_part = parse_names(
+        *read_file(publication, "list_eval_partition.txt", folder), part
+    )
     names = of_part[: MOST[part]]
-    content, path = read_file("celeba", "list_attr_celeba.txt", folder)
+    content, path = read_file(publication, "list_attr_celeba.txt", folder)
     labels = parse_attributes(content, path, names)
 
     def image(name: str) -> UInt8[Tensor, "3 height width"]:
-        return parse_image(*read_file("celeba", f"img_align_celeba/{name}", folder))
+        return parse_image(*read_file(publication, f"img_align_celeba/{name}", folder))
 
     with ThreadPoolExecutor() as threads:
         images = torch.stack(list(threads.map(image, names)))

@@ -11,12 +11,42 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from covey.data.examples import Examples
+from covey.data.files import Publication, read_file
 from covey.errors import DataError
 
-__all__ = ["parse_idx"]
+__all__ = ["parse_idx", "read_examples"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
+
+
+def read_examples(
+    publication: Publication, part: str, folder: Path, num_classes: int
+) -> Examples:
+    """Return the images of one channel and the labels of a part of a data set.
+
+    Raises:
+        DataError: a file is missing or malformed, or they do not fit together.
+        ChecksumError: a file is not the published one.
+    """
+    name = f"{part}-images-idx3-ubyte.gz"
+    content, path = read_file(publication, name, folder)
+    images = parse_idx(content, path, dimensions=3).unsqueeze(1)
+    name = f"{part}-labels-idx1-ubyte.gz"
+    content, path = read_file(publication, name, folder)
+    labels = parse_idx(content, path, dimensions=1).long()
+    if len(labels) != len(images):
+        raise DataError(
+            f"{path} must hold a label for each of {len(images):,} images, found "
+            f"{len(labels):,}. Get both files again."
+        )
+    if (labels >= num_classes).any():
+        raise DataError(
+            f"{path} must hold labels below {num_classes}, found {int(labels.max())}. "
+            f"Get the file again."
+        )
+    return Examples(images, labels)
 
 
 def parse_idx(content: bytes, path: Path, dimensions: int) -> UInt8[Tensor, "..."]:

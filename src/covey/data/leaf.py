@@ -10,7 +10,7 @@ from jaxtyping import Int, Int64, UInt8
 from torch import Tensor
 
 from covey.data.examples import Examples
-from covey.data.files import find_file, read_files
+from covey.data.files import Publication, find_file, read_files
 from covey.errors import DataError
 
 __all__ = ["NUM_CLASSES", "has_part", "read_part"]
@@ -23,12 +23,14 @@ Part = Literal["train", "test"]
 Written = tuple[UInt8[np.ndarray, "n 784"], Int64[np.ndarray, " n"]]
 
 
-def has_part(part: Part, folder: Path) -> bool:
+def has_part(publication: Publication, part: Part, folder: Path) -> bool:
     """Say whether there are files of that part."""
-    return find_file("femnist", f"{part}/*.json", folder) is not None
+    return find_file(publication, f"{part}/*.json", folder) is not None
 
 
-def read_part(part: Part, folder: Path) -> tuple[Examples, Int[Tensor, " images"]]:
+def read_part(
+    publication: Publication, part: Part, folder: Path
+) -> tuple[Examples, Int[Tensor, " images"]]:
     """Return all images of the part's files, and the number of the writer of each.
 
     LEAF's background is 1; it is turned to 0, as in MNIST, and ink to 255.
@@ -38,7 +40,7 @@ def read_part(part: Part, folder: Path) -> tuple[Examples, Int[Tensor, " images"
     """
     numbers: dict[str, int] = {}
     pixels, labels, writers = [], [], []
-    for content, path in read_files("femnist", f"{part}/*.json", folder):
+    for content, path in read_files(publication, f"{part}/*.json", folder):
         for writer, (images, classes) in _written(content, path).items():
             number = numbers.setdefault(writer, len(numbers))
             pixels.append(images)

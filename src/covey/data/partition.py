@@ -2,17 +2,72 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Int
 from torch import Tensor
 
-from covey.errors import DataError
+from covey.components.component import Component
+from covey.data.source import Source
 
-__all__ = ["apportion", "divide", "divide_by_class", "divide_by_writer"]
+__all__ = ["Iid", "Partition", "apportion", "divide", "positions_by_value"]
 
 Positions = Int[Tensor, "_"]
+
+
+class Partition(Component):
+    """How the images of a data set are dealt to clients.
+
+    Write `deal`; what it needs to know are fields:
+
+        class Sorted(covey.Partition):
+            def deal(self, source, cards, sizes, generator):
+                ordered = cards[source.classes[cards].argsort(stable=True)]
+                return ordered[: sum(sizes)].split(sizes)
+    """
+
+    is_selective: ClassVar[bool] = True
+    """Whether a client gets images of some kinds. Then half of what could be spared is
+    left to be dealt from: who can only take the last images has no kinds of its own."""
+
+    def deal(
+        self,
+        source: Source,
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,
+    ) -> Sequence[Positions]:
+        """Return for each client which of the cards it gets; no card is dealt twice.
+
+        Args:
+            source: the data set.
+            cards: indices of its training images, in random order, at least as many as
+                the sizes add up to.
+            sizes: how many images each client gets.
+            generator: all that is drawn must come from it.
+
+        Raises:
+            DataError: the images cannot be dealt so.
+        """
+        raise NotImplementedError
+
+
+class Iid(Partition):
+    """Every client gets images at random."""
+
+    is_selective: ClassVar[bool] = False
+
+    def deal(
+        self,
+        source: Source,  # noqa: ARG002
+        cards: Positions,
+        sizes: Sequence[int],
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Sequence[Positions]:
+        """Deal the cards as they lie."""
+        return cards[: sum(sizes)].split(list(sizes))
 
 
 def divide(
@@ -27,101 +82,7 @@ def divide(
     return [order[start:stop] for start, stop in pairwise(edges)]
 
 
-def divide_by_class(
-    labels: Int[Tensor, " count"],
-    sizes: Sequence[int],
-    alpha: float,
-    generator: np.random.Generator,
-) -> list[Positions]:
-    """Fill each block with classes in proportions of its own; return positions.
-
-    p_i ~ Dirichlet(alpha, ..., alpha) and the block's classes ~ Multinomial(size_i, p_i).
-    What a class no longer has is drawn again, by p_i over the classes that are left.
-    Blocks come one after the other, and a class is dealt in the order of `labels`.
-
-    Args:
-        labels: the class of each position.
-        sizes: of the blocks; they add up to the number of labels at most.
-        alpha: above 0; small: few classes per block, large: all blocks alike.
-        generator: draws p_i, the classes, and the order inside each block.
-    """
-    classes = _positions_by_value(labels)
-    left = np.array([len(positions) for positions in classes])
-    blocks: list[Positions] = []
-    for size in sizes:
-        p = generator.dirichlet(np.full(len(classes), alpha))
-        counts = _drawn_classes(size, p, left, generator)
-        starts = [len(positions) for positions in classes] - left
-        mine = torch.cat(
-            [
-                positions[start : start + count]
-                for positions, start, count in zip(classes, starts, counts, strict=True)
-            ]
-        )
-        blocks.append(mine[torch.from_numpy(generator.permutation(size))])
-        left = left - counts
-    return blocks
-
-
-def _drawn_classes(
-    size: int,
-    p: Float64[np.ndarray, " classes"],
-    left: Int64[np.ndarray, " classes"],
-    generator: np.random.Generator,
-) -> Int64[np.ndarray, " classes"]:
-    """Draw how many of each class, by `p` and at most what is `left` of it."""
-    counts = np.zeros_like(left)
-    while missing := size - counts.sum():
-        free = left - counts
-        weights = np.where(free > 0, p, 0)
-        if weights.sum() == 0:  # p is for classes that are all gone
-            weights = free
-        drawn = generator.multinomial(missing, weights / weights.sum())
-        counts = np.minimum(counts + drawn, left)
-    return counts
-
-
-def divide_by_writer(
-    writers: Int[Tensor, " count"], sizes: Sequence[int], generator: np.random.Generator
-) -> list[Positions]:
-    """Fill each block from one writer, drawn among those that have enough.
-
-    No writer is in two blocks. The largest blocks draw first: what is left to the smaller
-    ones is enough whenever it could be.
-
-    Args:
-        writers: the writer of each position.
-        sizes: of the blocks.
-        generator: draws the writers, and which of a writer's positions.
-
-    Returns:
-        Positions per block.
-
-    Raises:
-        DataError: there are too few writers.
-    """
-    stacks = _positions_by_value(writers)
-    amounts = np.array([len(stack) for stack in stacks])
-    free = np.ones(len(stacks), dtype=bool)
-    blocks = dict.fromkeys(range(len(sizes)), torch.empty(0, dtype=torch.int64))
-    for turn, block in enumerate(sorted(blocks, key=lambda each: -sizes[each])):
-        enough = np.flatnonzero(free & (amounts >= sizes[block]))
-        if len(enough) == 0:
-            raise DataError(
-                f"Each client's images must come from a writer of its own, so "
-                f"{len(sizes):,} clients need {turn + 1:,} writers with {sizes[block]:,} "
-                f"images or more that are not kept aside, found {turn:,}. Lower "
-                f"population.clients or population.examples_per_client, or keep less "
-                f"aside (population.audit_examples, redteam.pool)."
-            )
-        writer = generator.choice(enough)
-        free[writer] = False
-        order = torch.from_numpy(generator.permutation(amounts[writer]))
-        blocks[block] = stacks[writer][order[: sizes[block]]]
-    return list(blocks.values())
-
-
-def _positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
+def positions_by_value(values: Int[Tensor, " count"]) -> Sequence[Positions]:
     """Return where each value that occurs stands, in ascending order."""
     _, counts = values.unique(return_counts=True)
     return values.argsort(stable=True).split(counts.tolist())

@@ -9,8 +9,8 @@ import torch
 from covey.data.conversion import TrainTest
 from covey.data.examples import Client, Examples, Preference
 from covey.data.partition import apportion, divide
-from covey.data.shifts import Shift
-from covey.data.sources import Source
+from covey.data.shift import ShiftRange
+from covey.data.source import Source
 from covey.data.spec import GroupSpec, PopulationSpec
 from covey.data.splitting import deal
 from covey.errors import DataError
@@ -34,7 +34,7 @@ class Group:
     """A data distribution that some of the clients share."""
 
     name: str
-    shift: Shift
+    shift: ShiftRange
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +83,8 @@ def build_population(
         name = f"client-{index:05}"
         shift = spec.groups[group_of[index]].shift
         examples = source.train.take(dealt.own[index])
-        draws = 1 if spec.shift_per == "client" else len(examples)
-        amounts = shift.draw(draws, streams.at("shift", name).generator())
-        inputs = shift.apply(examples.inputs, amounts.expand(len(examples)))
+        generator, alike = streams.at("shift", name).generator(), spec.shift_per
+        inputs = shift.shifted(examples.inputs, generator, alike=alike == "client")
         parts = reserve(name, Examples(inputs, examples.labels), spec.holdout)
         handle = handle_of(name, streams)
         return Client(name, handle, group_of[index], *parts, preference(name))
@@ -208,8 +207,8 @@ def _shifted_per_group(
     base: Examples, spec: PopulationSpec, streams: Streams
 ) -> tuple[Examples, ...]:
     def shifted(group: GroupSpec) -> Examples:
-        amounts = group.shift.draw(len(base), streams.at(group.name).generator())
-        return Examples(group.shift.apply(base.inputs, amounts), base.labels)
+        generator = streams.at(group.name).generator()
+        return Examples(group.shift.shifted(base.inputs, generator), base.labels)
 
     return tuple(shifted(group) for group in spec.groups)
 
@@ -222,6 +221,5 @@ def _mixed(
     inputs = base.inputs.clone()
     for index, group in enumerate(spec.groups):
         here = torch.from_numpy(np.flatnonzero(drawn == index))
-        amounts = group.shift.draw(len(here), generator)
-        inputs[here] = group.shift.apply(base.inputs[here], amounts)
+        inputs[here] = group.shift.shifted(base.inputs[here], generator)
     return Examples(inputs, base.labels)

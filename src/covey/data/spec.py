@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from covey.data.shifts import Shift
+from covey.data.partition import Iid, Partition
+from covey.data.shift import ShiftRange
 
 __all__ = ["GroupSpec", "PopulationSpec"]
 
@@ -19,7 +20,7 @@ class GroupSpec:
 
     name: str
     share: float
-    shift: Shift
+    shift: ShiftRange
     examples_per_client: int
 
 
@@ -41,11 +42,9 @@ class PopulationSpec:
             all images but those kept aside, so that clients of two groups may hold one
             image, each in its own transform (Ghosh et al. 2020). Non-members, test
             images and pool are nobody's in both.
-        partition: what a client's images have in common: nothing ("iid"), a class mix of
-            its own drawn from a symmetric Dirichlet distribution, or their writer. For
-            the last two, half of what is left over stays for the clients to be dealt
-            from, and only the other half goes to test images or a pool of 0.
-        dirichlet_alpha: of that distribution, above 0.
+        partition: what a client's images have in common. If it is selective, half of
+            what is left over stays for the clients to be dealt from, and only the other
+            half goes to test images or a pool of 0.
     """
 
     clients: int
@@ -56,5 +55,4 @@ class PopulationSpec:
     pool: int
     non_members: Literal["matched", "pooled", "untransformed"]
     images: Literal["disjoint", "per-group"] = "disjoint"
-    partition: Literal["iid", "dirichlet", "by-writer"] = "iid"
-    dirichlet_alpha: float = 0.5
+    partition: Partition = Iid()  # noqa: RUF009 - frozen

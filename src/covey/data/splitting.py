@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from covey.data.partition import divide, divide_by_class, divide_by_writer
-from covey.data.sources import Source
+from covey.data.partition import divide
+from covey.data.source import Source
 from covey.data.spec import PopulationSpec
 from covey.errors import DataError
 from covey.rng import Streams
@@ -87,33 +87,16 @@ def _hands(
     streams: Streams,
 ) -> Sequence[Indices]:
     """Return who gets which of the cards, which lie in random order."""
-    if spec.partition == "iid":
-        return cards[: sum(sizes)].split(sizes)
-    if spec.partition == "by-writer":
-        writers = _writers(source)[cards]
-        positions = divide_by_writer(writers, sizes, streams.generator())
-    else:
-        labels, alpha = _classes(source)[cards], spec.dirichlet_alpha
-        positions = divide_by_class(labels, sizes, alpha, streams.generator())
-    return [cards[each] for each in positions]
-
-
-def _classes(source: Source) -> Int[Tensor, " images"]:
-    """Return each image's class: of several labels, the one nearest to half and half."""
-    labels = source.train.labels
-    if labels.ndim == 1:
-        return labels
-    return labels[:, (labels.float().mean(dim=0) - 0.5).abs().argmin()]
-
-
-def _writers(source: Source) -> Int[Tensor, " images"]:
-    if source.writers is None:
+    hands = spec.partition.deal(source, cards, sizes, streams.generator())
+    found, all_dealt = [len(hand) for hand in hands], torch.cat(list(hands))
+    apart = len(all_dealt.unique()) == len(all_dealt)
+    if found != sizes or not apart or not torch.isin(all_dealt, cards).all():
         raise DataError(
-            f"population.partition = 'by-writer' needs to know who wrote each image, which "
-            f"{source.name}'s files do not say. Set population.partition = 'iid' or "
-            f"'dirichlet', or take data.name = 'femnist' with LEAF's files."
+            f"{type(spec.partition).__name__} must deal {sizes} of the cards to "
+            f"{len(sizes)} clients, and no card twice, found hands of {found}. Return "
+            f"indices out of `cards`."
         )
-    return source.writers
+    return hands
 
 
 def _shuffled(cards: Indices, streams: Streams) -> Indices:
@@ -137,7 +120,7 @@ def _aside(source: Source, spec: PopulationSpec, need: int) -> list[int]:
             f"{len(source.train):,}. Lower population.clients, "
             f"population.examples_per_client, population.audit_examples or redteam.pool."
         )
-    if spec.partition != "iid":
+    if spec.partition.is_selective:
         # Half of what could be spared stays in the deck: who can only take the last
         # images there are has no class mix of its own, and no writer.
         left -= (left - max(spec.pool, 0) - least_test) // 2

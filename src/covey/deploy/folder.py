@@ -15,9 +15,11 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.atomic_io import flush_folder, replace_whole
+from covey.components.registry import reference
 from covey.config import load_config
 from covey.deploy.keys import Authority, NodeKey
 from covey.deploy.plan import CONNECTION, SWITCHES, Plan
+from covey.engine.kinds.flower import FlowerNodes
 from covey.errors import ConfigError
 
 __all__ = ["ROUND_TIMEOUT", "federation_settings", "write_federation"]
@@ -74,7 +76,9 @@ def federation_settings(config: Path) -> dict[str, Any]:
     Raises:
         ConfigError: naming the key, the value and the remedy.
     """
-    settings = load_config(config, ["engine.name=flower"]).model_dump(mode="json")
+    settings = load_config(
+        config, [f"engine.name={reference(FlowerNodes())}"]
+    ).model_dump(mode="json")
     given = tomllib.loads(config.read_text(encoding="utf-8"))
     if "source" not in given.get("secrets", {}):
         settings["secrets"]["source"] = "os"

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from covey.data import SOURCES, Preference, read_client, weight_from_threshold
+from covey.components.registry import find
+from covey.data import Preference, read_client, weight_from_threshold
 from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.errors import ConfigError, DataError
 
 __all__ = ["NodeFile", "data_findings", "settings_findings"]
-
-SIMULATED = frozenset(SOURCES)
-"""Data sets that are shared out among clients with numbers for names."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -120,9 +118,14 @@ def data_findings(
         yield fine("data", f"{len(examples):,} examples in {path}")
 
 
+def _simulates(name: str) -> bool:
+    """Say whether these data are shared out among clients with numbers for names."""
+    return ":" not in name and find("data", name, "data.name").simulates
+
+
 def _simulated(name: str, settings: Mapping[str, Any] | None) -> Finding:
     """Look at a node without data: it plays a simulated client, if there is one."""
-    if settings is not None and settings["data"]["name"] in SIMULATED:
+    if settings is not None and _simulates(settings["data"]["name"]):
         last = settings["population"]["clients"] - 1
         if name not in (f"client-{index:05}" for index in range(last + 1)):
             return error(

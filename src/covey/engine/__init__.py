@@ -1,5 +1,6 @@
 """Engines: interchangeable ways to run the clients' local training and scoring."""
 
+from covey.engine.base import EngineFactory
 from covey.engine.batches import num_steps
 from covey.engine.parallel import ParallelEngine, Precision
 from covey.engine.private import check_private, private_gradients
@@ -14,6 +15,7 @@ __all__ = [
     "REGRESSION",
     "TASKS",
     "Engine",
+    "EngineFactory",
     "ParallelEngine",
     "Precision",
     "Recipe",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covey.data.examples import Examples
 from covey.data.partition import apportion
-from covey.data.shifts import Shift
+from covey.data.shift import ShiftRange
 from covey.membership.assessment import Profile, ShadowFederation, Target
 from covey.membership.estimates import FEWEST
 from covey.rng import Streams
@@ -49,7 +49,7 @@ class Laboratory:
     """
 
     pool: Examples
-    shifts: tuple[Shift, ...]
+    shifts: tuple[ShiftRange, ...]
     shadows: int
     start: tuple[Params, ...]
     play_round: Callable[[int, Params, tuple[Examples, ...], Streams], Params]
@@ -199,5 +199,4 @@ def shifted(
 ) -> Examples:
     """Return these examples of the pool as if they were the group's."""
     raw, shift = laboratory.pool.take(block), laboratory.shifts[group]
-    amounts = shift.draw(len(block), generator)
-    return Examples(shift.apply(raw.inputs, amounts), raw.labels)
+    return Examples(shift.shifted(raw.inputs, generator), raw.labels)

@@ -1,8 +1,8 @@
 """The networks that covey ships, and how a model is built, checked and read."""
 
-from covey.models.build import (
-    NETWORKS,
-    build_model,
+from covey.models.base import ModelFactory
+from covey.models.build import NETWORKS, build_model
+from covey.models.checks import (
     check_model,
     dropout_layers,
     initial_params,
@@ -14,6 +14,7 @@ from covey.models.instance import WHOLE, factory_of
 __all__ = [
     "NETWORKS",
     "WHOLE",
+    "ModelFactory",
     "build_model",
     "check_model",
     "dropout_layers",

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from covey.build import build_run
+from covey.config import brings_clients
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
-from covey.runs.parts import PYTHON
 from covey.runs.story import story_of
 from covey.runtime import RunFolder
 from covey.runtime.copies import hash_of, keep_copy, record_copy
@@ -22,7 +22,6 @@ from covey.types import Handle
 __all__ = ["on_record", "page_of", "page_over", "reported"]
 
 SAMPLES = 8
-OWN = ("npz", PYTHON)
 
 
 def page_of(
@@ -83,7 +82,7 @@ def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:
 def _population(path: Path) -> Population | None:
     """Read the run's data again, if they are still there and may be shown."""
     config = RunFolder.existing(path).config()
-    if config.data.name in OWN or ":" in config.data.name:
+    if brings_clients(config):
         return None  # users' own clients, and no test images beside them
     try:
         return build_run(config).population

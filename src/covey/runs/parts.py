@@ -2,7 +2,7 @@
 
 from covey.build import BuiltRun, Overrides
 from covey.checkpoints import newest_checkpoint
-from covey.config import Config
+from covey.config import Config, is_passed
 from covey.errors import CoveyError, ModelError, RunError
 from covey.models import NETWORKS
 from covey.runtime import (
@@ -17,10 +17,7 @@ from covey.runtime import (
 )
 from covey.types import Params
 
-__all__ = ["PYTHON", "check_answerable", "parts_at_hand", "playable", "readable"]
-
-PYTHON = "python"
-"""The name, in settings, of a model or of data that only a program has."""
+__all__ = ["check_answerable", "parts_at_hand", "playable", "readable"]
 
 
 def playable(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
@@ -94,8 +91,8 @@ def check_answerable(run: BuiltRun, folder: RunFolder, plan: Planned) -> None:
 
 def _missing(folder: RunFolder, given: Overrides) -> tuple[str, ...]:
     config: Config = folder.config()
-    model = config.model.name == PYTHON and given.model is None
-    clients = config.data.name == PYTHON and given.clients is None
+    model = is_passed(config.model) and given.model is None
+    clients = is_passed(config.data) and given.clients is None
     apart = Roster.of(folder) is not None
     return (
         *(("model",) if model else ()),

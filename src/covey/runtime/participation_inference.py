@@ -9,7 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from covey.build import BuiltRun, anonymity_of
-from covey.config import Config
+from covey.config import Config, kind_of
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
 from covey.errors import RunError
@@ -249,7 +249,8 @@ def _check_alike(config: Config) -> None:
             f"The game needs reserved clients like the real ones, so audit.non_members = "
             f"'matched', found {config.audit.non_members!r}. Play it on another run."
         )
-    if population.shift_per == "client" and population.shift != "none":
+    still = getattr(kind_of(population, "shift"), "changes_nothing", False)
+    if population.shift_per == "client" and not still:
         raise RunError(
             "The game needs reserved clients like the real ones, but "
             "population.shift_per = 'client' gives all images of a real client one "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from covey.config import Config
+from covey.config import Config, brings_clients, is_passed, kind_of
 from covey.data import data_folder, read_preferences
 from covey.errors import CoveyError
 from covey.ledger import Ledger
@@ -30,19 +30,20 @@ def beyond_the_run(sought: Sought) -> Findings:
 
 
 def _data(sought: Sought) -> Findings:
-    name = sought.config.data.name
+    name, source = sought.config.data.name, kind_of(sought.config.data, "name")
     if Roster.of(sought.folder) is not None:
         yield (
             "The machine of the client's own node: its data, its node.toml, its key and "
             "its logs."
         )
-    elif name == "npz":
-        yield from _files(sought, data_folder(sought.config.data.dir))
-    elif name == "python":
-        yield "Where the program that played this run has the client's data from."
-    elif ":" in name:
+    elif source is None:
         what, how = "where its data come from", "Look where this function reads them."
         yield Place(name, what, "data", YOU, how)
+    elif is_passed(sought.config.data):
+        yield "Where the program that played this run has the client's data from."
+    elif brings_clients(sought.config):
+        folder = data_folder(sought.config.data.dir)
+        yield from _files(sought, folder, source.file_of(sought.name, folder))
     else:
         yield (
             f"The published data set {name!r}, of which the settings make this simulated "
@@ -50,17 +51,16 @@ def _data(sought: Sought) -> Findings:
         )
 
 
-def _files(sought: Sought, folder: Path) -> Findings:
+def _files(sought: Sought, folder: Path, own: Path | None) -> Findings:
     if not folder.is_dir():
         yield f"The data folder {folder.absolute()}: it is not there."
         return
-    own = folder / f"{sought.name}.npz"
-    if own.is_file():
+    if own is not None and own.is_file():
         how = "Delete the file after the answer: the run goes on without it."
         yield Place(sought.shown(own, folder), "its data", "data", YOU, how)
     how = "Delete the file, or take the name out of it."
     template = Place("", "its name", "data", YOU, how)
-    without = [own, sought.folder.path]
+    without = [sought.folder.path, *([own] if own else [])]
     yield from mentions_below(sought, folder, template, without, data=True)
 
 
@@ -138,5 +138,5 @@ def _in_run(sought: Sought, path: Path) -> Findings:
 
 def _same_data(one: Config, other: Config) -> bool:
     """Say whether a client of some name has the same examples under both settings."""
-    simulated = one.data.name not in ("npz", "python") and ":" not in one.data.name
-    return one.data == other.data and (not simulated or one.seed == other.seed)
+    same = one.data == other.data
+    return same and (brings_clients(one) or one.seed == other.seed)

@@ -1,0 +1,1 @@
+"""The data sources that covey brings: each in its own file."""

@@ -1,0 +1,132 @@
+"""How a group's images differ from the file's: what every shift is, and its range."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Shaped
+from torch import Tensor
+
+from covey.components.capability import Capability
+from covey.components.component import Component
+from covey.errors import ConfigError, DataError
+
+__all__ = ["NoShift", "Shift", "ShiftRange", "in_chunks"]
+
+Images = Shaped[Tensor, "images ..."]
+Amounts = Float[Tensor, " images"]
+Pixels = Float[Tensor, "images channels height width"]
+
+CHUNK = 1_000
+"""Images turned into floats at a time: bounds the memory, not the result."""
+
+
+class Shift(Component):
+    """A transform of images by an amount, of which each group has a range of its own.
+
+    Write `transform`; what it needs to know beside the amount are fields:
+
+        class Contrast(covey.Shift):
+            pivot: float = 128.0
+
+            def transform(self, pixels, amounts, generator):
+                factors = amounts.view(-1, 1, 1, 1)
+                return self.pivot + factors * (pixels - self.pivot)
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.IMAGES})
+    changes_nothing: ClassVar[bool] = False
+    """Whether groups do not differ."""
+
+    def transform(
+        self, pixels: Pixels, amounts: Amounts, generator: np.random.Generator
+    ) -> Pixels:
+        """Return up to 1,000 images, of pixels from 0 to 255, each by its own amount.
+
+        What comes out is rounded and clipped to 0 to 255. All that is random must come
+        from `generator`.
+        """
+        raise NotImplementedError
+
+    def apply(
+        self, images: Images, amounts: Amounts, generator: np.random.Generator
+    ) -> Images:
+        """Return the images, each transformed by its own amount.
+
+        Raises:
+            DataError: they are no images.
+        """
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise DataError(
+                f"population.shift is for uint8 images (images, channels, height, width), "
+                f"found {images.dtype} of shape {tuple(images.shape)}. Set it to 'none'."
+            )
+        return in_chunks(
+            lambda pixels, each: self.transform(pixels, each, generator),
+            images,
+            amounts,
+        )
+
+
+class NoShift(Shift):
+    """No difference between groups, whatever the amount."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    changes_nothing: ClassVar[bool] = True
+
+    def apply(
+        self,
+        images: Images,
+        amounts: Amounts,  # noqa: ARG002
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Images:
+        """Return the images as they are."""
+        return images
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftRange:
+    """A distribution of image transforms: amounts uniform in [low, high].
+
+    Attributes:
+        shift: what is done to an image.
+        low: the least amount.
+        high: the greatest amount.
+    """
+
+    shift: Shift
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.low <= self.high < math.inf:
+            raise ConfigError(
+                f"A {type(self.shift).__name__} needs two finite numbers [low, high] with "
+                f"low <= high, found [{self.low}, {self.high}]. Swap or correct them."
+            )
+
+    def draw(self, count: int, generator: np.random.Generator) -> Float64[Tensor, "_"]:
+        """Return so many independent amounts."""
+        return torch.from_numpy(generator.uniform(self.low, self.high, count))
+
+    def shifted(
+        self, images: Images, generator: np.random.Generator, *, alike: bool = False
+    ) -> Images:
+        """Return the images, each by an amount that is drawn; `alike`: all by one."""
+        amounts = self.draw(1 if alike else len(images), generator)
+        return self.shift.apply(images, amounts.expand(len(images)), generator)
+
+
+def in_chunks(
+    transform: Callable[[Tensor, Tensor], Tensor], images: Images, amounts: Amounts
+) -> Images:
+    """Return images transformed as floats, rounded and clipped to bytes."""
+    shifted = torch.empty_like(images, memory_format=torch.contiguous_format)
+    for start in range(0, len(images), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        pixels = transform(images[chunk].float(), amounts[chunk].float())
+        shifted[chunk] = pixels.round_().clamp_(0, 255).byte()
+    return shifted

@@ -1,0 +1,1 @@
+"""The choices of `engine.name` that covey brings: each in its own file."""
