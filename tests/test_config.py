@@ -395,7 +395,7 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
         ),
         (
             {"data": {"noise": 0.1}},
-            ("data.noise", "found 0.1", "'digits'", "Remove it"),
+            ("data.noise", "data.noise = 0.1", "'digits'", "Remove it"),
         ),
         (
             {"privacy": {"record_noise": 1.0}},

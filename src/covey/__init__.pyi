@@ -43,6 +43,19 @@ from .config import (
     Config,
     load_config,
 )
+from .data import (
+    ClientData,
+    ClientSource,
+    DataSet,
+    Examples,
+    Partition,
+    PopulationRequest,
+    Shift,
+    Source,
+)
+from .engine import (
+    EngineFactory,
+)
 from .errors import (
     ChecksumError,
     ConfigError,
@@ -61,6 +74,9 @@ from .history import (
 from .membership import (
     Signals,
 )
+from .models import (
+    ModelFactory,
+)
 from .rng import (
     Streams,
 )
@@ -78,6 +94,8 @@ __all__ = [
     "Capability",
     "ChecksumError",
     "Claim",
+    "ClientData",
+    "ClientSource",
     "ClientUpdate",
     "Clients",
     "ClusterSelection",
@@ -88,12 +106,18 @@ __all__ = [
     "ConfigError",
     "CoveyError",
     "DataError",
+    "DataSet",
+    "EngineFactory",
+    "Examples",
     "History",
     "LedgerError",
     "LedgerLocked",
     "LedgerMismatch",
     "LedgerUnavailable",
     "ModelError",
+    "ModelFactory",
+    "Partition",
+    "PopulationRequest",
     "Returning",
     "RoundResult",
     "Run",
@@ -102,7 +126,9 @@ __all__ = [
     "ServerOptimizer",
     "ServerState",
     "Setup",
+    "Shift",
     "Signals",
+    "Source",
     "States",
     "Streams",
     "__version__",

@@ -76,7 +76,7 @@ class Balance(HTMLParser):
         super().__init__()
         self.open: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: object):  # noqa: ARG002
+    def handle_starttag(self, tag: str, attrs: object):
         if tag not in ("meta", "img"):
             self.open.append(tag)
 

@@ -11,7 +11,7 @@ from covey.components.capability import Capability
 from covey.components.component import Component
 from covey.data.files import Publication
 
-__all__ = ["ClientSource", "DataSet", "DataSource"]
+__all__ = ["ClientSource", "DataSet", "DataSource", "PublishedDataSet"]
 
 
 class DataSource(Component):
@@ -27,8 +27,6 @@ class DataSource(Component):
     """Whether it looks into the folder that `data.dir` names."""
     is_passed: ClassVar[bool] = False
     """Whether the examples are in a program, and in no later process."""
-    publication: ClassVar[Publication | None] = None
-    """The published files that it is read from: `covey data` lists them."""
 
     def population(
         self, request: data.PopulationRequest
@@ -75,6 +73,13 @@ class DataSet(DataSource):
             source, request.spec, request.streams, request.preference
         )
         return made, source.notes
+
+
+class PublishedDataSet(DataSet):
+    """A data set that is read from its publisher's files: `covey data` lists them."""
+
+    reads_files: ClassVar[bool] = True
+    publication: ClassVar[Publication]
 
 
 class ClientSource(DataSource):

@@ -1,1 +1,3 @@
 """The data sources that covey brings: each in its own file."""
+
+__all__: list[str] = []

@@ -7,16 +7,15 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from covey import data
-from covey.data.base import DataSet
+from covey.data.base import PublishedDataSet
 from covey.data.files import Publication
 
 __all__ = ["CelebA"]
 
 
-class CelebA(DataSet):
+class CelebA(PublishedDataSet):
     """The first 50,000 training and 20,000 test images, their middle made 32 x 32."""
 
-    reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication] = Publication(
         source="celeba",
         folder="celeba",

@@ -7,16 +7,15 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from covey import data
-from covey.data.base import DataSet
+from covey.data.base import PublishedDataSet
 from covey.data.files import Publication, find_file, read_file
 
 __all__ = ["Cifar10"]
 
 
-class Cifar10(DataSet):
+class Cifar10(PublishedDataSet):
     """Up to 50,000 training images, from the batches that are there, and 10,000 to test."""
 
-    reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication] = Publication(
         source="cifar10",
         folder="cifar-10-batches-py",

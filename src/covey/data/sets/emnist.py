@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from covey import data
-from covey.data.base import DataSet
+from covey.data.base import PublishedDataSet
 from covey.data.files import Publication, find_file
 
 __all__ = ["Emnist"]
@@ -16,10 +16,9 @@ TRAIN = "emnist-byclass-train-images-idx3-ubyte.gz"
 NUM_CLASSES = 62
 
 
-class Emnist(DataSet):
+class Emnist(PublishedDataSet):
     """814,255 characters of 62 classes; without its training file, the test file alone."""
 
-    reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication] = Publication(
         source="emnist",
         folder="emnist",

@@ -8,17 +8,16 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from covey import data
-from covey.data.base import DataSet
+from covey.data.base import PublishedDataSet
 from covey.data.files import Publication
 from covey.data.sets.emnist import Emnist
 
 __all__ = ["Femnist"]
 
 
-class Femnist(DataSet):
+class Femnist(PublishedDataSet):
     """LEAF's json files; without them EMNIST's images, whose writers nobody knows."""
 
-    reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication] = Publication(
         source="femnist",
         folder="femnist",

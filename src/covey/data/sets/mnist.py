@@ -7,16 +7,15 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from covey import data
-from covey.data.base import DataSet
+from covey.data.base import PublishedDataSet
 from covey.data.files import Publication
 
 __all__ = ["Mnist"]
 
 
-class Mnist(DataSet):
+class Mnist(PublishedDataSet):
     """60,000 training and 10,000 test images of ten digits."""
 
-    reads_files: ClassVar[bool] = True
     publication: ClassVar[Publication] = Publication(
         source="mnist",
         folder="mnist",

@@ -1,0 +1,79 @@
+"""What a source may say of its clients' groups, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from covey.data import ClientData, PopulationRequest, PopulationSpec, Preference
+from covey.data.brought import brought_population
+from covey.errors import DataError
+from covey.rng import Streams
+
+
+def pair(count, *, ids=False):
+    x = np.arange(2 * count).reshape(count, 2)
+    return x if ids else x.astype(np.float32), np.arange(count) % 2
+
+
+def request(*, keeps_ids=False):
+    spec = PopulationSpec(1, (), "image", 0.5, 0, -1, "matched")
+    return PopulationRequest(
+        folder=None,  # type: ignore[arg-type]  # nothing is read
+        label="",
+        spec=spec,
+        streams=Streams(0),
+        preference=lambda _: Preference(0.0, 1.0),
+        outputs=lambda labels, _: 1 + int(labels.max()),
+        keeps_ids=keeps_ids,
+    )
+
+
+def brought(**more):
+    clients = {"a": pair(4), "b": pair(6), "c": pair(8)}
+    return brought_population(ClientData(clients=clients, **more), request())[0]
+
+
+def test_without_groups_nobody_knows_any():
+    found = brought()
+    assert found.groups == found.test == found.non_members == ()
+    assert [client.group for client in found.clients] == [None] * 3
+    assert len(found.pool) == 0
+
+
+def test_groups_are_numbered_by_name_and_bring_their_tests():
+    found = brought(
+        groups={"a": "two", "b": "one", "c": "two"},
+        test={"one": pair(3), "two": pair(5)},
+        non_members={"one": pair(2), "two": pair(2)},
+        pool=pair(9),
+        notes=("drawn",),
+    )
+    assert [group.name for group in found.groups] == ["one", "two"]
+    assert [client.group for client in found.clients] == [1, 0, 1]
+    assert [len(test) for test in found.test] == [3, 5]
+    assert [len(each) for each in found.non_members] == [2, 2]
+    assert len(found.pool) == 9
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"groups": {"a": "x", "b": "x"}}, "groups must .* found 'c' missing"),
+        ({"groups": dict.fromkeys("abc", "x")}, "test must .* found 'x' missing"),
+        (
+            {"groups": dict.fromkeys("abc", "x"), "test": {"x": 0, "y": 0}},
+            "test must .* found 'y' only there",
+        ),
+    ],
+)
+def test_groups_of_which_not_all_is_known_are_refused(more, message):
+    with pytest.raises(DataError, match=message):
+        brought(**more)
+
+
+def test_whole_numbers_are_features_unless_the_model_has_ids():
+    clients = {"a": pair(4, ids=True)}
+    features, _ = brought_population(clients, request())
+    ids, _ = brought_population(clients, request(keeps_ids=True))
+    assert features.clients[0].train.inputs.dtype == torch.float32
+    assert ids.clients[0].train.inputs.dtype == torch.int64

@@ -1,0 +1,28 @@
+"""What every choice of `engine.name` keeps to, built in or a user's own."""
+
+import pytest
+from torch import nn
+
+from covey.components import BUILT_INS, Capability, create
+from covey.engine import MULTICLASS, Engine, EngineFactory
+from plugins.engine_single import Single
+
+FACTORIES = [
+    *(
+        create("engine", name, {}, "engine.name", EngineFactory)
+        for name in BUILT_INS["engine"]
+    ),
+    Single(),
+]
+
+
+@pytest.mark.parametrize("factory", FACTORIES, ids=lambda each: type(each).__name__)
+def test_it_builds_an_engine(factory):
+    needs = Capability.EXAMPLE_GRADIENTS not in factory.rules_out
+    engine = factory.build(nn.Linear(2, 2), MULTICLASS, example_gradients=needs)
+    assert isinstance(engine, Engine)
+
+
+def test_only_remote_clients_keep_their_data_to_themselves():
+    remote = [each for each in FACTORIES if Capability.CLIENT_DATA in each.rules_out]
+    assert len(remote) == 1
