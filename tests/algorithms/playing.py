@@ -10,7 +10,6 @@ from covey.algorithms import (
     FedAvg,
     Ifca,
     IfcaMir,
-    Isolated,
     LocalTraining,
     RoundResult,
     SelectionConfig,
@@ -23,6 +22,7 @@ from covey.algorithms.cluster_selection import BY_LOSS
 from covey.components import create
 from covey.rng import Streams
 from covey.types import Params
+from covey_papers.leaving import Isolated
 
 __all__ = [
     "Playing",

@@ -12,6 +12,7 @@ from covey.algorithms.base import (
     Waiting,
     initial_state,
 )
+from covey.algorithms.calibration import Calibration, calibrated_by
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
     LossSmoother,
@@ -26,10 +27,8 @@ from covey.algorithms.cluster_selection import (
 )
 from covey.algorithms.divergence import divergences
 from covey.algorithms.fedavg import FedAvg, LocalTraining
-from covey.algorithms.federaser import calibrated_by
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
-from covey.algorithms.isolated import Isolated
 from covey.algorithms.pooling import (
     Control,
     Layers,
@@ -74,6 +73,7 @@ from covey.algorithms.round_steps import (
 
 __all__ = [
     "Algorithm",
+    "Calibration",
     "ClientContext",
     "ClientRequest",
     "ClientResponse",
@@ -85,7 +85,6 @@ __all__ = [
     "FedAvg",
     "Ifca",
     "IfcaMir",
-    "Isolated",
     "KnownRisk",
     "LastMoves",
     "Layers",

@@ -1,6 +1,5 @@
 """From settings to a strategy: the method composed of its steps, and its red team."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,7 +39,7 @@ from covey.build.aggregators import (
     server_step_of,
 )
 from covey.build.owned import user_selection
-from covey.build.settled import algorithm_of, selection_of
+from covey.build.settled import algorithm_of, calibration_of, selection_of
 from covey.clustering import (
     ClusterSelection,
     Selection,
@@ -86,8 +85,6 @@ __all__ = [
     "selection_config",
 ]
 
-CALIBRATION_RATIO = 0.5
-"""Share of the local training that FedEraser's calibration takes, at least one epoch."""
 SPLIT_STEPS = 25
 """Least local steps of the warm start's split round: enough for the groups to show."""
 
@@ -156,14 +153,14 @@ def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Cli
     """Return how clients are asked in a round, with nobody in its cohort yet."""
     config, population = components.config, components.population
     method, usual = config.method, _recipe(config)
-    recipe = usual if replay.stored_updates is None else _shorter(usual)
     train, send = _training(components), components.send
+    recipe, train_now = _replayed(config, usual, train, replay)
     longer = _longer(usual)
     steps = Steps(
         evaluate=evaluate_with(
             components.engine, method.select_on, method.select_examples
         ),
-        train=_calibrating(train(recipe), replay),
+        train=train_now,
         aggregate=aggregator_of(config, len(population.clients)),
         clipping=partial(aggregator_of, config, len(population.clients))
         if config.privacy.adaptive_clip
@@ -198,21 +195,18 @@ def _training(components: Components) -> Callable[[Recipe], Train]:
     return lambda recipe: RemoteClients(send, recipe).train
 
 
-def _calibrating(train: Train, replay: ReplayOptions) -> Train:
-    return (
-        train
-        if replay.stored_updates is None
-        else calibrated_by(train, replay.stored_updates)
-    )
-
-
-def _shorter(recipe: Recipe) -> Recipe:
-    """Return FedEraser's recipe, for clients that only calibrate."""
-    return replace(
-        recipe,
-        local_epochs=max(1, round(recipe.local_epochs * CALIBRATION_RATIO)),
-        local_steps=math.ceil(recipe.local_steps * CALIBRATION_RATIO),
-    )
+def _replayed(
+    config: Config,
+    usual: Recipe,
+    train: Callable[[Recipe], Train],
+    replay: ReplayOptions,
+) -> tuple[Recipe, Train]:
+    """Return how clients train in this round: as usual, unless they only calibrate."""
+    if replay.stored_updates is None:
+        return usual, train(usual)
+    calibration = calibration_of(config)
+    recipe = calibration.recipe(usual)
+    return recipe, calibrated_by(calibration, train(recipe), replay.stored_updates)
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:

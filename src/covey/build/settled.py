@@ -1,6 +1,6 @@
 """The components that the settings name, with their options."""
 
-from covey.algorithms import Algorithm
+from covey.algorithms import Algorithm, Calibration
 from covey.clustering import ClusterSelection, Selection
 from covey.components import (
     ComponentSection,
@@ -14,12 +14,17 @@ from covey.components import (
 from covey.config import Config
 from covey.events import ComponentsUsed
 
-__all__ = ["algorithm_of", "components_used", "selection_of"]
+__all__ = ["algorithm_of", "calibration_of", "components_used", "selection_of"]
 
 
 def algorithm_of(config: Config) -> Algorithm:
     """Return the algorithm that the settings name, with its options."""
     return component_of(config.method, "name", Algorithm)
+
+
+def calibration_of(config: Config) -> Calibration:
+    """Return how what clients sent is calibrated, when somebody leaves."""
+    return component_of(config.unlearning, "calibration", Calibration)
 
 
 def selection_of(config: Config) -> ClusterSelection | Selection:
@@ -51,7 +56,8 @@ def _named_in(section: ComponentSection) -> dict[str, dict[str, object]]:
     for field, kind in type(section).slots.items():
         name, key = getattr(section, field), f"{type(section).section}.{field}"
         options = getattr(section, options_key(field))
-        if is_built_in(kind, name) and not options:
+        usual = type(section).model_fields[field].default
+        if not options and (name == usual or is_built_in(kind, name)):
             continue
         source = "" if is_built_in(kind, name) else source_hash(find(kind, name, key))
         found[key] = {"name": name, "options": options, "source": source}

@@ -10,6 +10,7 @@ from .registry import (
     reference,
     source_hash,
 )
+from .section import Count, NotNegative, Positive, Share
 from .slots import (
     ComponentSection,
     Options,
@@ -28,7 +29,11 @@ __all__ = [
     "Component",
     "ComponentSection",
     "ComponentState",
+    "Count",
+    "NotNegative",
     "Options",
+    "Positive",
+    "Share",
     "States",
     "component_of",
     "conflicts",

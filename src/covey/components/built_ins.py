@@ -58,11 +58,6 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.algorithms.ifca:IfcaMir",
                 "every client chooses its cluster by `selection`",
             ),
-            "isolated": BuiltIn(
-                "covey.algorithms.isolated:Isolated",
-                "FedAvg in `num_clusters` clusters; each client is in one by chance, for "
-                "good, and nothing is pooled",
-            ),
             "local": BuiltIn(
                 "covey.algorithms.fedavg:LocalTraining",
                 "every client has a model of its own",
@@ -150,6 +145,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "(`femnist` as LEAF's json)",
             ),
         },
+        "calibration": {},
         "selection": {
             "loss": BuiltIn("covey.clustering.base:ByLoss", "the lowest loss"),
             "weighted": BuiltIn(
@@ -199,5 +195,5 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
 
 def described(kind: str) -> str:
     """Return what can be chosen of a kind, in Markdown, for the documentation."""
-    names = (f"`{name}`: {each.about}" for name, each in BUILT_INS[kind].items())
-    return f"{'; '.join(names)}; or `package.module:name`"
+    names = [f"`{name}`: {each.about}" for name, each in BUILT_INS[kind].items()]
+    return "; ".join([*names, "or `package.module:name`"])

@@ -44,9 +44,16 @@ def _installed() -> Mapping[str, str]:
     return {each.name: each.value for each in entry_points(group=GROUP)}
 
 
+@cache
+def _beside_covey() -> frozenset[str]:
+    """Return those of them that are installed with covey itself, as `kind.name`."""
+    points = entry_points(group=GROUP)
+    return frozenset(p.name for p in points if p.dist and p.dist.name == "covey")
+
+
 def is_built_in(kind: str, name: str) -> bool:
-    """Say whether covey itself brings this component."""
-    return name in BUILT_INS[kind]
+    """Say whether covey itself brings this component, or a package installed with it."""
+    return name in BUILT_INS[kind] or f"{kind}.{name}" in _beside_covey()
 
 
 def known_names(kind: str) -> tuple[str, ...]:
@@ -158,10 +165,9 @@ def reference(component: object) -> str:
     maker: Any = component.func if isinstance(component, partial) else component
     if isinstance(component, Component):
         maker = type(component)
-        for names in BUILT_INS.values():
-            for name, built_in in names.items():
-                if built_in.path == f"{maker.__module__}:{maker.__qualname__}":
-                    return name
+        known = _name_of(f"{maker.__module__}:{maker.__qualname__}")
+        if known:
+            return known
     qualname = getattr(maker, "__qualname__", type(maker).__qualname__)
     module = getattr(maker, "__module__", "")
     if module != "__main__" and "<" not in qualname and module:
@@ -169,6 +175,16 @@ def reference(component: object) -> str:
     name = f"python:{qualname.rpartition('.')[2].strip('<>')}"
     _passed[name] = maker
     return name
+
+
+def _name_of(path: str) -> str:
+    """Return the name of what is built in or installed and stands here; "": it has none."""
+    for names in BUILT_INS.values():
+        for name, built_in in names.items():
+            if built_in.path == path:
+                return name
+    named = (name for name, value in _installed().items() if value == path)
+    return next(named, "").partition(".")[2]
 
 
 def source_hash(maker: Callable[..., object]) -> str:

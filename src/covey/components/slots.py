@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic.config import JsonDict
 
-from covey.components.built_ins import BUILT_INS, described
+from covey.components.built_ins import described
 from covey.components.component import Component
 from covey.components.registry import (
     create,
@@ -36,15 +37,17 @@ Options = dict[str, Any]
 
 def slot(kind: str, default: str, about: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return a setting that names a component of this kind."""
+
+    def allowed(spec: JsonDict) -> None:  # asked late: who is installed takes a look
+        spec["anyOf"] = [
+            {"type": "string", "enum": [*known_names(kind)]},
+            {"type": "string", "pattern": r"^[\w.]+:\w+$"},
+        ]
+
     return Field(
         default=default,
         description=f"{about}{described(kind)}",
-        json_schema_extra={
-            "anyOf": [
-                {"type": "string", "enum": list(BUILT_INS[kind])},
-                {"type": "string", "pattern": r"^[\w.]+:\w+$"},
-            ]
-        },
+        json_schema_extra=allowed,
     )
 
 
@@ -110,7 +113,8 @@ class ComponentSection(SettingsSection):
     @classmethod
     def _exists(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting's
         kind = cls.slots.get(info.field_name or "")
-        if kind is not None and not is_known(kind, value):
+        default = cls.model_fields[info.field_name or ""].default
+        if kind is not None and value != default and not is_known(kind, value):
             raise ValueError(
                 f"must be one of {', '.join(known_names(kind))} or package.module:name"
             )

@@ -184,8 +184,11 @@ class AuditConfig(SettingsSection):
     )
 
 
-class UnlearningConfig(SettingsSection):
+class UnlearningConfig(ComponentSection):
     """Clients that leave while a run goes on, and what is kept to let them."""
+
+    section = "unlearning"
+    slots = MappingProxyType({"calibration": "calibration"})
 
     request_probability: Share = Field(
         default=0.0,
@@ -194,6 +197,13 @@ class UnlearningConfig(SettingsSection):
     )
     store_updates: Count = Field(
         default=0,
-        description="keep every client's raw update each so many rounds, for FedEraser "
-        "(`fedavg` only); nothing can be denied while they are there",
+        description="keep every client's raw update each so many rounds, to calibrate "
+        "it when somebody leaves (`fedavg` only); nothing can be denied while they are "
+        "there",
     )
+    calibration: str = slot(
+        "calibration",
+        "federaser",
+        "how stored updates are calibrated: a name that an installed package brings, ",
+    )
+    calibration_options: Options = options_table("calibration")

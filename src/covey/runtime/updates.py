@@ -1,4 +1,4 @@
-"""Raw updates on disk, for who wants to calibrate them later (FedEraser)."""
+"""Raw updates on disk, for who wants to calibrate them later."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ setting is a run in a folder of its own, so that a stopped bench goes on where i
 
 References:
     Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
-    Tables 1, 2 and 4, Figure 4. Isolated clusters: `algorithms.isolated`.
+    Tables 1, 2 and 4, Figure 4. Isolated clusters: `covey_papers.leaving.isolated`.
 """
 
 import shutil

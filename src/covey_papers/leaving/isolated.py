@@ -2,11 +2,15 @@
 
 from typing import ClassVar
 
-from covey.algorithms.algorithm import Algorithm, Setup
-from covey.algorithms.base import Cohort, RoundResult, ServerState
-from covey.algorithms.clients import Clients
-from covey.components.capability import Capability
-from covey.components.section import Positive
+from covey.algorithms import (
+    Algorithm,
+    Clients,
+    Cohort,
+    RoundResult,
+    ServerState,
+    Setup,
+)
+from covey.components import Capability, Positive
 from covey.events import ClientsAssigned
 from covey.rng import Streams
 from covey.types import Handle

@@ -1,0 +1,4 @@
+from .federaser import FedEraser
+from .isolated import Isolated
+
+__all__ = ["FedEraser", "Isolated"]
