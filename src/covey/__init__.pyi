@@ -8,6 +8,7 @@ from .aggregation import (
 )
 from .algorithms import (
     Algorithm,
+    Calibration,
     Clients,
     RoundResult,
     ServerState,
@@ -91,6 +92,7 @@ __all__ = [
     "Aggregation",
     "AggregationResult",
     "Algorithm",
+    "Calibration",
     "Capability",
     "ChecksumError",
     "Claim",
