@@ -357,10 +357,6 @@ def test_a_value_of_later_is_refused_with_that_as_the_reason(key: str, value: st
             ("redteam.source = 'client'", "population.holdout = 0", "Reserve"),
         ),
         (
-            {"method": {"selection": "menu", "pooling": 0.5}},
-            ("method.selection = 'menu'", "method.pooling = 0.5", "Leave"),
-        ),
-        (
             {"model": {"task": "regression"}, "redteam": {"source": "shadow"}},
             ("redteam.source = 'shadow'", "task = 'regression'", "another source"),
         ),
@@ -440,7 +436,7 @@ def test_settings_that_disagree_are_refused(
                 {"method": {"selection": selection, "target_share": share}},
                 (f"method.selection = '{selection}'", "all clients measured", "Choose"),
             )
-            for selection, share in (("menu", 0), ("priced", 0.2), ("rebalanced", 0.2))
+            for selection, share in (("priced", 0.2), ("rebalanced", 0.2))
         ),
         (
             {"method": {"smoothing": 0.5}},
@@ -604,14 +600,6 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
         ),
         (
             {
-                **CLIENTS,
-                "train": {"participation": 0.5},
-                "method": {"num_clusters": 1, "selection": "menu"},
-            },
-            ("train.participation < 1", "several clusters"),
-        ),
-        (
-            {
                 "privacy": {**CLIENTS["privacy"], "adaptive_clip": True},
                 "redteam": {"source": "shadow"},
             },
@@ -644,7 +632,7 @@ def test_sums_that_can_are_not(sections: dict[str, Any]):
         ({"name": "fedavg"}, ("method.name = 'fedavg'", "nobody chooses")),
         ({"name": "local"}, ("method.name = 'local'", "nobody chooses")),
         ({"selection": "threshold"}, ("'threshold'", "'weighted'")),
-        ({"selection": "menu"}, ("'menu'", "'weighted'")),
+        ({"selection": "priced", "target_share": 0.2}, ("'priced'", "'weighted'")),
         ({"selection": "my.own:choice"}, ("'my.own:choice'", "'weighted'")),
         ({"smoothing": 0.5}, ("found method.smoothing = 0.5", "smoothing = 0")),
         ({"initialisation": "warm"}, ("'warm'", "initialisation = 'random'")),

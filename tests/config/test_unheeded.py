@@ -106,7 +106,7 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, base, key, value, w
         (SETS, "merge.deniability_threshold", 2),
         ({"method": {"selection": "priced"}}, "method.target_share", 0.25),
         ({"method": {"selection": "my.own:rule"}}, "method.risk_weight", 0.5),
-        ({"method": {"selection": "menu"}}, "method.pooling_order", "uniform"),
+        ({"method": {"pooling": 0.5}}, "method.pooling_order", "uniform"),
         ({"redteam": {"source": "shadow"}}, "redteam.shadows", 5),
         ({**SETS, "redteam": {"source": "none"}}, "redteam.every", 2),
         ({"engine": {"name": "parallel"}}, "engine.workers", 2),

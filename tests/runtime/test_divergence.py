@@ -79,7 +79,7 @@ DEEP: list[dict[str, Any]] = [
     if not (name == "local" and merge)
 ] + [
     {"method": {"selection": selection}, "redteam": {"source": source}, "merge": merge}
-    for selection in ("weighted", "threshold", "priced", "menu")
+    for selection in ("weighted", "threshold", "priced")
     for source in ("federated", "oracle", "client", "none")
     for merge in ({}, {"name": "anonymity-sets", "min_anonymity": 3})
 ]

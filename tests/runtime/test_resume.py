@@ -27,7 +27,7 @@ run(config=Config.of(tomllib.loads(settings)), out=out)
 
 
 POOLED = {"pooling": "risk"}
-MENU = {"selection": "menu"}
+THRESHOLD = {"selection": "threshold"}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,12 @@ MENU = {"selection": "menu"}
                 ("before append", 0, "federated", POOLED),  # nothing recorded yet
                 ("before append", 3, "shadow", POOLED),  # as after the save before it
                 ("after save", 2, "shadow", POOLED),
-                ("after append", 3, "client", MENU),  # clients remember what they found
+                (
+                    "after append",
+                    3,
+                    "client",
+                    THRESHOLD,
+                ),  # clients know what they found
                 ("after append", 4, "federated", POOLED),  # after its very last fact
             )
         ),

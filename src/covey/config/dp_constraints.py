@@ -16,14 +16,12 @@ def _pooling_problems(config: Sections) -> list[str]:
     """Return why pooling tells what noise on clients should hide."""
     method = config.method
     noisy = config.privacy.client_noise > 0 or config.merge.noise == "sound"
-    pooled = method.pooling != 0 or method.selection == "menu"
-    if not (noisy and pooled and "ifca" in method.name):
+    if not (noisy and method.pooling != 0 and "ifca" in method.name):
         return []
     return [
         f"Pooled models are weighted by how many examples their clients hold, which noise "
-        f"on clients does not hide, found method.pooling = {method.pooling!r} and "
-        f"method.selection = {method.selection!r}. Set method.pooling = 0 and another "
-        f"selection than 'menu', or use privacy.record_noise."
+        f"on clients does not hide, found method.pooling = {method.pooling!r}. Set "
+        f"method.pooling = 0, or use privacy.record_noise."
     ]
 
 
@@ -101,9 +99,7 @@ def _client_problems(config: Sections) -> list[str]:
             "an update, found client_clip = 0. Set it, for example to 1."
         )
     alone = method.name == "fedavg" or (
-        method.name != "local"
-        and method.num_clusters == 1
-        and method.selection != "menu"
+        method.name != "local" and method.num_clusters == 1
     )
     if config.train.participation < 1 and not alone:
         problems.append(

@@ -71,12 +71,6 @@ def _disagreements(config: Sections) -> list[str]:
             "method.pooling = 'risk' follows the measured risk, found "
             "redteam.source = 'none'. Choose a source, or a fixed share of pooling."
         )
-    if method.selection == "menu" and method.pooling != 0:
-        problems.append(
-            f"method.selection = 'menu' offers releases that are pooled already, found "
-            f"method.pooling = {method.pooling!r}. Leave the pooling at 0, or choose "
-            f"another selection."
-        )
     problems += [*_share_problems(method), *_hiding_problems(config)]
     problems += privacy_problems(config)
     problems += apart_problems(config)

@@ -179,7 +179,7 @@ def _method_rows(config: Config) -> Iterator[Row]:
     )
     yield (
         ("method.pooling_order",),
-        method.pooling == 0 and selection != "menu",
+        method.pooling == 0,
         "method.pooling = 0 pools nothing",
     )
 
