@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["BUILT_INS", "BuiltIn", "described"]
+__all__ = ["BUILT_INS", "RETIRED", "BuiltIn", "described"]
 
 
 class BuiltIn(NamedTuple):
@@ -191,6 +191,16 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         },
     }
 )
+
+RETIRED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "selection": {
+            "menu": "whoever left a release made it riskier for those who stayed, until "
+            "nobody was left in it"
+        }
+    }
+)
+"""What was built in once, with why it is no more: its runs are read, and not played."""
 
 
 def described(kind: str) -> str:

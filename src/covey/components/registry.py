@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from covey.components.built_ins import BUILT_INS
+from covey.components.built_ins import BUILT_INS, RETIRED
 from covey.components.component import Component
 from covey.errors import ConfigError
 
@@ -30,6 +30,7 @@ __all__ = [
     "options_of",
     "reference",
     "source_hash",
+    "was_built_in",
 ]
 
 GROUP = "covey.components"
@@ -68,6 +69,11 @@ def is_known(kind: str, name: str) -> bool:
     return ":" in name or name in known_names(kind)
 
 
+def was_built_in(kind: str, name: str) -> bool:
+    """Say whether an earlier covey brought this component: its runs can be read."""
+    return name in RETIRED.get(kind, ())
+
+
 def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a function
     """Return the class or the function of this name.
 
@@ -84,6 +90,12 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     path = BUILT_INS[kind].get(name)
     path = path.path if path else _installed().get(f"{kind}.{name}", name)
     module, colon, attribute = path.partition(":")
+    if not colon and (why := RETIRED.get(kind, {}).get(name)):
+        raise ConfigError(
+            f"{key} must be one of {', '.join(known_names(kind))} or "
+            f"package.module:name, found {name!r}, which is no more: {why}. Its runs can "
+            f"be read and reported; to play one, change the value."
+        )
     if not colon:
         near = get_close_matches(name, known_names(kind), n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""

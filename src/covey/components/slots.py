@@ -16,11 +16,13 @@ from covey.components.registry import (
     known_names,
     options_of,
     reference,
+    was_built_in,
 )
 from covey.components.section import SettingsSection
 from covey.errors import ConfigError
 
 __all__ = [
+    "RECORDED",
     "ComponentSection",
     "Options",
     "component_of",
@@ -30,6 +32,9 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound=Component)
+
+RECORDED = "recorded"
+"""The context of validation in which names that are no more are known."""
 
 Options = dict[str, Any]
 """The options of a component, as TOML has them."""
@@ -113,8 +118,11 @@ class ComponentSection(SettingsSection):
     @classmethod
     def _exists(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting's
         kind = cls.slots.get(info.field_name or "")
+        recorded = info.context == RECORDED
+        if kind is None or (recorded and was_built_in(kind, value)):
+            return value
         default = cls.model_fields[info.field_name or ""].default
-        if kind is not None and value != default and not is_known(kind, value):
+        if value != default and not is_known(kind, value):
             raise ValueError(
                 f"must be one of {', '.join(known_names(kind))} or package.module:name"
             )

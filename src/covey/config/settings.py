@@ -6,6 +6,7 @@ from typing import Any, cast
 import tomli_w
 from pydantic import ValidationError, model_validator
 
+from covey.components.slots import RECORDED
 from covey.config.data_constraints import brings_clients, data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
 from covey.config.problems import Problem, problems_of, together
@@ -31,6 +32,17 @@ class Config(Sections):
         """Return validated settings; ConfigError with key, value and remedy of all."""
         try:
             return cls.model_validate(settings)
+        except (ValidationError, ConfigError):
+            raise ConfigError(together(cls.problems(settings))) from None
+
+    @classmethod
+    def recorded(cls, settings: Mapping[str, Any]) -> "Config":
+        """Return the settings of a run that began, maybe with an earlier covey.
+
+        They may name components that are no more: these can be read, and not be played.
+        """
+        try:
+            return cls.model_validate(settings, context=RECORDED)
         except (ValidationError, ConfigError):
             raise ConfigError(together(cls.problems(settings))) from None
 

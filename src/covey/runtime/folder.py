@@ -171,4 +171,5 @@ class RunFolder:
 
     def config(self) -> Config:
         """Read the settings back."""
-        return Config.of(tomllib.loads(self.config_path.read_text(encoding="utf-8")))
+        settings = tomllib.loads(self.config_path.read_text(encoding="utf-8"))
+        return Config.recorded(settings)
