@@ -76,7 +76,7 @@ def test_own_data_by_a_function(play, mine):
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ({"initialisation": "groups"}, "needs a simulated population"),
+        ({"initialisation": "groups"}, "to know every client's group"),
         ({"selection": "MINE:answer"}, "must name a function, found a int"),
         ({"selection": "MINE:missing"}, "importing it failed"),
     ],
@@ -94,7 +94,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
 
 
 def test_the_vmap_engine_refuses_bfloat16(play):
-    with pytest.raises(ConfigError, match="for the parallel engine"):
+    with pytest.raises(ConfigError, match="needs training in float32"):
         play(engine={"name": "vmap", "precision": "bfloat16"})
 
 

@@ -12,11 +12,14 @@ from torch import nn
 
 from covey.api import Run, load
 from covey.build import Overrides, anonymity_of, build_run, noise_on_clients
+from covey.components import reference
 from covey.config import Config, load_config
+from covey.engine.kinds.flower import FlowerNodes
 from covey.flower.node import agreement
 from covey.flower.server import Nodes, Terms
 from covey.history import History
 from covey.ledger import Ledger
+from covey.models.passed import PassedModel
 from covey.runtime import Roster, RunFolder, carry_on, opened
 from covey.types import ClientName
 
@@ -101,9 +104,9 @@ class Federated:
         if not isinstance(config, Config):
             config = load_config(config)
         settings = config.model_dump()
-        settings["engine"]["name"] = "flower"
+        settings["engine"]["name"] = reference(FlowerNodes())
         if self.model is not None:
-            settings["model"]["name"] = "python"
+            settings["model"]["name"] = reference(PassedModel())
         return RunFolder.create(out, Config.of(settings))
 
     def _home(self) -> str:

@@ -27,6 +27,7 @@ from covey.build import (
     client_runtime_of,
 )
 from covey.clustering import choice_epsilon
+from covey.components import reference
 from covey.config import Config, load_config
 from covey.data import Examples, read_client
 from covey.deploy import NodeFile
@@ -39,6 +40,7 @@ from covey.flower.messages import (
     letter,
     question_of,
 )
+from covey.models.passed import PassedModel
 from covey.types import Params
 
 __all__ = ["Node", "Train", "agreement", "answered"]
@@ -103,7 +105,7 @@ class Node:
         config = load_config(self.path.parent / self.file.config, [])
         if self.model is None:
             return config
-        own = config.model.model_copy(update={"name": "python"})
+        own = config.model.model_copy(update={"name": reference(PassedModel())})
         return config.model_copy(update={"model": own})
 
     def member(self, classes: int = 0) -> ClientRuntime:
