@@ -176,7 +176,11 @@ class AnonymitySetsFormed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClusterWaited(Event):
-    """Too few clients to hide one among them: their updates were thrown away."""
+    """Too few clients for the aggregation: their updates were thrown away.
+
+    Attributes:
+        min_anonymity: how many hide together, or how many a robust aggregation needs.
+    """
 
     cluster: int
     clients: int

@@ -90,6 +90,8 @@ class Aggregation(Component):
     aggregated by itself, from all its updates at once.
     """
 
+    waits: ClassVar[bool] = True
+    """Whether a cluster may have too few clients for it, and waits."""
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SINGLE_UPDATES})
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.CLUSTER_ISOLATION}

@@ -17,6 +17,7 @@ class Mean(Aggregation):
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    waits: ClassVar[bool] = False
 
     def aggregate(
         self,

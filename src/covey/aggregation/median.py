@@ -29,6 +29,7 @@ class Median(ClusterwiseAggregation):
         {Capability.SINGLE_UPDATES, Capability.UNIFORM_WEIGHTS}
     )
     rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    waits: ClassVar[bool] = False
 
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the median of the updates."""

@@ -33,6 +33,7 @@ class NormBounded(Aggregation):
     """
 
     rules_out: ClassVar[frozenset[Capability]] = frozenset()
+    waits: ClassVar[bool] = False
 
     max_norm: Annotated[float, Field(gt=0)] = 1.0
 

@@ -102,9 +102,11 @@ class ComponentSection(SettingsSection):
             return
         if not isinstance(name, str) or not is_built_in(kind, name):
             return
-        known = find(kind, name, f"{cls.section}.{field}").model_fields
+        component = find(kind, name, f"{cls.section}.{field}")
+        known: Mapping[str, object] = getattr(component, "model_fields", {})
         given = cast("Mapping[str, Any]", options)
-        for key in given.keys() & known.keys() & cls.model_fields.keys():
+        shared = given.keys() & known.keys() & cls.model_fields.keys()
+        for key in shared:
             if key in named and named[key] != given[key]:
                 raise ConfigError(
                     f"{cls.section}.{key} = {named[key]!r} stands beside the option {key} "
@@ -112,7 +114,7 @@ class ComponentSection(SettingsSection):
                     f"one of them."
                 )
             named[key] = given[key]
-        named[options_key(field)] = {k: v for k, v in given.items() if k not in named}
+        named[options_key(field)] = {k: v for k, v in given.items() if k not in shared}
 
     @field_validator("*", mode="after")
     @classmethod

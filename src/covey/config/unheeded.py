@@ -1,11 +1,10 @@
 """Settings that do nothing beside others: one table of which, and why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from covey.components import BUILT_INS, ComponentSection, find
+from covey.components import find, is_built_in
 from covey.components.foreign import foreign_options
 from covey.config.data_constraints import kind_of
 from covey.config.identity import flat, unused
@@ -83,7 +82,7 @@ def why_unheeded(config: Config) -> dict[str, str]:
 
 def _rows(config: Config) -> Iterator[Row]:
     yield from _data_rows(config)
-    for section in (config.data, config.population, config.engine):
+    for section in (config.data, config.population, config.engine, config.merge):
         for each in foreign_options(section):
             yield (each.key,), True, each.reason
     yield from _method_rows(config)
@@ -101,7 +100,7 @@ def _rows(config: Config) -> Iterator[Row]:
     )
     yield (
         ("redteam.every",),
-        redteam.source == "none" and config.merge.name == "mean",
+        redteam.source == "none" and _never_waits(config.merge),
         "redteam.source = 'none' measures nothing",
     )
     noisy = privacy.client_noise or privacy.record_noise or privacy.selection_noise
@@ -184,26 +183,15 @@ def _method_rows(config: Config) -> Iterator[Row]:
     )
 
 
-@cache
-def _owners(section: type[ComponentSection], field: str) -> Mapping[str, list[str]]:
-    """Return which built-ins have options that stand in the section itself, by option."""
-    kind, found = section.slots[field], dict[str, list[str]]()
-    for name in BUILT_INS[kind]:
-        component = find(kind, name, f"{section.section}.{field}")
-        for key in component.model_fields.keys() & section.model_fields.keys():
-            found.setdefault(key, []).append(name)
-    return found
+def _never_waits(merge: MergeConfig) -> bool:
+    """Say whether no cluster waits for more clients, which takes `redteam.every` rounds."""
+    if not is_built_in("aggregation", merge.name):
+        return False
+    return not find("aggregation", merge.name, "merge.name").waits
 
 
 def _merge_rows(config: Config) -> Iterator[Row]:
     merge = config.merge
-    for key, names in _owners(MergeConfig, "name").items():
-        told = " and ".join(map(repr, names))
-        yield (
-            (f"merge.{key}",),
-            merge.name not in names,
-            f"it is for merge.name = {told}, found {merge.name!r}",
-        )
     yield (
         ("merge.sigma",),
         merge.noise != "paper",

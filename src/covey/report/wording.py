@@ -108,7 +108,7 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
         case ClusterWaited(cluster, clients, least):
             yield (
                 f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "
-                f"fewer than the {least} that hide together."
+                f"fewer than the {least} that its aggregation needs."
             )
         case ClusterAbandoned(cluster):
             yield (

@@ -168,7 +168,7 @@ def sizes_left(
 
 NO_SETS = (
     "Only a run that hides updates in anonymity sets can deny that a client took part, "
-    "and this one does not (merge.name = 'anonymity-sets'). Ask with --answer retrain."
+    "and this one's aggregation (merge.name) does not. Ask with --answer retrain."
 )
 
 
