@@ -104,12 +104,12 @@ def test_retraining_ends_where_a_run_without_the_client_ends(
 PROGRAM = """
 from pathlib import Path
 from covey.api import verify
-from covey.build import assemble
+from covey.build import build_run
 from covey.runtime import RunFolder, forget
 
 folder, answer, client = words
 existing = RunFolder.existing(Path(folder))
-forget(assemble(existing.config()), existing, [client], answer)
+forget(build_run(existing.config()), existing, [client], answer)
 """
 
 

@@ -147,13 +147,13 @@ def test_one_that_cannot_be_answered_keeps_all_of_them(folder):
 
 PROGRAM = """
 from pathlib import Path
-from covey.build import assemble
+from covey.build import build_run
 from covey.runtime import Returning, RunFolder, forget
 
 folder, answer, *clients = words
 clients = [Returning(*c.split("+")) if "+" in c else c for c in clients]
 existing = RunFolder.existing(Path(folder))
-forget(assemble(existing.config()), existing, clients, answer)
+forget(build_run(existing.config()), existing, clients, answer)
 """
 
 
