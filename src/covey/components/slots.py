@@ -1,7 +1,7 @@
 """Sections of the settings that name components, and the components that they name."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast, no_type_check
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -118,6 +118,7 @@ class ComponentSection(SettingsSection):
 
     @field_validator("*", mode="after")
     @classmethod
+    @no_type_check  # a protocol that cannot be checked at run time
     def _exists(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting's
         kind = cls.slots.get(info.field_name or "")
         recorded = info.context == RECORDED
