@@ -16,10 +16,13 @@ SECTIONS = {
     for section in re.split(r"^(?=## )", PAGE.read_text(), flags=re.MULTILINE)[1:]
 }
 SMALL = """
-rounds = 3
+rounds = 2
 [population]
-clients = 8
+clients = 6
 examples_per_client = 15
+audit_examples = 40
+[model]
+name = "mlp"
 [method]
 initialisation = "random"
 [redteam]
@@ -27,19 +30,27 @@ every = 1
 """
 
 
-def block(section: str, language: str) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)[0]
+def blocks(section: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
+
+
+EXAMPLES = [
+    pytest.param(program, settings, id=f"{title} {place}".strip(" 0"))
+    for title, section in SECTIONS.items()
+    for place, (program, settings) in enumerate(
+        zip(blocks(section, "python"), blocks(section, "toml"), strict=False)
+    )
+]
 
 
 @pytest.fixture
 def importable(tmp_path, monkeypatch):
-    """Return what writes a section's Python file where it can be imported."""
+    """Return what writes a Python file of the page where it can be imported."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def write(title: str) -> str:
-        code = block(SECTIONS[title], "python")
+    def write(code: str) -> str:
         name = re.match(r"# (\w+)\.py\n", code)
-        assert name, f"the example of {title!r} does not begin with its file's name"
+        assert name, f"an example does not begin with its file's name: {code[:80]}"
         (tmp_path / f"{name[1]}.py").write_text(code)
         monkeypatch.delitem(__import__("sys").modules, name[1], raising=False)
         return name[1]
@@ -47,20 +58,29 @@ def importable(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize(
-    "title", [title for title, section in SECTIONS.items() if "```toml" in section]
-)
-def test_an_example_runs_with_the_settings_beside_it(title, importable, tmp_path):
-    importable(title)
+@pytest.mark.parametrize(("program", "beside"), EXAMPLES)
+def test_an_example_runs_with_the_settings_beside_it(
+    program, beside, importable, tmp_path
+):
+    importable(program)
     settings = tomllib.loads(SMALL)
-    for section, values in tomllib.loads(block(SECTIONS[title], "toml")).items():
+    for section, values in tomllib.loads(beside).items():
         settings[section] = settings.get(section, {}) | values
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
-    assert run.summary["rounds"] == 3
+    assert run.summary["rounds"] == settings["rounds"]
+
+
+def test_every_program_but_the_attack_has_settings_beside_it():
+    without = [
+        title
+        for title, section in SECTIONS.items()
+        if len(blocks(section, "python")) != len(blocks(section, "toml"))
+    ]
+    assert without == ["An attack"]
 
 
 def test_the_attack_scores_a_clear_member_above_a_doubtful_one(importable):
-    module = __import__(importable("An attack"))
+    module = __import__(importable(blocks(SECTIONS["An attack"], "python")[0]))
     sure, doubtful = np.log([0.9, 0.1]), np.log([0.55, 0.45])
     nothing = np.empty((2, 0, 2))
     seen = covey.Signals(
