@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey import Config
-from covey.aggregation import Aggregation, ClientUpdate, FederationInfo
+from covey import Config, ConfigError
+from covey.aggregation import Aggregation, AnonymitySets, ClientUpdate, FederationInfo
 from covey.components import BUILT_INS, Capability, Claim, conflicts, create
 from covey.rng import Streams
 from covey.types import Params
@@ -147,3 +147,42 @@ def test_noise_on_sums_is_for_aggregations_of_sums(name: str):
     )
     found = tuple(conflicts([component(name).claim("merge.name"), sums]))
     assert bool(found) == (name != "mean")
+
+
+def test_options_that_are_settings_of_the_section_stand_there():
+    config = Config(merge=AnonymitySets(min_anonymity=4, deniability_threshold=2))
+    assert config.merge.min_anonymity == 4
+    assert config.merge.options == {}
+    assert config == Config.of(
+        {
+            "merge": {
+                "name": "anonymity-sets",
+                "min_anonymity": 4,
+                "deniability_threshold": 2,
+            }
+        }
+    )
+    with pytest.raises(ConfigError, match="both are the same setting"):
+        Config.of(
+            {
+                "merge": {
+                    "name": "anonymity-sets",
+                    "min_anonymity": 5,
+                    "options": {"min_anonymity": 4},
+                }
+            }
+        )
+
+
+def test_no_check_of_noise_is_passed_by_in_a_table_of_options():
+    options = {"noise": "sound", "epsilon": 4.0, "partition": "public-random"}
+    with pytest.raises(ConfigError, match=r"merge\.weights"):
+        Config.of(
+            {
+                "merge": {
+                    "name": "anonymity-sets",
+                    "weights": "examples",
+                    "options": options,
+                }
+            }
+        )
