@@ -11,8 +11,7 @@ from torch import nn
 from covey import ConfigError
 from covey.aggregation import ClientUpdate, mean_per_cluster
 from covey.data.examples import Client, Examples
-from covey.data.rotation import Rotation
-from covey.data.shift import ShiftRange
+from covey.data.rotation import rotate
 from covey.engine import Recipe, ReferenceEngine, TrainingJob
 from covey.membership import (
     ATTACKS,
@@ -163,9 +162,7 @@ def test_an_audit_is_deterministic(target: Target, matched: Reference):
 
 def test_sides_that_do_not_match_are_refused(target: Target, noisy: Examples):
     others = part(noisy, 200, 500)
-    turned = ShiftRange(Rotation(), 40.0, 40.0).apply(
-        others.inputs, torch.full((300,), 40.0)
-    )
+    turned = rotate(others.inputs, torch.full((300,), 40.0))
     reference = Reference((Examples(turned, others.labels),))
     refused = examined(ENGINE, target, reference, AUDITOR, STREAMS)
     assert refused.attacks == {}

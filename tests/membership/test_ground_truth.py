@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from covey.data.examples import Client, Examples
-from covey.data.rotation import Rotation
-from covey.data.shift import ShiftRange
+from covey.data.rotation import rotate
 from covey.engine import Engine, Recipe, ReferenceEngine, TrainingJob
 from covey.membership import Membership, Reference, audited, blind_baseline, true_risk
 from covey.models import initial_params
@@ -33,9 +32,8 @@ def part(examples: Examples, start: int, stop: int) -> Examples:
 
 
 def turned(examples: Examples, degrees: float) -> Examples:
-    shift = ShiftRange(Rotation(), degrees, degrees)
     amounts = torch.full((len(examples),), degrees)
-    return Examples(shift.apply(examples.inputs, amounts), examples.labels)
+    return Examples(rotate(examples.inputs, amounts), examples.labels)
 
 
 @pytest.fixture(scope="module")

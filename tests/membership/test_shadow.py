@@ -344,8 +344,7 @@ def test_the_groups_can_be_told_from_the_model(
     profiler = inferred(world.engine, laboratory)
     generator = np.random.default_rng(0)
     for group, shift in enumerate(SHIFTS):
-        amounts = shift.draw(600, generator)
-        images = shift.apply(digits.inputs[:600], amounts)
+        images = shift.shifted(digits.inputs[:600], generator)
         turned = Examples(images, digits.labels[:600])
         recipe = Recipe(local_epochs=8, batch_size=10, learning_rate=0.1)
         job = TrainingJob(init(Streams(0)), turned, Streams(0), recipe)
