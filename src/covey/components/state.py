@@ -4,35 +4,35 @@ A checkpoint saves all of it without knowing any of it: numbers, words and colle
 JSON, tensors beside them.
 """
 
+import math
 from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 from torch import Tensor
 
+from covey.errors import ConfigError
 from covey.types import Handle
 
 __all__ = ["ComponentState", "States", "decoded", "encoded", "keep", "kept", "without"]
 
 S = TypeVar("S", bound="ComponentState")
 
-TENSOR = "$tensor"
+TENSOR, NUMBER = "$tensor", "$number"
+"""Stand for a tensor, and for a number that JSON does not have."""
 
 
 class ComponentState(BaseModel):
     """A component's own state: frozen, with a default for every field.
 
     Fields are tensors, numbers, words, other frozen records, and tuples, sets and mappings
-    of them. What is kept on a client stands in a mapping by the client's handle: whoever
-    leaves is taken out of every such mapping.
+    of them. What is kept on a client stands under the client's handle, in a mapping or a
+    set: whoever leaves is taken out of all of them.
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        arbitrary_types_allowed=True,
-        ser_json_inf_nan="constants",
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     key: ClassVar[str] = ""
     """The name in a checkpoint; else the class's own."""
@@ -60,46 +60,82 @@ def keep(states: States, state: ComponentState) -> States:
 
 
 def without(states: States, handles: Collection[Handle]) -> States:
-    """Return the states with nothing in them that is kept on these clients."""
-    gone = set(handles)
-    return {
-        key: state.model_copy(update=_cut(dict(state), gone))
-        if isinstance(state, ComponentState)
-        else _cut(state, gone)
-        for key, state in states.items()
-    }
+    """Return the states with nothing in them that is kept on these clients.
+
+    They are no key of a mapping any more, and no member of a set or a row.
+    """
+    gone = frozenset(handles)
+    return {key: _cut(state, gone) for key, state in states.items()}
 
 
-def _cut(value: Any, gone: set[Handle]) -> Any:  # noqa: ANN401 - a tree
+def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401, PLR0911 - a tree
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={k: _cut(v, gone) for k, v in value})
+    if is_dataclass(value) and not isinstance(value, type):
+        given = (f.name for f in fields(value) if f.init)
+        return replace(value, **{k: _cut(getattr(value, k), gone) for k in given})
     if isinstance(value, Mapping):
         tree = cast("Mapping[Any, Any]", value)
         return {key: _cut(each, gone) for key, each in tree.items() if key not in gone}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        record: Any = cast("tuple[Any, ...]", value)
+        return record._make(_cut(each, gone) for each in record)
+    if isinstance(value, (tuple, list, set, frozenset)):
+        row = cast("Collection[Any]", value)
+        stay = (each for each in row if not isinstance(each, str) or each not in gone)
+        return type(value)(_cut(each, gone) for each in stay)
     return value
 
 
 def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the states as JSON has them, and the tensors in them by name."""
+    """Return the states as JSON has them, and the tensors in them by name.
+
+    Raises:
+        ConfigError: a state holds what no checkpoint can.
+    """
     tensors: dict[str, Tensor] = {}
-
-    def plain(value: Any, name: str) -> Any:  # noqa: ANN401 - a tree
-        if isinstance(value, Tensor):
-            tensors[name] = value
-            return {TENSOR: name}
-        if isinstance(value, Mapping):
-            tree = cast("Mapping[Any, Any]", value)
-            return {str(k): plain(each, f"{name}/{k}") for k, each in tree.items()}
-        if isinstance(value, (set, frozenset)):
-            value = sorted(cast("Collection[Any]", value))
-        if isinstance(value, (tuple, list)):
-            row = cast("Collection[Any]", value)
-            return [plain(each, f"{name}/{i}") for i, each in enumerate(row)]
-        return value
-
-    def tree(state: object) -> object:
-        return state.model_dump() if isinstance(state, ComponentState) else state
-
-    found = {key: plain(tree(state), f"state/{key}") for key, state in states.items()}
+    found: dict[str, Any] = {}
+    for key, state in states.items():
+        tree = state.model_dump() if isinstance(state, ComponentState) else state
+        found[key] = _plain(tree, key, tensors)
     return found, tensors
+
+
+def _plain(value: Any, key: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+    if isinstance(value, Tensor):
+        name = f"state/{key}/{len(tensors)}"
+        tensors[name] = value
+        return {TENSOR: name}
+    if isinstance(value, Mapping):
+        tree = cast("Mapping[Any, Any]", value)
+        return {_word(k, key): _plain(v, key, tensors) for k, v in tree.items()}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(cast("Collection[Any]", value))
+    if isinstance(value, (tuple, list)):
+        return [_plain(v, key, tensors) for v in cast("Collection[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {NUMBER: str(value)}
+    return _leaf(value, key)
+
+
+def _word(value: object, key: str) -> str:
+    if isinstance(value, (str, int)):
+        return str(value)
+    raise ConfigError(
+        f"The keys of mappings in a component's state must be words or whole numbers, "
+        f"found {value!r} in {key}. Keep mappings in mappings."
+    )
+
+
+def _leaf(value: object, key: str) -> object:
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        raise ConfigError(
+            f"A component's state must hold tensors, numbers, words, frozen records and "
+            f"collections of them, found a {type(value).__name__} in {key}. Keep it as "
+            f"one of these."
+        ) from None
 
 
 def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
@@ -108,11 +144,13 @@ def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
     def whole(value: Any) -> Any:  # noqa: ANN401 - a tree
         if isinstance(value, list):
             return [whole(each) for each in cast("list[Any]", value)]
-        if isinstance(value, dict):
-            tree = cast("dict[str, Any]", value)
-            if tree.keys() == {TENSOR}:
-                return tensors[tree[TENSOR]]
-            return {key: whole(each) for key, each in tree.items()}
-        return value
+        if not isinstance(value, dict):
+            return value
+        tree = cast("dict[str, Any]", value)
+        if tree.keys() == {TENSOR}:
+            return tensors[tree[TENSOR]]
+        if tree.keys() == {NUMBER}:
+            return float(tree[NUMBER])
+        return {key: whole(each) for key, each in tree.items()}
 
     return {key: whole(state) for key, state in found.items()}

@@ -1,0 +1,223 @@
+"""What components keep: through JSON and tensors, and without whoever left."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from covey.algorithms import LastMoves, Prices, RiskEstimates, Waiting
+from covey.components import ComponentState, decoded, encoded, keep, kept, without
+from covey.components.state import States
+from covey.errors import ConfigError
+from covey.events import RiskMeasured
+from covey.membership import ShadowFederation
+from covey.types import Handle, Params
+
+
+class Point(NamedTuple):
+    x: float
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    count: int
+    weights: Mapping[str, Tensor]
+    points: tuple[Point, ...]
+
+
+class Everything(ComponentState):
+    number: float = 0.0
+    word: str = ""
+    flag: bool = False
+    nothing: int | None = None
+    tensor: Tensor | None = None
+    models: tuple[Params, ...] = ()
+    names: frozenset[str] = frozenset()
+    numbers: frozenset[int] = frozenset()
+    by_index: Mapping[int, float] = {}
+    by_client: Mapping[Handle, Params] = {}
+    known: Mapping[Handle, tuple[Point | None, ...]] = {}
+    inner: tuple[Inner, ...] = ()
+
+
+class Other(ComponentState):
+    key = "other"
+    members: tuple[frozenset[Handle], ...] = ()
+    rounds: tuple[Mapping[Handle, int], ...] = ()
+
+
+words = st.text(max_size=5)
+handles = st.sampled_from("ABCD")
+numbers = st.floats(allow_nan=False)
+tensors = st.one_of(
+    st.lists(st.floats(width=32, allow_nan=False), max_size=4).map(torch.tensor),
+    st.integers(-(2**62), 2**62).map(torch.tensor),
+    st.booleans().map(torch.tensor),
+)
+models = st.dictionaries(words, tensors, max_size=3)
+points = st.builds(Point, numbers, st.none() | words)
+inner = st.builds(Inner, st.integers(), models, st.lists(points, max_size=2).map(tuple))
+everything = st.builds(
+    Everything,
+    number=numbers,
+    word=words,
+    flag=st.booleans(),
+    nothing=st.none() | st.integers(),
+    tensor=st.none() | tensors,
+    models=st.lists(models, max_size=2).map(tuple),
+    names=st.frozensets(words, max_size=3),
+    numbers=st.frozensets(st.integers(), max_size=3),
+    by_index=st.dictionaries(st.integers(), numbers, max_size=3),
+    by_client=st.dictionaries(handles, models),
+    known=st.dictionaries(handles, st.lists(st.none() | points, max_size=2).map(tuple)),
+    inner=st.lists(inner, max_size=2).map(tuple),
+)
+
+
+def through_a_checkpoint(states: States) -> States:
+    found, named = encoded(states)
+    written = json.dumps(found, allow_nan=False)
+    return decoded(json.loads(written), named)
+
+
+def plain(value: Any) -> Any:
+    """Return a tree whose equality is that of types and leaves."""
+    match value:
+        case Tensor():
+            return Tensor, value.dtype, value.tolist()
+        case ComponentState():
+            return type(value), plain(dict(value))
+        case Mapping():
+            return {key: plain(each) for key, each in value.items()}
+        case tuple() | list():
+            return type(value), [plain(each) for each in value]
+    inner = fields(value) if is_dataclass(value) else ()
+    return type(value), [plain(getattr(value, f.name)) for f in inner] or value
+
+
+@given(everything)
+def test_a_state_comes_through_a_checkpoint_as_it_was(state: Everything):
+    again = through_a_checkpoint(keep({}, state))
+    assert plain(kept(again, Everything)) == plain(state)
+    # what nobody asked for in between comes through the next one too
+    assert plain(kept(through_a_checkpoint(again), Everything)) == plain(state)
+
+
+@given(everything)
+def test_equal_states_are_written_alike(state: Everything):
+    one, other = encoded(keep({}, state)), encoded(keep({}, state.model_copy()))
+    assert json.dumps(one[0]) == json.dumps(other[0])
+    assert one[1].keys() == other[1].keys()
+
+
+def test_numbers_that_json_does_not_have_come_through():
+    state = Everything(number=math.inf, by_index={1: -math.inf, 2: math.nan})
+    again = kept(through_a_checkpoint(keep({}, state)), Everything)
+    assert (again.number, again.by_index[1]) == (math.inf, -math.inf)
+    assert math.isnan(again.by_index[2])
+
+
+def test_states_lie_beside_each_other_and_defaults_are_there_before_any():
+    states = keep(keep({}, Prices(prices=(0.5,))), Waiting(rounds=(2,)))
+    assert kept(states, Prices).prices == (0.5,)
+    assert kept(states, Waiting) == Waiting(rounds=(2,), closed=frozenset())
+    assert kept(states, LastMoves) == LastMoves()
+    assert kept(keep(states, Prices()), Prices) == Prices()
+    assert set(states) == {"prices", "waiting"}
+    assert set(keep({}, Everything())) == {f"{__name__}:Everything"}
+
+
+def test_a_red_teams_state_comes_back_as_events_and_federations():
+    figure = RiskMeasured(0, 3, "shadow", 0.6, 0.05, 0.6, 20, 30, True, "told so")  # noqa: FBT003
+    federation = ShadowFederation(((0, 3), (1, 4)), (0, 2, 1), 5, {"w": torch.ones(2)})
+    state = RiskEstimates(estimates=(figure, None), shadows=((federation,), ()))
+    again = kept(through_a_checkpoint(keep({}, state)), RiskEstimates)
+    assert again.estimates == (figure, None)
+    assert plain(again.shadows) == plain(state.shadows)
+
+
+def with_leavers() -> States:
+    """Client A is in every corner, B beside it."""
+    w = {"w": torch.ones(1)}
+    point = Point(0.5, "here")
+    state = Everything(
+        names=frozenset({"A", "B"}),
+        by_client={"A": w, "B": w},
+        known={"A": (point, None), "B": (None, point)},
+        inner=(Inner(1, {"A": torch.ones(1), "B": torch.zeros(1)}, (point,)),),
+    )
+    other = Other(
+        members=(frozenset({"A"}), frozenset({"B", "A"})),
+        rounds=({"A": 1, "B": 2}, {"A": 3}),
+    )
+    return keep(keep({}, state), other)
+
+
+@pytest.mark.parametrize(
+    "seen", [lambda states: states, through_a_checkpoint], ids=["kept", "loaded"]
+)
+def test_whoever_leaves_is_nowhere_any_more(seen: Callable[[States], States]):
+    left = without(seen(with_leavers()), {"A"})
+    found, named = encoded(left)
+    assert '"A"' not in json.dumps(found)
+    assert len(named) == 2  # B's model, and B's entry in what is inside
+    state, other = kept(left, Everything), kept(left, Other)
+    assert state.names == {"B"}
+    assert set(state.by_client) == {"B"}
+    assert state.known == {"B": (None, Point(0.5, "here"))}
+    assert set(state.inner[0].weights) == {"B"}
+    assert state.inner[0].points == (Point(0.5, "here"),)
+    assert other == Other(
+        members=(frozenset(), frozenset({"B"})), rounds=({"B": 2}, {})
+    )
+
+
+@given(everything, st.sets(handles))
+def test_nothing_else_is_taken_away(state: Everything, gone: set[str]):
+    state = state.model_copy(update={"names": frozenset(), "word": "a word"})
+    after = kept(without(keep({}, state), gone), Everything)
+    assert set(after.by_client) == set(state.by_client) - gone
+    assert set(after.known) == set(state.known) - gone
+    same = {
+        key: getattr(state, key) for key in ("by_client", "known", "inner", "models")
+    }
+    assert plain(after.model_copy(update=same)) == plain(state)
+
+
+class Odd(ComponentState):
+    value: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        (
+            {("A", 1): 2.0},
+            ("words or whole numbers", "('A', 1)", "mappings in mappings"),
+        ),
+        (np.ones(2), ("found a ndarray", "Odd", "tensors, numbers, words")),
+        (object(), ("found a object", "Keep it as one of these")),
+    ],
+)
+def test_what_no_checkpoint_can_hold_is_refused(value: object, parts: tuple[str, ...]):
+    with pytest.raises(ConfigError) as error:
+        encoded(keep({}, Odd(value=value)))
+    assert all(part in str(error.value) for part in parts)
+
+
+def test_a_state_is_frozen_and_knows_its_fields():
+    with pytest.raises(ValueError, match="frozen"):
+        Prices().prices = (1.0,)  # pyright: ignore
+    with pytest.raises(ValueError, match="Extra inputs"):
+        Prices(price=1.0)  # pyright: ignore
+    with pytest.raises(ValueError, match="tuple"):
+        kept({"prices": {"prices": "many"}}, Prices)
