@@ -8,10 +8,12 @@ the component itself, and `reference` returns the name under which it is recorde
 import hashlib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import entry_points
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +184,19 @@ def reference(component: object) -> str:
             return known
     qualname = getattr(maker, "__qualname__", type(maker).__qualname__)
     module = getattr(maker, "__module__", "")
-    if module != "__main__" and "<" not in qualname and module:
+    if module != "__main__" and _imported(module, qualname) == maker:
         return f"{module}:{qualname}"
-    name = f"python:{qualname.rpartition('.')[2].strip('<>')}"
-    _passed[name] = maker
-    return name
+    word = f"python:{qualname.rpartition('.')[2].strip('<>')}"
+    names = (word if n == 1 else f"{word}_{n}" for n in count(1))
+    return next(name for name in names if _passed.setdefault(name, maker) == maker)
+
+
+def _imported(module: str, qualname: str) -> object:
+    """Return what an import finds under this name; None: nothing."""
+    found: object = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _name_of(path: str) -> str:

@@ -1,0 +1,247 @@
+"""From names to components and back, and what is said where there is none."""
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field, ValidationError
+
+from covey.algorithms import Algorithm, FedAvg, Ifca
+from covey.clustering import ClusterSelection, select_by_loss
+from covey.components import (
+    BUILT_INS,
+    Component,
+    create,
+    find,
+    is_built_in,
+    known_names,
+    options_of,
+    reference,
+    registry,
+    source_hash,
+)
+from covey.components.built_ins import RETIRED
+from covey.components.registry import is_known, was_built_in
+from covey.errors import ConfigError
+from plugins.cautious import Cautious
+
+MINE = "plugins.cautious:Cautious"
+EVERY = [(kind, name) for kind, names in BUILT_INS.items() for name in names]
+
+
+class Tried(ClusterSelection):
+    """A selection with options of every sort."""
+
+    margin: Annotated[float, Field(ge=0)] = 0.5
+    rounds: int
+    names: tuple[str, ...] = ()
+
+    class Inside(ClusterSelection):
+        """Found by a dotted name."""
+
+
+class Chooser:
+    """Not a component, and callable."""
+
+    def choose(self, inputs: object) -> object:
+        return inputs
+
+    def __call__(self, inputs: object) -> object:
+        return inputs
+
+
+def told(asked: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as error:
+        asked()
+    return str(error.value)
+
+
+def said(asked: Callable[[], object], *parts: str) -> None:
+    message = told(asked)
+    assert message.endswith(".")
+    assert [part for part in parts if part not in message] == []
+
+
+def selection(name: str, **options: object) -> Any:
+    return create("selection", name, options, "method.selection", base=ClusterSelection)
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_every_built_in_is_there_under_its_name(kind: str, name: str):
+    found = find(kind, name, "section.key")
+    assert is_built_in(kind, name)
+    assert is_known(kind, name)
+    assert name in known_names(kind)
+    assert found.__doc__
+    if not (isinstance(found, type) and issubclass(found, Component)):
+        return
+    try:
+        made = found()
+    except ValidationError:
+        return  # it has options without defaults
+    assert reference(made) == name
+    assert options_of(made) == {}
+
+
+def test_no_name_of_a_kind_means_two_things():
+    for kind, names in RETIRED.items():
+        assert BUILT_INS[kind].keys().isdisjoint(names)
+    paths = [
+        built_in.path for names in BUILT_INS.values() for built_in in names.values()
+    ]
+    assert len(paths) == len(set(paths))
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    said(
+        lambda: find("algorithm", "fedagv", "method.name"),
+        "method.name must be one of fedavg, ",
+        "or package.module:name, found 'fedagv'",
+        "Did you mean 'fedavg'?",
+        "Change the value",
+    )
+    assert "Did you mean" not in told(lambda: find("algorithm", "xyz", "method.name"))
+    assert not is_known("algorithm", "fedagv")
+
+
+def test_a_name_of_an_earlier_covey_is_refused_with_the_reason():
+    said(
+        lambda: selection("menu"),
+        "method.selection must be one of loss, weighted",
+        "found 'menu', which is no more: whoever left a release",
+        "can be read and reported",
+        "change the value",
+    )
+    assert was_built_in("selection", "menu")
+    assert not is_known("selection", "menu")
+    assert "menu" not in known_names("selection")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("no.such.module:Thing", "No module named 'no'"),
+        ("plugins.cautious:Reckless", "no attribute 'Reckless'"),
+        ("plugins.cautious:Cautious.deeper", "deeper"),
+        ("raising_module:Thing", "it was not its day"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: str
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "raising_module.py").write_text(
+        "raise RuntimeError('it was not its day')"
+    )
+    said(
+        lambda: selection(name),
+        f"method.selection = {name!r} must name a component as package.module:name",
+        "importing it failed",
+        part,
+        "Check the spelling and PYTHONPATH",
+    )
+
+
+def test_what_is_no_component_of_the_kind_is_refused():
+    said(
+        lambda: selection(f"{__name__}:EVERY"),
+        "must name a class or a function, found a list",
+        "Name one of those",
+    )
+    said(
+        lambda: selection("covey.algorithms:FedAvg"),
+        "method.selection = 'covey.algorithms:FedAvg' must be a ClusterSelection",
+        "found the class FedAvg",
+        "Derive it from covey.ClusterSelection",
+    )
+    assert find("selection", f"{__name__}:Tried.Inside", "key") is Tried.Inside
+
+
+def test_wrong_options_are_told_all_at_once_with_those_there_are():
+    said(
+        lambda: selection(f"{__name__}:Tried", margin=-1.0, speed="high"),
+        f"The options of method.selection = '{__name__}:Tried' are not possible",
+        "margin: Input should be greater than or equal to 0, found -1.0",
+        "rounds: Field required",
+        "speed: Extra inputs are not permitted, found 'high'",
+        "Its options are: margin, rounds, names",
+    )
+    made = selection(f"{__name__}:Tried", rounds=2, names=("a",))
+    assert (made.margin, made.rounds, made.names) == (0.5, 2, ("a",))
+    said(lambda: selection("loss", margin=1.0), "Its options are: none")
+
+
+def test_a_function_is_taken_with_its_options_bound():
+    by_loss = f"{select_by_loss.__module__}:select_by_loss"
+    assert selection(by_loss) is select_by_loss
+    bound = selection(by_loss, scale=2)
+    assert isinstance(bound, partial)
+    assert (bound.func, options_of(bound)) == (select_by_loss, {"scale": 2})
+    assert reference(bound) == by_loss
+
+
+def test_an_installed_plugin_is_found_by_its_entry_point(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    installed = {"selection.cautious": MINE, "algorithm.else": "somewhere:Else"}
+    monkeypatch.setattr(registry, "_installed", lambda: installed)
+    assert known_names("selection")[-1] == "cautious"
+    assert is_known("selection", "cautious")
+    assert not is_known("selection", "else")
+    assert not is_built_in("selection", "cautious")
+    made = selection("cautious", margin=0.1)
+    assert made == Cautious(margin=0.1)
+    assert reference(made) == "cautious"
+
+
+def test_components_are_recorded_as_an_import_finds_them_again():
+    assert reference(FedAvg()) == "fedavg"
+    assert reference(Ifca(num_clusters=3)) == "ifca"
+    assert options_of(Ifca(num_clusters=3)) == {"num_clusters": 3}
+    assert reference(Cautious()) == MINE
+    assert selection(MINE, **options_of(Cautious(margin=0.2))) == Cautious(margin=0.2)
+    assert reference(told) == f"{__name__}:told"
+
+
+def test_what_no_import_finds_is_found_as_long_as_the_process_lives():
+    class Local(ClusterSelection):
+        margin: float = 0.0
+
+    name = reference(Local(margin=2.0))
+    assert name == "python:Local"
+    assert selection(name, margin=2.0) == Local(margin=2.0)
+    assert reference(Local()) == name
+    chooser = Chooser()
+    for each in (chooser, chooser.choose, lambda inputs: inputs):
+        assert reference(each).startswith("python:")
+        assert selection(reference(each)) == each
+    said(lambda: selection("python:gone"), "importing it failed", "from the program")
+
+
+def test_two_of_one_name_are_two():
+    def made(value: int) -> Callable[[], int]:
+        return lambda: value
+
+    one, other = made(1), made(2)
+    names = reference(one), reference(other)
+    assert len(set(names)) == 2
+    assert [find("selection", name, "key")() for name in names] == [1, 2]
+    assert (reference(one), reference(other)) == names
+
+
+def test_a_users_source_is_hashed_where_there_is_a_file():
+    path = Path(__file__).parents[1] / "plugins" / "cautious.py"
+    assert source_hash(Cautious) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert source_hash(told) != source_hash(Cautious)
+    assert source_hash(len) == ""
+    scope: dict[str, Any] = {}
+    exec("def made(inputs): return inputs", scope)  # noqa: S102
+    assert source_hash(scope["made"]) == ""
+
+
+def test_an_algorithm_is_made_with_its_options():
+    made = create("algorithm", "ifca", {"num_clusters": 3}, "method.name", Algorithm)
+    assert made == Ifca(num_clusters=3)
