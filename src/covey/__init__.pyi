@@ -73,7 +73,13 @@ from .history import (
     History,
 )
 from .membership import (
+    Attack,
+    RiskContext,
+    RiskEstimate,
+    RiskEstimator,
     Signals,
+    Target,
+    Withheld,
 )
 from .models import (
     ModelFactory,
@@ -92,6 +98,7 @@ __all__ = [
     "Aggregation",
     "AggregationResult",
     "Algorithm",
+    "Attack",
     "Calibration",
     "Capability",
     "ChecksumError",
@@ -121,6 +128,9 @@ __all__ = [
     "Partition",
     "PopulationRequest",
     "Returning",
+    "RiskContext",
+    "RiskEstimate",
+    "RiskEstimator",
     "RoundResult",
     "Run",
     "RunError",
@@ -133,6 +143,8 @@ __all__ = [
     "Source",
     "States",
     "Streams",
+    "Target",
+    "Withheld",
     "__version__",
     "audit",
     "audit_epsilon",

@@ -16,6 +16,7 @@ from covey.config import Config, config_of
 from covey.data import examples_of
 from covey.data.sets.passed import PassedClients
 from covey.errors import DataError
+from covey.membership import Scorer
 from covey.models.passed import PassedModel
 from covey.runs import Run, played, reference_of
 from covey.runtime import DEFAULT_ATTACKS, Observer, RunFolder
@@ -121,7 +122,7 @@ def load(
 
 def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need
     folder: str | Path,
-    attacks: Sequence[str] = DEFAULT_ATTACKS,
+    attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
     references: int = 4,
     model: Model | None = None,
     clients: Clients | None = None,
@@ -132,8 +133,9 @@ def audit(  # noqa: PLR0913 - the last three have defaults that a run does not n
 
     Args:
         folder: the run's; `audit/` in it is written anew.
-        attacks: names as `covey audit --attack` takes them. Your own is
-            `package.module:function`: it takes `Signals` and returns a score per record.
+        attacks: names as `covey audit --attack` takes them, or attacks with options.
+            Your own is `package.module:name`, a function that takes `Signals` and returns
+            a score per record, or a `covey.Attack`.
         references: federations of the run's own recipe, played again per cluster.
         model: what the run was started with, if that was passed by a program.
         clients: the same.

@@ -9,9 +9,7 @@ from covey.aggregation import mean_per_cluster
 from covey.algorithms import Steps, evaluate_with, train_with
 from covey.data.examples import Client, Examples
 from covey.engine import Recipe, ReferenceEngine
-from covey.membership import Assessment, RedTeam, Target
-from covey.membership.assessment import stated, withheld
-from covey.membership.estimates import Figure
+from covey.membership import Assessment, RedTeam, RiskEstimate, Target, Withheld
 from covey.rng import Streams
 from covey.types import Params
 
@@ -77,11 +75,12 @@ class Scripted:
 
     def __call__(self, target: Target, _: Streams) -> Assessment:
         self.seen.append(target)
-        risk = self.risks[target.cluster]
+        risk, now = self.risks[target.cluster], target.round_index
         if risk is None:
-            return Assessment(withheld(target, "scripted", "told so"))
-        figure = Figure(risk, 0.001, risk, 20, 20)
-        return Assessment(stated(target, "scripted", figure, "told so"))
+            return Assessment(Withheld("told so", round_index=now))
+        return Assessment(
+            RiskEstimate(risk, 0.001, risk, 20, 20, round_index=now, source="scripted")
+        )
 
 
 @pytest.fixture

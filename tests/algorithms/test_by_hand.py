@@ -38,8 +38,8 @@ from covey.events import (
     RiskUnknown,
 )
 from covey.history import history_of
-from covey.membership import Assessment, Figure, RedTeam, Target
-from covey.membership.assessment import extrapolated
+from covey.membership import Assessment, RedTeam, RiskEstimate, Target
+from covey.membership.estimates import extrapolated
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -275,8 +275,8 @@ def test_nobody_acts_on_an_extrapolated_figure(
     steps: Steps, point: Point, models: Models
 ):
     def attack(target: Target, _: Streams) -> Assessment:
-        figure = Figure(0.9, 0.01, 0.9, 10, 10)
-        return Assessment(extrapolated(target, "shadow", figure, "from less"))
+        figure = RiskEstimate(0.9, 0.01, 0.9, 10, 10, round_index=target.round_index)
+        return Assessment(extrapolated(figure, "from less"))
 
     cohort = (point("a", 1, 1), point("b", 1, 0))
     strategy = watched_by(attack, steps, models, cohort, every=1)
@@ -299,12 +299,12 @@ def test_what_clients_find_stays_theirs_and_is_kept_from_inside(
 
     def judge(
         found: tuple[Params, ...], cohort: Sequence[Client], _: Streams
-    ) -> dict[Handle, list[Figure | None]]:
+    ) -> dict[Handle, list[RiskEstimate | None]]:
         looked.append([c.name for c in cohort])
         inside = {c.handle: int(c.name == "b") for c in cohort}
         return {
             handle: [
-                Figure(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9)
+                RiskEstimate(0.9 if j == own else 0.5, 0.05, 0.5, 9, 9)
                 for j in range(len(found))
             ]
             for handle, own in inside.items()

@@ -15,7 +15,6 @@ from covey.aggregation import mean_per_cluster
 from covey.algorithms import (
     Cohort,
     Control,
-    RiskEstimates,
     RoundResult,
     SelectionConfig,
     ServerState,
@@ -43,7 +42,8 @@ from covey.events import (
     ModelsPooled,
     RiskUnknown,
 )
-from covey.membership import counting, federated
+from covey.membership import Assessment, RiskContext, Target, guarded
+from covey.membership.federated_estimator import FederatedEstimator
 from covey.models import initial_params
 from covey.params import layers_of, model_hash
 from covey.rng import Streams
@@ -99,7 +99,14 @@ class World:
 
     def watched(self, learner: Playing) -> Playing:
         clients = {client.handle: client for client in self.population}
-        return learner.wrapped(red_teamed, federated(counting(self.engine)), 1, clients)
+        start = (init(Streams(0)),) * 2
+
+        def attack(target: Target, streams: Streams) -> Assessment:
+            context = RiskContext(self.engine)
+            return FederatedEstimator().assess(target, context, streams)
+
+        team = guarded(self.engine, attack, "federated", start, rounds=100)
+        return learner.wrapped(red_teamed, team, 1, clients)
 
 
 STRATEGIES: dict[str, Callable[[World], Playing]] = {
@@ -169,8 +176,6 @@ def test_names_shapes_and_dtypes_are_kept(strategy: Playing, world: World):
     start = init(Streams(0))
     assert len(state.clusters) == len(strategy.init(Streams(0)).clusters)
     assert len(state.risk_estimates()) == len(state.clusters)
-    shadows = state.kept(RiskEstimates).shadows  # none, before anybody measures
-    assert len(shadows) in (0, len(state.clusters))
     for cluster in state.clusters:
         assert list(cluster) == list(start)
         for name, value in start.items():

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from algorithms.playing import Playing, fedavg, ifca
 from covey.algorithms import (
     Clients,
-    KnownRisk,
     OwnRisks,
     PoolingShares,
     RiskEstimates,
@@ -33,7 +32,8 @@ from covey.algorithms import (
 )
 from covey.algorithms.pooling import START, STEP
 from covey.data.examples import Client, Examples
-from covey.events import ModelsPooled, RiskMeasured
+from covey.events import ModelsPooled
+from covey.membership import RiskEstimate
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.types import Params
@@ -186,19 +186,8 @@ def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
     assert model_hash(mixed(0.0)) == model_hash(played(own))
 
 
-def figure(risk: float, error: float, round_index: int = 5) -> RiskMeasured:
-    return RiskMeasured(
-        cluster=0,
-        round_index=round_index,
-        source="scripted",
-        risk=risk,
-        standard_error=error,
-        auc=risk,
-        members=20,
-        non_members=20,
-        calibrated=True,
-        reason="told so",
-    )
+def figure(risk: float, error: float, round_index: int = 5) -> RiskEstimate:
+    return RiskEstimate(risk, error, risk, 20, 20, round_index=round_index)
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +212,9 @@ def at_round_5(choices: Mapping[str, int]) -> ServerState:
 def shares_after(
     ten: Mapping[str, Client],
     share: float,
-    seen: RiskMeasured | None,
+    seen: RiskEstimate | None,
     elsewhere: float = 0.5,
-    own: Mapping[str, tuple[KnownRisk | None, ...]] | None = None,
+    own: Mapping[str, tuple[RiskEstimate | None, ...]] | None = None,
 ) -> float:
     """Return the ten's next share, if the other model has this loss on their examples."""
     choices = {handle: int(client.name == "other") for handle, client in ten.items()}
@@ -262,7 +251,7 @@ def test_without_a_new_figure_nothing_moves(ten: Mapping[str, Client]):
 
 def test_whoever_does_not_know_the_risk_refuses_it(ten: Mapping[str, Client]):
     # Everybody accepts the 0.5 that it found; of ten, two found nothing, then three.
-    found = KnownRisk(0.5, 0.1, 5, inside=True)
+    found = RiskEstimate(0.5, 0.1, round_index=5)
 
     def after(knowing: int) -> float:
         own = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from covey.events import RiskMeasured
-from covey.membership import Figure
+from covey.membership import RiskEstimate
 from covey_papers.bench import (
     SOURCES,
     Cost,
@@ -91,14 +91,16 @@ def test_no_figures_are_no_success():
     assert not found["shadow withheld"].ok
 
 
-def control(risk: float) -> Figure:
-    return Figure(risk, 0.02, risk, 50, 50)
+def control(risk: float) -> RiskEstimate:
+    return RiskEstimate(risk, 0.02, risk, 50, 50)
 
 
 AS_KNOWN = {"random labels": control(0.9), "unseen halves, cluster 0": control(0.48)}
 
 
-def measured(*rows: Row, controls: Mapping[str, Figure] | None = None) -> Measured:
+def measured(
+    *rows: Row, controls: Mapping[str, RiskEstimate] | None = None
+) -> Measured:
     # Clients train 100 images in 10 s; shadows 300 images, so 30 s of training would be
     # due; they take 31, and a second for two looks. Those are four in a usual run of 20
     # rounds: 33 s. So are the counts' two looks of 1 s each: 4 s beside the clients' 12.

@@ -8,16 +8,19 @@ import pytest
 import torch
 
 from algorithms.conftest import OneWeight
-from covey.algorithms import ClientContext, ClientRequest, KnownRisk, RequestType
+from covey.algorithms import ClientContext, ClientRequest, RequestType
 from covey.build import ClientRuntime, ClusterChoice
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import Recipe, ReferenceEngine
+from covey.membership import RiskEstimate
 from covey.types import Params
 
 # With x = 1 and label 1 the loss is ln(1 + e^-w): 0.693, 0.288 and 0.105.
 MODELS = tuple({"w": torch.tensor([math.log(odds)])} for odds in (1.0, 3.0, 9.0))
-RISKS = tuple(KnownRisk(risk, 0.0, 1, inside=False) for risk in (0.5, 0.6, 0.9))
+RISKS = tuple(
+    RiskEstimate(risk, 0.0, round_index=1, inside=False) for risk in (0.5, 0.6, 0.9)
+)
 ONE = Examples(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
 FOUR = Examples(torch.tensor([[1.0], [1.0], [-1.0], [1.0]]), torch.tensor([1, 0, 0, 1]))
 

@@ -10,12 +10,13 @@ from torch import nn
 
 from covey import ConfigError
 from covey.aggregation import ClientUpdate, mean_per_cluster
+from covey.components.registry import create
 from covey.data.examples import Client, Examples
 from covey.data.rotation import rotate
 from covey.engine import Recipe, ReferenceEngine, TrainingJob
 from covey.membership import (
-    ATTACKS,
     QUARTERS,
+    Attack,
     Auditor,
     ClusterExamined,
     Reference,
@@ -61,7 +62,10 @@ def play_round(
 
 
 AUDITOR = Auditor(
-    attacks={name: ATTACKS[name] for name in ("loss", "shokri", "lira", "rmia")},
+    attacks={
+        name: create("attack", name, {}, "attack", Attack)
+        for name in ("loss", "shokri", "lira", "rmia")
+    },
     from_updates=True,
     references=2,
     retrial=Retrial(init, play_round, RECIPE, rounds=1),

@@ -8,7 +8,7 @@ from torch import nn
 
 from covey.data.examples import Examples
 from covey.engine import Recipe, ReferenceEngine
-from covey.membership import Figure, negative_control, positive_control
+from covey.membership import RiskEstimate, negative_control, positive_control
 from covey.models import initial_params
 from covey.rng import Streams
 from covey.types import Params
@@ -27,7 +27,7 @@ def small() -> tuple[ReferenceEngine, Params]:
 
 def positive(
     small: tuple[ReferenceEngine, Params], digits: Examples, recipe: Recipe
-) -> Figure:
+) -> RiskEstimate:
     some = digits.take(torch.arange(200))
     return positive_control(small[0], small[1], recipe, some, Streams(0))
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from covey.membership import ATTACKS, Signals, auc, cross_fitted
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import create
+from covey.membership import Attack, Signals, auc, cross_fitted
 from covey.membership.intervals import tpr_at
 from covey.rng import Streams
 
@@ -69,8 +71,8 @@ def test_the_order_of_the_attacks(trial: tuple[Signals, np.ndarray]):
     found: dict[str, float] = {}
     areas: dict[str, float] = {}
     print(f"\n{'attack':14} balanced accuracy   AUC  TPR at 1% FPR")  # noqa: T201
-    for name, attack in ATTACKS.items():
-        scores = attack(signals)
+    for name in BUILT_INS["attack"]:
+        scores = create("attack", name, {}, "attack", Attack)(signals)
         sides = scores[member], scores[~member]
         accuracy = cross_fitted(*sides, np.random.default_rng(0)).accuracy
         rate = tpr_at(0.01, [sides]).value

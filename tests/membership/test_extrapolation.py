@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.membership import Figure
+from covey.membership import RiskEstimate
 from covey.membership.extrapolation import moderated, power_law, predicted
 
 
-def figure(risk: float, error: float = 0.01, members: int = 100) -> Figure:
-    return Figure(risk, error, risk, members, members)
+def figure(risk: float, error: float = 0.01, members: int = 100) -> RiskEstimate:
+    return RiskEstimate(risk, error, risk, members, members)
 
 
 def test_a_moderated_deviation_by_hand():

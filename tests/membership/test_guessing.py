@@ -22,8 +22,7 @@ from covey.membership import (
     has_finite_examples,
     no_better_than_guessing,
 )
-from covey.membership.assessment import stated
-from covey.membership.estimates import Figure
+from covey.membership.estimates import RiskEstimate, Withheld
 from covey.rng import Streams
 
 MakeClient = Callable[..., Client]
@@ -149,7 +148,7 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
 
     def attack(target: Target, _: Streams) -> Assessment:
         asked.append(target)
-        return Assessment(stated(target, "mine", Figure(0.5, 0.01, 0.5, 9, 9), ""))
+        return Assessment(RiskEstimate(0.5, 0.01, 0.5, 9, 9))
 
     silent = {"w": torch.zeros(2, 1), "b": torch.zeros(2)}
     knows = {"w": torch.tensor([[-1.0], [1.0]]), "b": torch.zeros(2)}
@@ -167,15 +166,21 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
         (silent, 4, ""),
         (knows, 2, "its training diverged"),
     ):
-        found = look(params, t, known)
-        assert found.figure.risk is None
-        assert found.figure.auc is None
-        assert not found.figure.calibrated
-        assert found.figure.reason == f"diverged: {found.diverged}"
+        found = look(params, t, known).finding
+        assert isinstance(found, Withheld)
+        assert found.diverged
+        assert (found.source, found.round_index) == ("mine", t)
+        event = found.event(3)
+        assert (event.cluster, event.round_index, event.source) == (3, t, "mine")
+        assert event.risk is event.auc is None
+        assert not event.calibrated
+        assert event.reason == f"diverged: {found.reason}"
     assert not asked
     # what learns still, and what nobody has moved yet, has not diverged
     for params, t in ((knows, 2), (knows, 4), (silent, 2), (start[0], 4)):
-        assert look(params, t).diverged == ""
+        found = look(params, t).finding
+        assert isinstance(found, RiskEstimate)
+        assert (found.source, found.round_index) == ("mine", t)
     assert len(asked) == 4
 
 

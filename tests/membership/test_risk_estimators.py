@@ -9,24 +9,36 @@ import pytest
 from covey.data.examples import Client, Examples
 from covey.engine import Engine
 from covey.membership import (
-    Figure,
     Reference,
+    RiskContext,
+    RiskEstimate,
     Target,
+    Withheld,
     auc,
-    counting,
     cross_fitted,
-    federated,
-    oracle,
     self_judge,
     stratified,
     true_risk,
 )
+from covey.membership.client_estimator import ClientEstimator
+from covey.membership.estimates import Finding
+from covey.membership.federated_estimator import FederatedEstimator
+from covey.membership.oracle_estimator import OracleEstimator
 from covey.rng import Streams
 
 Lossy = Callable[..., Examples]
 MakeClient = Callable[..., Client]
 MakeTarget = Callable[..., Target]
 STREAMS = Streams(0).at("round", 5)
+
+
+def federated(engine: Engine, target: Target) -> Finding:
+    return FederatedEstimator().estimate(target, RiskContext(engine), STREAMS)
+
+
+def oracle(engine: Engine, target: Target, reference: Reference) -> Finding:
+    context = RiskContext(engine, reference=reference)
+    return OracleEstimator().estimate(target, context, STREAMS)
 
 
 def test_a_federated_figure_by_hand(
@@ -40,13 +52,14 @@ def test_a_federated_figure_by_hand(
         make_client("a", lossy([0.01] * 20), lossy([1.0] * 10)),
         make_client("b", lossy([1.0] * 20), lossy([1.0] * 10)),
     )
-    figure = federated(counting(look_up))(target, STREAMS).figure
+    figure = federated(look_up, target)
+    assert isinstance(figure, RiskEstimate)
     assert figure.risk == figure.auc == 0.75
     expected = math.sqrt(0.25 / 40 + 0.975 * 0.025 / 20) / 2
     assert figure.standard_error == pytest.approx(expected)
     assert (figure.members, figure.non_members) == (40, 20)
     assert figure.calibrated
-    assert (figure.cluster, figure.round_index, figure.source) == (0, 5, "federated")
+    assert figure.reason == "40 members and 20 held-out examples of its clients"
 
 
 def test_only_the_clusters_own_clients_are_asked(
@@ -59,7 +72,8 @@ def test_only_the_clusters_own_clients_are_asked(
         make_client(name, lossy([loss] * 20), lossy([loss] * 20))
         for name, loss in level.items()
     ]
-    figure = federated(counting(look_up))(make_target(*clients), STREAMS).figure
+    figure = federated(look_up, make_target(*clients))
+    assert isinstance(figure, RiskEstimate)
     assert figure.auc == 0.5
     assert figure.risk == pytest.approx(0.5, abs=0.1)
 
@@ -74,20 +88,23 @@ def test_a_federated_figure_on_too_few_records_is_withheld(
 ):
     members, holdouts = sizes
     only = make_client("a", lossy([0.1] * members), lossy([1.0] * holdouts))
-    figure = federated(counting(look_up))(make_target(only), STREAMS).figure
-    assert figure.risk is figure.standard_error is figure.auc is None
-    assert not figure.calibrated
-    assert figure.reason.startswith("withheld: ")
-    assert f"{members} members and {holdouts} held-out" in figure.reason
+    finding = federated(look_up, make_target(only))
+    assert isinstance(finding, Withheld)
+    assert f"{members} members and {holdouts} held-out" in finding.reason
+    event = finding.event(0)
+    assert event.risk is event.standard_error is event.auc is None
+    assert not event.calibrated
+    assert event.reason.startswith("withheld: ")
 
 
 def test_a_cluster_without_clients_has_no_figure(
     look_up: Engine, make_target: MakeTarget
 ):
-    for attack in (federated(counting(look_up)), oracle(look_up, Reference(()))):
-        figure = attack(make_target(), STREAMS).figure
-        assert figure.risk is None
-        assert figure.reason.startswith("withheld: ")
+    context = RiskContext(look_up)
+    for estimator in (FederatedEstimator(), OracleEstimator(), ClientEstimator()):
+        found = estimator.estimate(make_target(), context, STREAMS)
+        assert isinstance(found, Withheld)
+        assert not found.diverged
 
 
 def test_a_figure_depends_on_streams_and_not_on_the_order_of_clients(
@@ -98,15 +115,15 @@ def test_a_figure_depends_on_streams_and_not_on_the_order_of_clients(
         make_client(f"c{i}", lossy(draw.exponential(size=20)), lossy(draw.random(9)))
         for i in range(4)
     ]
-    attack = federated(counting(look_up))
-    first = attack(make_target(*clients), STREAMS)
-    assert attack(make_target(*clients), STREAMS).figure == first.figure
-    assert attack(make_target(*clients[::-1]), STREAMS).figure == first.figure
-    assert first.shadows == ()
+    first = federated(look_up, make_target(*clients))
+    assert federated(look_up, make_target(*clients)) == first
+    assert federated(look_up, make_target(*clients[::-1])) == first
 
 
-def figure_of(risk: float, error: float, members: int, others: int = 10) -> Figure:
-    return Figure(risk, error, risk, members, others)
+def figure_of(
+    risk: float, error: float, members: int, others: int = 10
+) -> RiskEstimate:
+    return RiskEstimate(risk, error, risk, members, others)
 
 
 def test_stratified_figures_by_hand():
@@ -160,7 +177,8 @@ def test_the_oracle_states_the_truth(
     draw = np.random.default_rng(1)
     member = make_client("a", lossy(draw.exponential(0.3, 60)), group=0)
     reference = Reference((lossy(draw.exponential(1.0, 80)),))
-    figure = oracle(look_up, reference)(make_target(member), STREAMS).figure
+    figure = oracle(look_up, make_target(member), reference)
+    assert isinstance(figure, RiskEstimate)
     truth = true_risk(look_up, {}, [member], reference, STREAMS)
     assert truth is not None
     assert (figure.risk, figure.standard_error) == (truth.risk, truth.standard_error)
@@ -190,11 +208,12 @@ def test_a_diverged_model_tells_nothing(
     # Where every loss is NaN all records tie: a coin toss, and no NaN among the facts.
     nothing = lossy([math.nan] * 20)
     member = make_client("a", nothing, nothing, group=0)
-    for attack in (
-        federated(counting(look_up)),
-        oracle(look_up, Reference((nothing,))),
+    target = make_target(member)
+    for figure in (
+        federated(look_up, target),
+        oracle(look_up, target, Reference((nothing,))),
     ):
-        figure = attack(make_target(member), STREAMS).figure
+        assert isinstance(figure, RiskEstimate)
         assert (figure.risk, figure.auc) == (0.5, 0.5)
 
 
@@ -205,7 +224,7 @@ def test_a_client_judges_itself_by_hand(
     # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
     a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
     b = make_client("b", lossy([0.01] * 20), lossy([1.0] * 9))
-    found = self_judge(look_up)(({}, {}), (a, b), STREAMS)
+    found = self_judge(look_up, ({}, {}), (a, b), STREAMS)
     assert found["B"] == [None, None]
     for figure in found["A"]:
         assert figure is not None
@@ -223,7 +242,7 @@ def test_a_client_that_is_not_remembered_finds_a_coin_toss(
         make_client(f"c{i}", lossy(draw.random(25)), lossy(draw.random(25)))
         for i in range(200)
     ]
-    found = self_judge(look_up)(({},), cohort, STREAMS)
+    found = self_judge(look_up, ({},), cohort, STREAMS)
     risks = [figures[0].risk for figures in found.values() if figures[0]]
     assert len(risks) == 200
     assert abs(np.mean(risks) - 0.5) < 0.015  # SE of the mean below 0.005

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from covey.aggregation import ClientUpdate, mean_per_cluster
+from covey.components import keep
 from covey.data.examples import Client, Examples
 from covey.data.rotation import Rotation
 from covey.data.shift import NoShift, ShiftRange
@@ -27,13 +28,18 @@ from covey.membership import (
     Assessment,
     Laboratory,
     Reference,
-    ShadowFederation,
+    RiskEstimate,
     Target,
+    Withheld,
     inferred,
-    shadow,
     true_risk,
 )
-from covey.membership.shadow_federation import planned
+from covey.membership.shadow_estimator import shadow
+from covey.membership.shadow_federation import (
+    ShadowFederation,
+    ShadowFederations,
+    planned,
+)
 from covey.models import initial_params
 from covey.params import model_hash, subtract
 from covey.rng import Streams
@@ -44,6 +50,11 @@ ROUNDS = 5
 SIZES = (15,) * 6
 ROUND_STREAMS = Streams(0).at("round", ROUNDS)
 SHIFTS = (ShiftRange(NoShift(), 0.0, 0.0), ShiftRange(Rotation(), 25.0, 50.0))
+
+
+def shadows_of(found: Assessment) -> tuple[ShadowFederation, ...]:
+    assert isinstance(found.state, ShadowFederations)
+    return found.state.clusters[0]
 
 
 def architecture() -> nn.Module:
@@ -133,34 +144,32 @@ def test_the_figure_is_near_the_truth(
     )
     assert truth is not None
     assert truth.risk > 0.7  # there is something to find
-    figure = assessed.figure
-    assert figure.calibrated, figure.reason
-    assert figure.risk is not None
+    figure = assessed.finding
+    assert isinstance(figure, RiskEstimate), figure.reason
+    assert figure.calibrated
     # The truth rests on 90 members (SE 0.03 or so), and the shadows differ by about as
     # much among each other; 0.1 is three such deviations.
     assert abs(figure.risk - truth.risk) < 0.1
-    assert figure.standard_error is not None
     assert 0.01 < figure.standard_error < 0.1
     assert (figure.members, figure.non_members) == (90, 310)  # all that the pool has
-    assert figure.source == "shadow"
     assert "3 shadow federations of 6 pseudo-clients" in figure.reason
 
 
 def test_shadows_copy_the_clients_sizes_and_groups_and_have_played_as_many_rounds(
     assessed: Assessment,
 ):
-    assert len(assessed.shadows) == 3
-    for federation in assessed.shadows:
+    assert len(shadows_of(assessed)) == 3
+    for federation in shadows_of(assessed):
         assert federation.profile == tuple((0, size) for size in SIZES)
         assert (federation.rounds, federation.place[1]) == (ROUNDS, ROUNDS)
-    hashes = {model_hash([federation.params]) for federation in assessed.shadows}
+    hashes = {model_hash([federation.params]) for federation in shadows_of(assessed)}
     assert len(hashes) == 3
 
 
 def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Assessment):
     again = shadow(world.engine, world.laboratory)(trained, ROUND_STREAMS)
-    assert again.figure == assessed.figure
-    for one, other in zip(again.shadows, assessed.shadows, strict=True):
+    assert again.finding == assessed.finding
+    for one, other in zip(shadows_of(again), shadows_of(assessed), strict=True):
         assert model_hash([one.params]) == model_hash([other.params])
 
 
@@ -184,8 +193,10 @@ def kept(
     world: World, diary: Diary, members: tuple[Client, ...], at: int, before: Assessment
 ) -> tuple[ShadowFederation, ...]:
     """The shadows after a look at round `at` at an untrained model."""
-    target = Target(0, init(Streams(0)), members, at, before.shadows)
-    return shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS).shadows
+    assert before.state is not None
+    states = keep({}, before.state)
+    target = Target(0, init(Streams(0)), members, at, states)
+    return shadows_of(shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS))
 
 
 def many(world: World, count: int = 20) -> tuple[Client, ...]:
@@ -221,7 +232,7 @@ def test_shadows_stay_when_one_client_in_ten_comes_or_goes(world: World):
     for members in (many(world, 19), many(world, 22), regrouped):
         shadows = kept(world, diary, members, 3, first)
         assert [each.place[1] for each in shadows] == [2, 2]
-        assert shadows[0].profile == first.shadows[0].profile
+        assert shadows[0].profile == shadows_of(first)[0].profile
 
 
 def test_shadows_are_rebuilt_when_more_than_one_client_in_ten_changes(world: World):
@@ -282,11 +293,10 @@ def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(
 ):
     # Half of 80 holds two clients of 15, and a line needs three sizes.
     assessment = shadow(world.engine, pooled(world, 80))(trained, ROUND_STREAMS)
-    assert assessment.figure.risk is None
-    assert not assessment.figure.calibrated
-    assert "need 90 examples and at least 10 more" in assessment.figure.reason
-    assert "holds 80" in assessment.figure.reason
-    assert assessment.shadows == ()
+    assert isinstance(assessment.finding, Withheld)
+    assert "need 90 examples and at least 10 more" in assessment.finding.reason
+    assert "holds 80" in assessment.finding.reason
+    assert shadows_of(assessment) == ()
 
 
 def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
@@ -294,17 +304,16 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
 ):
     # 90 members and 10 more are needed; half of 99 holds 3 clients of 15, then 2, then 1.
     assessment = shadow(world.engine, pooled(world, 99))(trained, ROUND_STREAMS)
-    figure = assessment.figure
+    figure = assessment.finding
+    assert isinstance(figure, RiskEstimate)
     assert figure.reason.startswith("extrapolated: 9 shadow federations of up to 45")
     assert not figure.calibrated
-    sizes = [len(each.profile) for each in assessment.shadows]
+    sizes = [len(each.profile) for each in shadows_of(assessment)]
     assert sizes == [3, 3, 3, 2, 2, 2, 1, 1, 1]
     truth = true_risk(
         world.engine, trained.params, world.members, world.reference, ROUND_STREAMS
     )
     assert truth is not None
-    assert figure.risk is not None
-    assert figure.standard_error is not None
     off = np.hypot(figure.standard_error, truth.standard_error)
     assert abs(figure.risk - truth.risk) < 3 * off  # one time in 370 by chance
     profile = tuple((0, size) for size in SIZES)
@@ -318,9 +327,11 @@ def test_extrapolating_shadows_are_kept_too(world: World):
     diary = Diary(world.laboratory)
     diary.laboratory = replace(diary.laboratory, pool=small.pool)
     first = looked(world, diary)
-    assert [len(each.profile) for each in first.shadows] == [6, 6, 3, 3, 2, 2]
+    assert [len(each.profile) for each in shadows_of(first)] == [6, 6, 3, 3, 2, 2]
     shadows = kept(world, diary, many(world), 4, first)
-    assert [each.place for each in shadows] == [each.place for each in first.shadows]
+    assert [each.place for each in shadows] == [
+        each.place for each in shadows_of(first)
+    ]
 
 
 def test_everybody_trains_along_in_the_shared_rounds(world: World):
@@ -333,7 +344,7 @@ def test_everybody_trains_along_in_the_shared_rounds(world: World):
     # Two shadows; beside the cluster's 20 clients the 12 others, twice.
     shared, alone = (3,) * 30 + (4,) * 2, (3,) * 20
     assert diary.played == [shared, shared, alone] * 2
-    assert hands.shadows[0].profile == ((0, 3),) * 20
+    assert shadows_of(hands)[0].profile == ((0, 3),) * 20
 
 
 def test_the_groups_can_be_told_from_the_model(
@@ -352,12 +363,12 @@ def test_the_groups_can_be_told_from_the_model(
         member = make_client("a", turned, group=None)
         target = Target(0, params, (member,), 1)
         assert profiler.profile_of(target) == ((group, 600),)
-        figure = shadow(world.engine, laboratory, profiler)(target, Streams(0)).figure
+        figure = shadow(world.engine, laboratory, profiler)(target, Streams(0)).finding
         assert "holds 400" in figure.reason
 
 
 def test_a_figure_says_how_the_groups_are_known(world: World, assessed: Assessment):
-    assert "as the clients report" in assessed.figure.reason
+    assert "as the clients report" in assessed.finding.reason
 
 
 def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
@@ -365,21 +376,21 @@ def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
 ):
     lazy = Diary(world.laboratory).laboratory
     assessment = shadow(world.engine, lazy)(trained, ROUND_STREAMS)
-    assert assessment.figure.risk is None
-    assert "train accuracy" in assessment.figure.reason
-    assert len(assessment.shadows) == 2  # they play on: they may catch up
+    assert isinstance(assessment.finding, Withheld)
+    assert "train accuracy" in assessment.finding.reason
+    assert len(shadows_of(assessment)) == 2  # they play on: they may catch up
 
 
 def test_a_cluster_without_clients_has_no_figure(world: World, trained: Target):
     nobody = replace(trained, members=())
     assessment = shadow(world.engine, world.laboratory)(nobody, ROUND_STREAMS)
-    assert "no client has chosen this cluster" in assessment.figure.reason
+    assert "no client has chosen this cluster" in assessment.finding.reason
 
 
 def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: Target):
     single = replace(world.laboratory, shadows=1)
-    figure = shadow(world.engine, single)(trained, ROUND_STREAMS).figure
-    assert figure.calibrated, figure.reason
-    assert figure.standard_error is not None
+    figure = shadow(world.engine, single)(trained, ROUND_STREAMS).finding
+    assert isinstance(figure, RiskEstimate), figure.reason
+    assert figure.calibrated
     # the sampling error of 90 members and 90 non-members, at most sqrt(0.5 / 90) / 2
     assert 0 < figure.standard_error < 0.038 * np.sqrt(2)  # of one more draw

@@ -3,7 +3,6 @@
 from covey.algorithms.algorithm import Algorithm, Setup, Strategy
 from covey.algorithms.base import (
     Cohort,
-    KnownRisk,
     LastMoves,
     OwnRisks,
     RiskEstimates,
@@ -85,7 +84,6 @@ __all__ = [
     "FedAvg",
     "Ifca",
     "IfcaMir",
-    "KnownRisk",
     "LastMoves",
     "Layers",
     "LocalTraining",

@@ -7,13 +7,12 @@ from typing import NamedTuple, TypeVar
 from covey.aggregation import ClientUpdate
 from covey.components.state import ComponentState, States, keep, kept, without
 from covey.data.examples import Client
-from covey.events import Event, RiskMeasured
-from covey.membership import ShadowFederation
+from covey.events import Event
+from covey.membership import RiskEstimate
 from covey.types import Handle, Params
 
 __all__ = [
     "Cohort",
-    "KnownRisk",
     "LastMoves",
     "OwnRisks",
     "RiskEstimates",
@@ -29,20 +28,6 @@ Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
 
 
-class KnownRisk(NamedTuple):
-    """A risk that a client may act on: what was sent to it, or what it found itself.
-
-    Attributes:
-        round_index: the round before which it was measured.
-        inside: whether the client was among the cluster's members at that time.
-    """
-
-    risk: float
-    standard_error: float
-    round_index: int
-    inside: bool
-
-
 class LastMoves(ComponentState):
     """The round of each client's latest move from one cluster to another."""
 
@@ -51,11 +36,10 @@ class LastMoves(ComponentState):
 
 
 class RiskEstimates(ComponentState):
-    """What the red team knows: per cluster a valid estimate, and the shadows it keeps."""
+    """What the red team knows: per cluster a valid estimate, if there is one."""
 
     key = "risk-estimates"
-    estimates: tuple[RiskMeasured | None, ...] = ()
-    shadows: tuple[tuple[ShadowFederation, ...], ...] = ()
+    estimates: tuple[RiskEstimate | None, ...] = ()
 
 
 class OwnRisks(ComponentState):
@@ -65,7 +49,7 @@ class OwnRisks(ComponentState):
     """
 
     key = "own-risks"
-    risks: Mapping[Handle, tuple[KnownRisk | None, ...]] = {}
+    risks: Mapping[Handle, tuple[RiskEstimate | None, ...]] = {}
 
 
 class Waiting(ComponentState):
@@ -123,17 +107,20 @@ class ServerState:
             somebody and j not in closed for j, somebody in enumerate(self.populated())
         )
 
-    def risk_estimates(self) -> tuple[RiskMeasured | None, ...]:
+    def risk_estimates(self) -> tuple[RiskEstimate | None, ...]:
         """Return each cluster's valid risk estimate, if there is one."""
         return self.kept(RiskEstimates).estimates or (None,) * len(self.clusters)
 
-    def known_risks(self, handle: Handle) -> tuple[KnownRisk | None, ...]:
+    def known_risks(self, handle: Handle) -> tuple[RiskEstimate | None, ...]:
         """Return what a client knows of each cluster: its own finding, or the estimate."""
         measured = self.kept(OwnRisks).risks.get(handle)
         if measured is not None:
             return measured
         cluster = self.assignment.get(handle)
-        return tuple(_known(each, cluster) for each in self.risk_estimates())
+        return tuple(
+            each and each.known(inside=j == cluster)
+            for j, each in enumerate(self.risk_estimates())
+        )
 
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
         """Return the state after these clients' choices; who moved is remembered."""
@@ -155,17 +142,6 @@ class ServerState:
     def with_models(self, clusters: tuple[Params, ...]) -> "ServerState":
         """Return the state after a round that ended in these models."""
         return replace(self, clusters=clusters, round_index=self.round_index + 1)
-
-
-def _known(estimate: RiskMeasured | None, cluster: int | None) -> KnownRisk | None:
-    if estimate is None or estimate.risk is None or estimate.standard_error is None:
-        return None
-    return KnownRisk(
-        estimate.risk,
-        estimate.standard_error,
-        estimate.round_index,
-        inside=estimate.cluster == cluster,
-    )
 
 
 def initial_state(clusters: tuple[Params, ...]) -> ServerState:

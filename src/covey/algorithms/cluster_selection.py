@@ -14,7 +14,6 @@ from torch import Tensor
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import (
     Cohort,
-    KnownRisk,
     LastMoves,
     RoundResult,
     ServerState,
@@ -40,6 +39,7 @@ from covey.clustering import (
 from covey.components.state import ComponentState
 from covey.errors import ConfigError
 from covey.events import ChoicesPerturbed, Event, PricesSet
+from covey.membership import RiskEstimate
 from covey.rng import Streams
 from covey.types import Handle
 
@@ -268,7 +268,7 @@ def selection_inputs(
     """Return what the clients of a cohort know when they choose."""
     known = [state.known_risks(client.handle) for client in cohort]
 
-    def table(of: Callable[[KnownRisk], float]) -> Float[Tensor, "clients clusters"]:
+    def table(of: Callable[[RiskEstimate], float]) -> Float[Tensor, "clients clusters"]:
         rows = [[math.nan if k is None else of(k) for k in row] for row in known]
         return torch.tensor(rows, dtype=torch.float32).reshape(losses.shape)
 

@@ -4,11 +4,11 @@ A red team's figures are sent to everybody; what clients find by themselves stay
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from covey.algorithms.algorithm import Strategy
 from covey.algorithms.base import (
     Cohort,
-    KnownRisk,
     OwnRisks,
     RiskEstimates,
     RoundResult,
@@ -16,12 +16,13 @@ from covey.algorithms.base import (
 )
 from covey.algorithms.clients import Clients
 from covey.algorithms.divergence import divergences
+from covey.components.state import keep
 from covey.data.examples import Client
-from covey.events import ModelDiverged, RiskMeasured
+from covey.events import Event, ModelDiverged
 from covey.membership import (
-    Assessment,
-    Figure,
+    Finding,
     RedTeam,
+    RiskEstimate,
     SelfJudge,
     Target,
     has_finite_examples,
@@ -70,21 +71,22 @@ def red_teamed(
         return RoundResult(played.state, (*measured.events, *played.events))
 
     def measure(state: ServerState, streams: Streams) -> RoundResult:
-        found = [
-            attack(target, streams.at("red team", target.cluster))
-            for target in targets(state, members)
-        ]
-        facts = (fact for each in found for fact in (*_diverged(each), each.figure))
-        return RoundResult(_with_estimates(state, found), tuple(facts))
+        states, events = state.states, list[Event]()
+        estimates = list(state.risk_estimates())
+        for target in targets(state, members):
+            j = target.cluster
+            at = streams.at("red team", j)
+            finding, kept = attack(replace(target, states=states), at)
+            states = states if kept is None else keep(states, kept)
+            events += [*_diverged(j, finding), finding.event(j)]
+            estimates[j] = _latest(finding, estimates[j])
+        after = replace(state, states=states)
+        known = RiskEstimates(estimates=tuple(estimates))
+        return RoundResult(after.keeping(known), tuple(events))
 
     def _expired(state: ServerState) -> ServerState:
-        oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
-        valid = tuple(
-            None if f is None or f.round_index < oldest or j in void else f
-            for j, f in enumerate(state.risk_estimates())
-        )
-        shadows = state.kept(RiskEstimates).shadows
-        return state.keeping(RiskEstimates(estimates=valid, shadows=shadows))
+        valid = _valid(state.risk_estimates(), state, every)
+        return state.keeping(RiskEstimates(estimates=valid))
 
     return strategy._replace(play_round=play_round, conclude=conclude)
 
@@ -115,20 +117,19 @@ def self_assessed(strategy: Strategy, assess: SelfJudge, every: int) -> Strategy
 def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
     """Return the clients that have not measured for so many rounds."""
     return tuple(
-        c for c in cohort if _latest(state, c.handle) <= state.round_index - every
+        c for c in cohort if _last_look(state, c.handle) <= state.round_index - every
     )
 
 
 def with_own_estimates(
-    state: ServerState, found: Mapping[Handle, Sequence[Figure | None]], every: int
+    state: ServerState,
+    found: Mapping[Handle, Sequence[RiskEstimate | None]],
+    every: int,
 ) -> ServerState:
     """Return the state in which clients remember what they just found out."""
-    oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
+    void = divergences(state)
     rows = {
-        handle: tuple(
-            k if k and k.round_index >= oldest and j not in void else None
-            for j, k in enumerate(row)
-        )
+        handle: _valid(row, state, every)
         for handle, row in state.kept(OwnRisks).risks.items()
     }
     nothing = (None,) * len(state.clusters)
@@ -148,18 +149,22 @@ def with_own_estimates(
     return state.keeping(OwnRisks(risks=rows))
 
 
-def _latest(state: ServerState, handle: Handle) -> int:
+def _last_look(state: ServerState, handle: Handle) -> int:
     """Return when a client last measured; round 0 counts: there was nothing to see."""
     known = state.kept(OwnRisks).risks.get(handle, ())
     return max((k.round_index for k in known if k), default=0)
 
 
 def _newer(
-    estimate: Figure | None, old: KnownRisk | None, round_index: int, *, inside: bool
-) -> KnownRisk | None:
-    if estimate is None or (old and old.inside and not inside):
+    found: RiskEstimate | None,
+    old: RiskEstimate | None,
+    round_index: int,
+    *,
+    inside: bool,
+) -> RiskEstimate | None:
+    if found is None or not found.calibrated or (old and old.inside and not inside):
         return old
-    return KnownRisk(estimate.risk, estimate.standard_error, round_index, inside)
+    return replace(found, round_index=round_index, inside=inside)
 
 
 def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Target, ...]:
@@ -168,7 +173,6 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
     Clients whose examples are not finite are no members: nothing of them is accepted.
     """
     void = divergences(state)
-    shadows = state.kept(RiskEstimates).shadows or ((),) * len(state.clusters)
     clients = {
         h: client for h, client in clients.items() if has_finite_examples(client)
     }
@@ -182,31 +186,35 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
                 if state.assignment.get(handle) == j
             ),
             round_index=state.round_index,
-            shadows=shadows[j],
+            states=state.states,
             diverged=void.get(j, ""),
         )
         for j, params in enumerate(state.clusters)
     )
 
 
-def _diverged(found: Assessment) -> tuple[ModelDiverged, ...]:
-    figure, reason = found.figure, found.diverged
-    if not reason:
+def _diverged(cluster: int, found: Finding) -> tuple[ModelDiverged, ...]:
+    if isinstance(found, RiskEstimate) or not found.diverged:
         return ()
-    return (ModelDiverged(figure.cluster, figure.round_index, reason),)
+    return (ModelDiverged(cluster, found.round_index, found.reason),)
 
 
-def _with_estimates(state: ServerState, found: list[Assessment]) -> ServerState:
-    """Keep a cluster's older figure, while it lives, where the new one is withheld."""
+def _latest(new: Finding, old: RiskEstimate | None) -> RiskEstimate | None:
+    """Keep a cluster's older estimate, while it lives, where there is no new one."""
+    if isinstance(new, RiskEstimate):
+        return new if new.calibrated else old
+    return None if new.diverged else old
 
-    def latest(new: Assessment, old: RiskMeasured | None) -> RiskMeasured | None:
-        if new.diverged:
-            return None
-        return new.figure if new.figure.calibrated else old
 
-    estimates = tuple(
-        latest(each, old)
-        for each, old in zip(found, state.risk_estimates(), strict=True)
+def _valid(
+    estimates: Sequence[RiskEstimate | None], state: ServerState, every: int
+) -> tuple[RiskEstimate | None, ...]:
+    """Return what may still be acted on: an estimate that is too old expires here alone.
+
+    Those of a model that diverged are void.
+    """
+    oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
+    return tuple(
+        None if each is None or each.round_index < oldest or j in void else each
+        for j, each in enumerate(estimates)
     )
-    shadows = tuple(each.shadows for each in found)
-    return state.keeping(RiskEstimates(estimates=estimates, shadows=shadows))

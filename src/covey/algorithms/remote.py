@@ -15,10 +15,10 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from covey.aggregation import ClientUpdate
-from covey.algorithms.base import Cohort, KnownRisk, ServerState
+from covey.algorithms.base import Cohort, ServerState
 from covey.clustering import UNASSIGNED
 from covey.engine.protocol import Recipe
-from covey.membership import Count, Target
+from covey.membership import Count, RiskEstimate, Target
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -50,7 +50,7 @@ class ClientContext:
     """
 
     given: int | None = None
-    risks: tuple[KnownRisk | None, ...] = ()
+    risks: tuple[RiskEstimate | None, ...] = ()
     current: int = UNASSIGNED
     settling: bool = False
 

@@ -5,17 +5,17 @@ from .aggregators import (
     server_step_of,
 )
 from .algorithms import (
-    Components,
     ReplayOptions,
     clients_of,
     compose,
     depends_on_population,
     has_independent_clusters,
-    red_team,
 )
 from .client_backend import ClientBackend, ClientReports, DataProfile
 from .client_runtime import ClientRuntime, ClusterChoice
+from .parts import Components
 from .populations import data_hash
+from .risk import red_team_of
 from .run import BuiltRun, ClientSecrets, Overrides, build_run, client_runtime_of
 
 __all__ = [
@@ -39,6 +39,6 @@ __all__ = [
     "depends_on_population",
     "has_independent_clusters",
     "noise_on_clients",
-    "red_team",
+    "red_team_of",
     "server_step_of",
 ]

@@ -1,18 +1,16 @@
 """From settings to a strategy: the method composed of its steps, and its red team."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from torch import Tensor
 
-from covey.aggregation import finite_updates
 from covey.algorithms import (
     Clients,
     Ifca,
     RemoteClients,
     SelectionConfig,
-    Send,
     Setup,
     Steps,
     Strategy,
@@ -21,14 +19,11 @@ from covey.algorithms import (
     calibrated_by,
     evaluate_with,
     freeze_clusters,
-    loss_counter,
     loss_smoother,
     no_noise_events,
     no_prices,
     noise_events_of,
     price_update,
-    red_teamed,
-    self_assessed,
     train_with,
 )
 from covey.build.aggregators import (
@@ -39,7 +34,15 @@ from covey.build.aggregators import (
     server_step_of,
 )
 from covey.build.owned import user_selection
-from covey.build.settled import algorithm_of, calibration_of, selection_of
+from covey.build.parts import Components, longer, recipe_of
+from covey.build.risk import with_measured_risk
+from covey.build.settled import (
+    algorithm_of,
+    calibration_of,
+    estimator_needs,
+    estimator_of,
+    selection_of,
+)
 from covey.clustering import (
     ClusterSelection,
     Selection,
@@ -47,32 +50,17 @@ from covey.clustering import (
     choice_epsilon,
     report_noisy_min,
 )
-from covey.components import is_built_in
+from covey.components import Capability, is_built_in
 from covey.config import Config, is_remote
-from covey.data import Client, Examples, Population, Preference
+from covey.data import Population
 from covey.engine import TASKS, Engine, Recipe, VmapEngine
 from covey.errors import ConfigError
-from covey.membership import (
-    Laboratory,
-    RedTeam,
-    Reference,
-    Retrial,
-    counting,
-    federated,
-    guarded,
-    inferred,
-    oracle,
-    reported,
-    self_judge,
-    shadow,
-)
 from covey.params import layers_of
 from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
     "NO_REPLAY",
-    "Components",
     "ReplayOptions",
     "clients_of",
     "compose",
@@ -80,13 +68,8 @@ __all__ = [
     "has_independent_clusters",
     "notes",
     "num_clusters",
-    "red_team",
-    "retrain_recipe",
     "selection_config",
 ]
-
-SPLIT_STEPS = 25
-"""Least local steps of the warm start's split round: enough for the groups to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +92,6 @@ class ReplayOptions:
 NO_REPLAY = ReplayOptions()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Components:
-    """What a method is composed of, beside its own steps.
-
-    Attributes:
-        init: draws a fresh model.
-        send: how clients are asked that are remote; None: a simulation.
-    """
-
-    config: Config
-    population: Population
-    engine: Engine
-    init: Callable[[Streams], Params]
-    send: Send | None = None
-
-
 def compose(components: Components) -> Strategy:
     """Compose the algorithm with its wrappers, and with its red team around them."""
     config, population = components.config, components.population
@@ -138,24 +105,16 @@ def compose(components: Components) -> Strategy:
         chance_loss=_chance_loss(config, population.num_classes),
     )
     strategy = algorithm.strategy(setup)
-    every = config.redteam.every
-    if config.redteam.source == "client" and components.send is None:
-        return self_assessed(strategy, self_judge(components.engine), every)
-    start = strategy.init(Streams(config.seed)).clusters
-    attack = red_team(components, start)
-    if attack is None:
-        return strategy
-    by_handle = {client.handle: client for client in population.clients}
-    return red_teamed(strategy, attack, every, by_handle)
+    return with_measured_risk(strategy, components)
 
 
 def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Clients:
     """Return how clients are asked in a round, with nobody in its cohort yet."""
     config, population = components.config, components.population
-    method, usual = config.method, _recipe(config)
+    method, usual = config.method, recipe_of(config)
     train, send = _training(components), components.send
     recipe, train_now = _replayed(config, usual, train, replay)
-    longer = _longer(usual)
+    more = longer(usual)
     steps = Steps(
         evaluate=evaluate_with(
             components.engine, method.select_on, method.select_examples
@@ -172,7 +131,7 @@ def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Cli
         dp_accounted=noise_on_clients(config),
         server_step=server_step_of(config),
         longer=Training(
-            train(longer), no_noise_events if send else noise_events_of(longer)
+            train(more), no_noise_events if send else noise_events_of(more)
         ),
     )
     if replay.frozen_models:
@@ -181,7 +140,7 @@ def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Cli
         (),
         steps,
         selection_config(config, population.num_classes),
-        own_risks=send is not None and config.redteam.source == "client",
+        own_risks=send is not None and estimator_of(config).on_clients,
     )
 
 
@@ -264,125 +223,6 @@ def _chance_loss(config: Config, outputs: int) -> float:
     return TASKS[config.model.task].chance_loss(outputs)
 
 
-def red_team(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
-    """Return the attack that the settings name; None where the server has none.
-
-    It gives no figure for a model that diverged. `start` are the models that the run
-    begins with.
-    """
-    attack = _attack(components, start)
-    if attack is None:
-        return None
-    config = components.config
-    return guarded(
-        components.engine, attack, config.redteam.source, start, config.rounds
-    )
-
-
-def _attack(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
-    config, population, engine = (
-        components.config,
-        components.population,
-        components.engine,
-    )
-    source = config.redteam.source
-    if source in ("none", "client"):
-        return None
-    if source == "federated":
-        return federated(
-            loss_counter(components.send) if components.send else counting(engine)
-        )
-    if source == "oracle":
-        return oracle(engine, Reference(population.non_members))
-    setup = Laboratory(
-        pool=population.pool,
-        shifts=tuple(group.shift for group in population.groups),
-        shadows=config.redteam.shadows,
-        start=start,
-        play_round=_shadow_round(components),
-        streams=Streams(config.seed).at("shadow"),
-        everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
-        shared_rounds=max(0, _shared_rounds(config)),
-    )
-    guess = config.redteam.profile == "inferred"
-    profiler = inferred(engine, setup) if guess else reported()
-    return shadow(engine, setup, profiler)
-
-
-def _shadow_round(
-    components: Components,
-) -> Callable[[int, Params, tuple[Examples, ...], Streams], Params]:
-    """Return a round of this run's own steps, for data that the server holds."""
-    config, population, engine = (
-        components.config,
-        components.population,
-        components.engine,
-    )
-    usual, private = _recipe(config), config.privacy.client_noise > 0
-    longer = _longer(usual)
-    aggregate = aggregator_of(config, len(population.clients))
-    split_round = _shared_rounds(config)
-    accounted = noise_on_clients(config)
-
-    def play_round(
-        index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
-    ) -> Params:
-        recipe = longer if index == split_round else usual
-        train = train_with(engine, recipe, config.merge.weights)
-        coins = streams.at("cohort").generator().random(len(sets))
-        cohort = tuple(
-            _pseudo_client(place, examples)
-            for place, (coin, examples) in enumerate(zip(coins, sets, strict=True))
-            if coin < config.train.participation
-        )
-        only = {client.handle: 0 for client in cohort}
-        updates = finite_updates(
-            train((params,), cohort, only, streams), as_zero=accounted
-        )
-        alike = aggregator_of(config, len(sets)) if private else aggregate
-        return alike((params,), updates, streams.at("merge")).clusters[0]
-
-    return play_round
-
-
-def retrain_recipe(components: Components) -> Retrial:
-    """Return how an auditor plays this run's recipe again."""
-    config = components.config
-    return Retrial(
-        components.init, _shadow_round(components), _recipe(config), config.rounds
-    )
-
-
-def _pseudo_client(index: int, examples: Examples) -> Client:
-    name, nothing = f"shadow-{index}", examples.first(0)
-    return Client(name, name, None, examples, nothing, Preference(0.0, 1.0))
-
-
-def _shared_rounds(config: Config) -> int:
-    """Return for how long a warm start trains one model together; 0: no warm start."""
-    algorithm = algorithm_of(config)
-    warm = isinstance(algorithm, Ifca) and algorithm.starts_warm
-    return min(3, config.rounds // 4) if warm else -1
-
-
-def _recipe(config: Config) -> Recipe:
-    settings, privacy = config.train, config.privacy
-    return Recipe(
-        local_epochs=settings.local_epochs,
-        local_steps=settings.local_steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        momentum=settings.momentum,
-        record_clip=privacy.record_clip,
-        record_noise=privacy.record_noise,
-    )
-
-
-def _longer(recipe: Recipe) -> Recipe:
-    """Return the recipe, with more local steps for clients whose usual round has few."""
-    return replace(recipe, least_steps=SPLIT_STEPS)
-
-
 def num_clusters(config: Config, population: Population) -> int:
     """Return how many models the algorithm keeps."""
     return algorithm_of(config).num_models(population.clients)
@@ -391,11 +231,11 @@ def num_clusters(config: Config, population: Population) -> int:
 def depends_on_population(config: Config) -> bool:
     """Say whether a round may depend on clients that have not taken part yet.
 
-    Shadows copy the whole population. Where it is secret who came, no replay may tell
-    when somebody first did.
+    An estimator of risk may copy the whole population. Where it is secret who came, no
+    replay may tell when somebody first did.
     """
     secretly = config.privacy.client_noise > 0 and config.train.participation < 1
-    return config.redteam.source == "shadow" or secretly
+    return estimator_needs(config, Capability.KNOWN_POPULATION) or secretly
 
 
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
@@ -425,13 +265,8 @@ def notes(config: Config) -> tuple[str, ...]:
             "Accuracy and gaps between groups are unknown: a number is never simply right "
             "or wrong."
         )
-    if config.redteam.source == "oracle":
-        found.append("Clients saw the true risk of every cluster: an oracle.")
-    if config.redteam.source == "client":
-        found.append(
-            "Each client judged the risk for itself and told nobody: there is no risk to "
-            "show before the audit at the end."
-        )
+    if note := estimator_of(config).note:
+        found.append(note)
     if anonymity_of(config) and config.secrets.source == "seeded":
         found.append(
             "Everything hidden can be recomputed from the seed: no deniability against "

@@ -12,7 +12,6 @@ from torch import Tensor
 from covey.algorithms import (
     ClientContext,
     ClientRequest,
-    KnownRisk,
     OwnRisks,
     ServerState,
     due_to_measure,
@@ -23,18 +22,20 @@ from covey.algorithms import (
     with_own_estimates,
 )
 from covey.build.algorithms import selection_config
+from covey.build.risk import judge_of
+from covey.build.settled import estimator_of
 from covey.clustering import SelectionInputs, apply_hysteresis
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
-from covey.membership import loss_counts, self_judge
+from covey.membership import RiskContext, RiskEstimate, loss_counts
 from covey.params import subtract
 from covey.rng import Streams
 from covey.types import Params
 
 __all__ = ["ClientRuntime", "ClusterChoice"]
 
-KnownRisks = tuple[KnownRisk | None, ...]
+KnownRisks = tuple[RiskEstimate | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class ClientRuntime:
 
     @property
     def _measures_risk(self) -> bool:
-        return self.config.redteam.source == "client"
+        return estimator_of(self.config).on_clients
 
     def _measured_risks(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks
@@ -173,7 +174,8 @@ class ClientRuntime:
             else due_to_measure(state, this_client, every)
         )
         streams = self._streams(request)
-        judged = self_judge(self.engine)(request.models, due, streams)
+        judge = judge_of(self.config, RiskContext(self.engine))
+        judged = judge(request.models, due, streams)
         after = with_own_estimates(state, judged, every)
         return after.kept(OwnRisks).risks.get(self.client.handle, ())
 

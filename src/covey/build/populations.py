@@ -10,6 +10,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from covey.build.owners import population_from, source_of
+from covey.build.settled import estimator_needs, estimator_of
+from covey.components import Capability, is_built_in
 from covey.components.slots import component_of
 from covey.config import Config, claims_of_data, refuse_conflicts
 from covey.data import (
@@ -88,6 +90,9 @@ def _check_fits(config: Config, source: DataSource, spec: PopulationSpec) -> Non
             if source.simulates
         ),
     ]
+    measures = config.redteam.source
+    if not is_built_in("risk_estimator", measures):  # of the others the settings know
+        claims.append(estimator_of(config).claim(f"redteam.source = {measures!r}"))
     refuse_conflicts([*claims, *claims_of_data(config)])
 
 
@@ -117,13 +122,14 @@ def _without(population: Population, names: tuple[ClientName, ...]) -> Populatio
 
 def _population_spec(config: Config) -> PopulationSpec:
     settings = config.population
+    needs_pool = estimator_needs(config, Capability.SERVER_DATA)
     return PopulationSpec(
         clients=settings.clients,
         groups=_group_specs(config),
         shift_per=settings.shift_per,
         holdout=settings.holdout,
         audit_examples=settings.audit_examples,
-        pool=config.redteam.pool if config.redteam.source == "shadow" else -1,
+        pool=config.redteam.pool if needs_pool else -1,
         non_members=config.audit.non_members,
         images=settings.images,
         partition=component_of(settings, "partition", Partition),

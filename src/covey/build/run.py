@@ -8,22 +8,22 @@ from torch import nn
 from covey.algorithms import Clients, Cohort, Strategy
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import (
-    Components,
     ReplayOptions,
     clients_of,
     compose,
     notes,
     num_clusters,
-    retrain_recipe,
 )
 from covey.build.client_backend import ClientBackend
 from covey.build.client_runtime import ClientRuntime
 from covey.build.given import Overrides, model_of, notes_of_model
+from covey.build.parts import Components
 from covey.build.populations import (
     data_hash,
     population_and_notes,
     preference_of,
 )
+from covey.build.risk import retrain_recipe
 from covey.build.settled import components_used
 from covey.build.stated import check_preference_names, with_preferences
 from covey.build.trial import check_trains

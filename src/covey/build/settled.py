@@ -3,6 +3,7 @@
 from covey.algorithms import Algorithm, Calibration
 from covey.clustering import ClusterSelection, Selection
 from covey.components import (
+    Capability,
     ComponentSection,
     component_of,
     create,
@@ -12,9 +13,18 @@ from covey.components import (
     source_hash,
 )
 from covey.config import Config
+from covey.errors import ConfigError
 from covey.events import ComponentsUsed
+from covey.membership import RiskEstimator
 
-__all__ = ["algorithm_of", "calibration_of", "components_used", "selection_of"]
+__all__ = [
+    "algorithm_of",
+    "calibration_of",
+    "components_used",
+    "estimator_needs",
+    "estimator_of",
+    "selection_of",
+]
 
 
 def algorithm_of(config: Config) -> Algorithm:
@@ -33,6 +43,26 @@ def selection_of(config: Config) -> ClusterSelection | Selection:
     if fixed is not None:
         return create("selection", fixed, {}, "method.selection", base=ClusterSelection)
     return component_of(config.method, "selection", ClusterSelection)
+
+
+def estimator_of(config: Config) -> RiskEstimator:
+    """Return who measures the risk, with its options.
+
+    Raises:
+        ConfigError: it is no estimator of risk.
+    """
+    found = component_of(config.redteam, "source", RiskEstimator)
+    if not isinstance(found, RiskEstimator):
+        raise ConfigError(
+            f"redteam.source = {config.redteam.source!r} must name a subclass of "
+            f"covey.RiskEstimator, found a {type(found).__name__}. Name the class."
+        )
+    return found
+
+
+def estimator_needs(config: Config, capability: Capability) -> bool:
+    """Say whether the measurement of risk rests on this."""
+    return capability in estimator_of(config).claim("redteam.source").requires
 
 
 def components_used(config: Config) -> tuple[ComponentsUsed, ...]:

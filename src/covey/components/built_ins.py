@@ -146,6 +146,56 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
         },
         "calibration": {},
+        "attack": {
+            "loss": BuiltIn(
+                "covey.membership.loss_attack:LossAttack", "minus the loss"
+            ),
+            "shokri": BuiltIn(
+                "covey.membership.shokri:Shokri", "a classifier of references' answers"
+            ),
+            "lira": BuiltIn(
+                "covey.membership.lira:Lira",
+                "the likelihood ratio of references with and without the record",
+            ),
+            "rmia": BuiltIn(
+                "covey.membership.rmia:Rmia",
+                "the share of records that it is likelier to be a member than",
+            ),
+            "entropy": BuiltIn(
+                "covey.membership.entropy:EntropyAttack",
+                "minus the entropy, as seen by who knows the label",
+            ),
+            "plain-entropy": BuiltIn(
+                "covey.membership.entropy:PlainEntropyAttack", "minus the entropy"
+            ),
+            "lira-offline": BuiltIn(
+                "covey.membership.lira:LiraOffline",
+                "`lira` with references that did not learn the record alone",
+            ),
+            "rmia-offline": BuiltIn(
+                "covey.membership.rmia:RmiaOffline",
+                "`rmia` with references that did not learn the record alone",
+            ),
+        },
+        "risk_estimator": {
+            "federated": BuiltIn(
+                "covey.membership.federated_estimator:FederatedEstimator",
+                "counts from the clients",
+            ),
+            "shadow": BuiltIn(
+                "covey.membership.shadow_estimator:ShadowEstimator",
+                "federations of the server",
+            ),
+            "client": BuiltIn(
+                "covey.membership.client_estimator:ClientEstimator",
+                "each client by itself, nothing sent",
+            ),
+            "oracle": BuiltIn(
+                "covey.membership.oracle_estimator:OracleEstimator",
+                "the true risk, in simulations",
+            ),
+            "none": BuiltIn("covey.membership.no_estimator:NoEstimator", "nothing"),
+        },
         "selection": {
             "loss": BuiltIn("covey.clustering.base:ByLoss", "the lowest loss"),
             "weighted": BuiltIn(

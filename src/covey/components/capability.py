@@ -34,6 +34,7 @@ class Capability(Enum):
     ALL_LOSSES = "to know what every client measured"
     SERVER_DATA = "data on the server that are like the clients'"
     CLIENT_DATA = "to see every client's data"
+    HELD_OUT_EXAMPLES = "clients to hold examples out"
     MEASURED_RISK = "a measured risk"
     CLASS_LABELS = "labels that are classes"
     BOUNDED_LOSS = "a loss with a known bound"

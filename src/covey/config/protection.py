@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 
-class RedteamConfig(SettingsSection):
+class RedteamConfig(ComponentSection):
     """Where the risk that clients see comes from."""
 
-    source: Literal["federated", "shadow", "client", "oracle", "none"] = Field(
-        default="federated",
-        description="`federated` (counts from the clients), `shadow` (federations of the "
-        "server), `client` (each client by itself, nothing sent), `oracle`, `none`",
-    )
+    section = "redteam"
+    slots = MappingProxyType({"source": "risk_estimator"})
+
+    source: str = slot("risk_estimator", "federated")
+    source_options: Options = options_table("source")
     every: Positive = Field(
         default=5,
         description="rounds between two measurements; a figure lives twice as long",

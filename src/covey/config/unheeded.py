@@ -82,9 +82,17 @@ def why_unheeded(config: Config) -> dict[str, str]:
 
 def _rows(config: Config) -> Iterator[Row]:
     yield from _data_rows(config)
-    for section in (config.data, config.population, config.engine, config.merge):
+    own = not is_built_in("risk_estimator", config.redteam.source)
+    for section in (
+        config.data,
+        config.population,
+        config.redteam,
+        config.engine,
+        config.merge,
+    ):
         for each in foreign_options(section):
-            yield (each.key,), True, each.reason
+            heeded = own and each.key == "redteam.pool"  # data are dealt out by it
+            yield (each.key,), not heeded, each.reason
     yield from _method_rows(config)
     yield from _merge_rows(config)
     redteam, train, privacy = config.redteam, config.train, config.privacy
@@ -92,11 +100,6 @@ def _rows(config: Config) -> Iterator[Row]:
         ("train.local_epochs",),
         train.local_steps > 0,
         f"train.local_steps = {train.local_steps} counts steps instead of epochs",
-    )
-    yield (
-        ("redteam.shadows", "redteam.pool", "redteam.profile"),
-        redteam.source != "shadow",
-        f"it is for redteam.source = 'shadow', found {redteam.source!r}",
     )
     yield (
         ("redteam.every",),

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import Message
 from torch import nn
 
-from covey.algorithms import ClientRequest, KnownRisk
+from covey.algorithms import ClientRequest
 from covey.atomic_io import replace_whole
 from covey.build import (
     ClientRuntime,
@@ -40,6 +41,7 @@ from covey.flower.messages import (
     letter,
     question_of,
 )
+from covey.membership import RiskEstimate
 from covey.models.passed import PassedModel
 from covey.types import Params
 
@@ -75,7 +77,7 @@ class Memory:
             where choices are not hidden by noise.
     """
 
-    risks: tuple[KnownRisk | None, ...] = ()
+    risks: tuple[RiskEstimate | None, ...] = ()
     updates: int = 0
     choices_epsilon: float = 0.0
 
@@ -125,8 +127,8 @@ class Node:
         if not path.is_file():
             return Memory()
         kept = json.loads(path.read_text(encoding="ascii"))
-        risks = (None if k is None else KnownRisk(*k) for k in kept["risks"])
-        return Memory(tuple(risks), kept["updates"], kept["choices_epsilon"])
+        risks = tuple(map(_estimate, kept["risks"]))
+        return Memory(risks, kept["updates"], kept["choices_epsilon"])
 
     def remember(self, run: str, memory: Memory) -> None:
         """Keep it: before anything is sent, so that nothing is spent unnoticed."""
@@ -204,6 +206,16 @@ def _reply(
         return reply, None
     update, weight = member.train(call, chosen.cluster, train)
     return replace(reply, weight=weight), update
+
+
+def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it
+    """Return what a client found earlier; covey 0.1 wrote down a row of four values."""
+    if kept is None:
+        return None
+    if isinstance(kept, dict):
+        return RiskEstimate(**kept)
+    risk, standard_error, round_index, inside = kept
+    return RiskEstimate(risk, standard_error, round_index=round_index, inside=inside)
 
 
 def _spent(

@@ -1,21 +1,30 @@
 """Membership inference against the cluster models, on purpose and with doubt."""
 
 from covey.membership.assessment import (
-    DIVERGED,
-    EXTRAPOLATED,
     Assessment,
     Profile,
     RedTeam,
-    ShadowFederation,
+    SelfJudge,
     Target,
 )
-from covey.membership.attack_registry import ATTACKS, Attack
+from covey.membership.attack_base import Attack, Scorer
 from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
 from covey.membership.audit import FEDMIA, Auditor, ClusterExamined, examined
+from covey.membership.base import Count, RiskContext, RiskEstimator
 from covey.membership.blind import blind_baseline
+from covey.membership.client_estimator import self_judge
 from covey.membership.cluster_profile import Profiler, inferred, reported
 from covey.membership.controls import negative_control, positive_control
-from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.membership.estimates import (
+    DIVERGED,
+    EXTRAPOLATED,
+    FEWEST,
+    Finding,
+    RiskEstimate,
+    Withheld,
+    stratified,
+)
+from covey.membership.federated_estimator import counting
 from covey.membership.fedmia_attack import fedmia
 from covey.membership.ground_truth import (
     Membership,
@@ -36,23 +45,13 @@ from covey.membership.guessing import (
 )
 from covey.membership.intervals import Estimate, Verdict, verdict
 from covey.membership.loss_histograms import EDGES, FOLDS, loss_counts
-from covey.membership.references import Retrial
-from covey.membership.risk_estimators import (
-    Count,
-    SelfJudge,
-    counting,
-    federated,
-    oracle,
-    self_judge,
-)
-from covey.membership.shadow import shadow
-from covey.membership.shadow_federation import Laboratory
+from covey.membership.references import PlayRound, Retrial
+from covey.membership.shadow_federation import Laboratory, ShadowFederations
 from covey.membership.signals import Signals
 from covey.membership.source_inference import Attribution, attribution, source_of
 from covey.membership.subgroups import QUARTERS, AttackFigures
 
 __all__ = [
-    "ATTACKS",
     "DIVERGED",
     "EDGES",
     "EXTRAPOLATED",
@@ -70,20 +69,26 @@ __all__ = [
     "Constant",
     "Count",
     "Estimate",
-    "Figure",
+    "Finding",
     "Laboratory",
     "Membership",
+    "PlayRound",
     "Profile",
     "Profiler",
     "Rates",
     "RedTeam",
     "Reference",
     "Retrial",
+    "RiskContext",
+    "RiskEstimate",
+    "RiskEstimator",
+    "Scorer",
     "SelfJudge",
-    "ShadowFederation",
+    "ShadowFederations",
     "Signals",
     "Target",
     "Verdict",
+    "Withheld",
     "attribution",
     "auc",
     "audited",
@@ -95,7 +100,6 @@ __all__ = [
     "counting",
     "cross_fitted",
     "examined",
-    "federated",
     "fedmia",
     "guarded",
     "has_finite_examples",
@@ -103,12 +107,10 @@ __all__ = [
     "loss_counts",
     "negative_control",
     "no_better_than_guessing",
-    "oracle",
     "positive_control",
     "rates_at",
     "reported",
     "self_judge",
-    "shadow",
     "source_of",
     "stratified",
     "true_risk",

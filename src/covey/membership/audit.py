@@ -11,10 +11,10 @@ from torch import Tensor
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, ScoringJob, TrainingJob
 from covey.errors import ConfigError
-from covey.membership.assessment import DIVERGED, Target
-from covey.membership.attack_registry import Attack
+from covey.membership.assessment import Target
+from covey.membership.attack_base import Scorer
 from covey.membership.audit_set import Candidates, strata_of
-from covey.membership.estimates import FEWEST
+from covey.membership.estimates import DIVERGED, FEWEST
 from covey.membership.fedmia_attack import FEWEST_OTHERS, fedmia
 from covey.membership.ground_truth import Reference, beats_chance, blind_risk, refusal
 from covey.membership.guessing import broken
@@ -55,7 +55,7 @@ class Auditor:
         observe: called with the cluster and the number of references played so far.
     """
 
-    attacks: Mapping[str, Attack]
+    attacks: Mapping[str, Scorer]
     from_updates: bool
     references: int
     retrial: Retrial
@@ -195,7 +195,7 @@ def _answers(engine: Engine, params: Params, examples: Examples) -> Tensor | Non
     return scored.log_probs
 
 
-def _scored(name: str, attack: Attack, signals: Signals) -> Float[ndarray, " records"]:
+def _scored(name: str, attack: Scorer, signals: Signals) -> Float[ndarray, " records"]:
     """Run an attack; a user's own may return anything.
 
     Raises:

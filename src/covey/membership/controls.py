@@ -8,7 +8,7 @@ import torch
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
 from covey.membership.attacks import auc, cross_fitted, scores_of
-from covey.membership.estimates import Figure
+from covey.membership.estimates import RiskEstimate
 from covey.rng import Streams
 from covey.types import Params
 
@@ -17,7 +17,7 @@ __all__ = ["negative_control", "positive_control"]
 
 def positive_control(
     engine: Engine, start: Params, recipe: Recipe, examples: Examples, streams: Streams
-) -> Figure:
+) -> RiskEstimate:
     """Attack a model that learnt random labels of half of the examples by heart.
 
     Nothing but memory helps with random labels, so the risk must be well above 0.5 if
@@ -33,7 +33,7 @@ def positive_control(
 
 def negative_control(
     engine: Engine, params: Params, unseen: Examples, streams: Streams
-) -> Figure:
+) -> RiskEstimate:
     """Attack as if half of these examples were members, when none is.
 
     The risk must be 0.5 within 3 SE; anything above is the attack's own optimism.
@@ -55,10 +55,10 @@ def _attacked(
     params: Params,
     sides: tuple[Examples, Examples],
     streams: Streams,
-) -> Figure:
+) -> RiskEstimate:
     inside, outside = (
         scores_of(each.losses.double().numpy())
         for each in engine.score([ScoringJob(params, side) for side in sides])
     )
     rates = cross_fitted(inside, outside, streams.at("folds").generator())
-    return Figure.of(rates, auc(inside, outside))
+    return RiskEstimate.of(rates, auc(inside, outside))

@@ -8,9 +8,31 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.membership.signals import log_complement, of_label
+from covey.membership.attack_base import Attack, Scores
+from covey.membership.signals import Signals, log_complement, of_label
 
-__all__ = ["entropy_score", "modified_entropy_score"]
+__all__ = [
+    "EntropyAttack",
+    "PlainEntropyAttack",
+    "entropy_score",
+    "modified_entropy_score",
+]
+
+
+class EntropyAttack(Attack):
+    """Whatever the model answers surely and rightly is a member."""
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return minus the modified entropy."""
+        return modified_entropy_score(signals.target, signals.labels)
+
+
+class PlainEntropyAttack(Attack):
+    """Whatever the model answers surely is a member."""
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return minus the entropy."""
+        return entropy_score(signals.target)
 
 
 def entropy_score(

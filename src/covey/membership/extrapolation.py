@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.membership.estimates import Figure
+from covey.membership.estimates import RiskEstimate, known_aucs
 
 __all__ = ["moderated", "power_law", "predicted"]
 
@@ -33,7 +33,7 @@ def moderated(values: Sequence[float], sampling_error: float) -> float:
     return float(np.sqrt(max(pooled, sampling_error**2)))
 
 
-def predicted(shadows: Sequence[Figure]) -> Figure:
+def predicted(shadows: Sequence[RiskEstimate]) -> RiskEstimate:
     """Return what the shadows say of a target of their size.
 
     SE = s sqrt(1 + 1 / K): the target is one more draw, and the mean is not certain.
@@ -41,13 +41,13 @@ def predicted(shadows: Sequence[Figure]) -> Figure:
     return _averaged(shadows, np.sqrt(1 + 1 / len(shadows)))
 
 
-def _averaged(shadows: Sequence[Figure], factor: float) -> Figure:
+def _averaged(shadows: Sequence[RiskEstimate], factor: float) -> RiskEstimate:
     risks = [figure.risk for figure in shadows]
     sampling = float(np.mean([figure.standard_error for figure in shadows]))
-    return Figure(
+    return RiskEstimate(
         risk=float(np.mean(risks)),
         standard_error=float(moderated(risks, sampling) * factor),
-        auc=float(np.mean([figure.auc for figure in shadows])),
+        auc=float(np.mean(known_aucs(shadows))),
         members=shadows[0].members,
         non_members=shadows[0].non_members,
     )
@@ -68,7 +68,7 @@ class _Line:
         return value, float(np.sqrt(x @ self.covariance @ x))
 
 
-def power_law(by_size: Sequence[Sequence[Figure]], members: int) -> Figure:
+def power_law(by_size: Sequence[Sequence[RiskEstimate]], members: int) -> RiskEstimate:
     """Extrapolate from shadows of several sizes to a cluster of `members` examples.
 
     log(2 risk - 1) = a + b log n, by least squares, b <= 0: more data never expose more.
@@ -88,7 +88,7 @@ def power_law(by_size: Sequence[Sequence[Figure]], members: int) -> Figure:
     advantage = min(1.0, float(np.exp(log_advantage)))
     largest = max(by_size, key=lambda group: group[0].members)
     draw = _averaged(largest, 1.0)
-    return Figure(
+    return RiskEstimate(
         risk=0.5 + advantage / 2,
         standard_error=float(np.hypot(advantage * log_error / 2, draw.standard_error)),
         auc=draw.auc,

@@ -10,10 +10,9 @@ from numpy import ndarray
 from covey.data.examples import Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoringJob
 from covey.events import ClusterAudited
-from covey.membership.assessment import DIVERGED
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.blind import blind_baseline
-from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.membership.estimates import DIVERGED, FEWEST, RiskEstimate, stratified
 from covey.rng import Streams
 from covey.types import Params
 
@@ -61,34 +60,34 @@ def true_risk(
     members: Sequence[Client],
     reference: Reference,
     streams: Streams,
-) -> Figure | None:
+) -> RiskEstimate | None:
     """Attack all that these clients trained on against matching non-members.
 
     A loss threshold, cross-fitted within each group of clients. None where no group has
     enough records on both sides.
     """
-    strata: list[Figure] = []
+    strata: list[RiskEstimate] = []
     for group, clients in _by_group(members).items():
         inside = _scores(engine, params, [client.train for client in clients])
         outside = _scores(engine, params, reference.matching(group, clients))
         if min(len(inside), len(outside)) >= FEWEST:
             generator = streams.at("folds", str(group)).generator()
             rates = cross_fitted(inside, outside, generator)
-            strata.append(Figure.of(rates, auc(inside, outside)))
+            strata.append(RiskEstimate.of(rates, auc(inside, outside)))
     return stratified(strata)
 
 
 def blind_risk(
     members: Sequence[Client], reference: Reference, streams: Streams
-) -> Figure | None:
+) -> RiskEstimate | None:
     """Attack the same records, group by group, without any model."""
-    strata: list[Figure] = []
+    strata: list[RiskEstimate] = []
     for group, clients in _by_group(members).items():
         generator = streams.at("blind", str(group)).generator()
         inside = _features([client.train for client in clients], generator)
         outside = _features(reference.matching(group, clients), generator)
         if min(len(inside), len(outside)) >= FEWEST:
-            strata.append(Figure.of(*blind_baseline(inside, outside, generator)))
+            strata.append(RiskEstimate.of(*blind_baseline(inside, outside, generator)))
     return stratified(strata)
 
 
@@ -152,7 +151,7 @@ def _traced(
     return figure and figure.risk
 
 
-def refusal(blind: Figure) -> str:
+def refusal(blind: RiskEstimate) -> str:
     """Say why no attack on these sides may be believed."""
     return (
         f"refused: a classifier that never sees the model tells members from "
@@ -161,7 +160,7 @@ def refusal(blind: Figure) -> str:
     )
 
 
-def _reason(figure: Figure | None, blind: Figure | None) -> str:
+def _reason(figure: RiskEstimate | None, blind: RiskEstimate | None) -> str:
     if blind is not None and beats_chance(blind):
         return refusal(blind)
     if figure is None:
@@ -172,7 +171,7 @@ def _reason(figure: Figure | None, blind: Figure | None) -> str:
     return f"{sides}: members can be told apart"
 
 
-def beats_chance(blind: Figure) -> bool:
+def beats_chance(blind: RiskEstimate) -> bool:
     """Say whether the sides differ: accuracy above 0.5 by 3 SE and by 0.02."""
     excess = blind.risk - 0.5
     return excess > 3 * blind.standard_error and excess > 0.02

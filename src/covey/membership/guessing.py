@@ -6,14 +6,15 @@ read like privacy, and is only the lack of a model.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
-from covey.membership.assessment import Assessment, RedTeam, Target, diverged
+from covey.membership.assessment import Assessment, RedTeam, Target
+from covey.membership.estimates import Withheld
 from covey.params import not_finite
 from covey.rng import Streams
 from covey.types import Params
@@ -140,7 +141,9 @@ def guarded(
     start: Sequence[Params],
     rounds: int,
 ) -> RedTeam:
-    """Return the same red team, which gives no figure for a model that is none.
+    """Return the same red team, which gives no estimate for a model that is none.
+
+    Every finding says who found it, and when.
 
     While a run goes on, a model may be near guessing because it has not learnt anything
     yet; at its end there is no yet.
@@ -161,7 +164,10 @@ def guarded(
             reason = no_better_than_guessing(
                 engine, target.params, target.members, times
             )
-        return diverged(target, source, reason) if reason else attack(target, streams)
+        void = Assessment(Withheld(reason, diverged=True))
+        found = void if reason else attack(target, streams)
+        stamped = replace(found.finding, source=source, round_index=target.round_index)
+        return found._replace(finding=stamped)
 
     return assess
 

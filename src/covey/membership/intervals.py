@@ -14,7 +14,7 @@ from numpy import ndarray
 from scipy.special import ndtri
 
 from covey.membership.attacks import auc, cross_fitted
-from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.membership.estimates import FEWEST, RiskEstimate, known_aucs, stratified
 from covey.rng import Streams
 
 __all__ = [
@@ -88,7 +88,7 @@ def verdict(strata: Sequence[Sides], streams: Streams) -> Verdict:
     known = [each for each in strata if min(map(len, each)) >= FEWEST]
     folds = [streams.at("folds", index).generator() for index in range(len(known))]
     figures = [
-        Figure.of(cross_fitted(*sides, generator), auc(*sides))
+        RiskEstimate.of(cross_fitted(*sides, generator), auc(*sides))
         for sides, generator in zip(known, folds, strict=True)
     ]
     whole = stratified(figures)
@@ -96,10 +96,17 @@ def verdict(strata: Sequence[Sides], streams: Streams) -> Verdict:
         none = Estimate.unknown(f"fewer than {FEWEST} members or non-members")
         return Verdict(none, none, none, none, *_sizes(strata))
     shares = np.array([figure.members for figure in figures]) / whole.members
-    errors = np.array([hanley_mcneil(f.auc, f.members, f.non_members) for f in figures])
+    aucs = known_aucs(figures)
+    errors = np.array(
+        [
+            hanley_mcneil(auc, f.members, f.non_members)
+            for f, auc in zip(figures, aucs, strict=True)
+        ]
+    )
+    (area,) = known_aucs([whole])
     return Verdict(
         balanced_accuracy=Estimate.around(whole.risk, whole.standard_error),
-        auc=Estimate.around(whole.auc, float(np.sqrt(((shares * errors) ** 2).sum()))),
+        auc=Estimate.around(area, float(np.sqrt(((shares * errors) ** 2).sum()))),
         tpr_at_1_percent=tpr_at(0.01, known),
         tpr_at_01_percent=tpr_at(0.001, known),
         members=whole.members,

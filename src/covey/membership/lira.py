@@ -11,14 +11,47 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from covey.membership.signals import check_references
+from covey.membership.attack_base import Attack, Scores
+from covey.membership.signals import Signals, check_references, logit
 
-__all__ = ["Variance", "lira_offline", "lira_online"]
+__all__ = ["Lira", "LiraOffline", "Variance", "lira_offline", "lira_online"]
 
 Variance = Literal["global", "per-example"]
 """One variance for all records, for few references (below 64), or each record's own."""
 
 SMALLEST = 1e-6
+
+
+class Lira(Attack):
+    """The likelihood ratio of models with and without a record.
+
+    Attributes:
+        variance: one for all records, or each record's own.
+    """
+
+    variance: Variance = "global"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the log-ratio, of logit-scaled confidences."""
+        return lira_online(*_logits(signals), signals.inside, self.variance)
+
+
+class LiraOffline(Attack):
+    """The same, against models without the record alone.
+
+    Attributes:
+        variance: one for all records, or each record's own.
+    """
+
+    variance: Variance = "global"
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return how unlikely the confidence would be."""
+        return lira_offline(*_logits(signals), signals.inside, self.variance)
+
+
+def _logits(seen: Signals) -> tuple[ndarray, ndarray]:
+    return logit(seen.target, seen.labels), logit(seen.references, seen.labels)
 
 
 def lira_online(

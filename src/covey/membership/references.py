@@ -20,7 +20,10 @@ from covey.membership.audit_set import Candidates, Stratum
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["Retrial", "halves", "references", "sets_of"]
+__all__ = ["PlayRound", "Retrial", "halves", "references", "sets_of"]
+
+PlayRound = Callable[[int, Params, tuple[Examples, ...], Streams], Params]
+"""Plays the round of this index from a model, over these data sets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,13 +32,13 @@ class Retrial:
 
     Attributes:
         init: a fresh model.
-        play_round: the round of this index, over these data sets.
+        play_round: by the run's own steps.
         recipe: what one client does in a round.
         rounds: how many rounds the run played.
     """
 
     init: Callable[[Streams], Params]
-    play_round: Callable[[int, Params, tuple[Examples, ...], Streams], Params]
+    play_round: PlayRound
     recipe: Recipe
     rounds: int
 

@@ -5,14 +5,67 @@ References:
     Eq. 2-4 and 10, Algorithm 1.
 """
 
+from typing import Annotated
+
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
+from pydantic import Field
 from scipy.special import logsumexp
 
-from covey.membership.signals import check_references
+from covey.components.section import Share
+from covey.membership.attack_base import Attack, Scores
+from covey.membership.signals import Signals, check_references, of_label
 
-__all__ = ["likelihood_ratio_offline", "likelihood_ratio_online", "rmia"]
+__all__ = [
+    "Rmia",
+    "RmiaOffline",
+    "likelihood_ratio_offline",
+    "likelihood_ratio_online",
+    "rmia",
+]
+
+
+AtLeastOne = Annotated[float, Field(ge=1)]
+
+
+class Rmia(Attack):
+    """The share of the audited records that a record beats.
+
+    The audited records stand in for the population: each is compared with all.
+
+    Attributes:
+        gamma: by how much a record must be ahead of another.
+    """
+
+    gamma: AtLeastOne = 1.0
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the share, in [0, 1]."""
+        ratios = likelihood_ratio_online(*_confidences(signals), signals.inside)
+        return rmia(ratios, population=ratios, gamma=self.gamma)
+
+
+class RmiaOffline(Attack):
+    """The same, where only models without the record are known.
+
+    Attributes:
+        gamma: by how much a record must be ahead of another.
+        a: how little models with a record would differ from those without.
+    """
+
+    gamma: AtLeastOne = 1.0
+    a: Share = 0.3
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the share, in [0, 1]."""
+        seen = _confidences(signals)
+        ratios = likelihood_ratio_offline(*seen, signals.inside, self.a)
+        return rmia(ratios, population=ratios, gamma=self.gamma)
+
+
+def _confidences(seen: Signals) -> tuple[ndarray, ndarray]:
+    return of_label(seen.target, seen.labels), of_label(seen.references, seen.labels)
 
 
 def rmia(

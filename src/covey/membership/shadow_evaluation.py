@@ -9,11 +9,11 @@ from numpy import ndarray
 
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, Scored, ScoringJob
-from covey.membership.assessment import ShadowFederation, Target
+from covey.membership.assessment import Target
 from covey.membership.attacks import auc, best_threshold, rates_at, scores_of
-from covey.membership.estimates import FEWEST, Figure, stratified
+from covey.membership.estimates import FEWEST, RiskEstimate, stratified
 from covey.membership.extrapolation import moderated
-from covey.membership.shadow_federation import Dealt
+from covey.membership.shadow_federation import Dealt, ShadowFederation
 
 __all__ = [
     "Accuracies",
@@ -106,7 +106,7 @@ def _accuracy(scored: Sequence[Scored]) -> float:
     return float(torch.cat(right).mean())
 
 
-def left_out(trials: Sequence[Trial]) -> list[Figure]:
+def left_out(trials: Sequence[Trial]) -> list[RiskEstimate]:
     """Judge each shadow by thresholds that were fitted on the others, group by group.
 
     One shadow alone is judged by its own. Empty where no group has enough records.
@@ -116,9 +116,9 @@ def left_out(trials: Sequence[Trial]) -> list[Figure]:
     return known if len(known) == len(trials) else []
 
 
-def _judged(trials: Sequence[Trial], index: int) -> Figure | None:
+def _judged(trials: Sequence[Trial], index: int) -> RiskEstimate | None:
     others = [t for i, t in enumerate(trials) if i != index] or list(trials)
-    own, strata = trials[index], list[Figure]()
+    own, strata = trials[index], list[RiskEstimate]()
     for group in own.inside:
         inside, outside = own.inside[group], own.outside[group]
         if min(len(inside), len(outside)) >= FEWEST:
@@ -127,7 +127,7 @@ def _judged(trials: Sequence[Trial], index: int) -> Figure | None:
                 np.concatenate([t.outside[group] for t in others]),
             )
             rates = rates_at(threshold, inside, outside)
-            strata.append(Figure.of(rates, auc(inside, outside)))
+            strata.append(RiskEstimate.of(rates, auc(inside, outside)))
     return stratified(strata)
 
 
@@ -140,8 +140,8 @@ def behaviour(engine: Engine, target: Target, trials: Sequence[Trial]) -> Accura
 
 
 def adjusted(
-    figures: Sequence[Figure], trials: Sequence[Trial], own: Accuracies
-) -> list[Figure]:
+    figures: Sequence[RiskEstimate], trials: Sequence[Trial], own: Accuracies
+) -> list[RiskEstimate]:
     """Move each shadow's risk by as much as the gap attack's is lower than the target's.
 
     risk_k + gap risk of the target - gap risk of shadow k

@@ -1,34 +1,61 @@
 """Shadow federations: a server's own clients, made to match those of a cluster."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from covey.components.state import ComponentState, kept
 from covey.data.examples import Examples
 from covey.data.partition import apportion
 from covey.data.shift import ShiftRange
-from covey.membership.assessment import Profile, ShadowFederation, Target
+from covey.membership.assessment import Profile, Target
 from covey.membership.estimates import FEWEST
+from covey.membership.references import PlayRound
 from covey.rng import Streams
 from covey.types import Params
 
 __all__ = [
     "Dealt",
     "Laboratory",
+    "ShadowFederation",
+    "ShadowFederations",
     "advanced",
     "dealt",
     "examples_in",
-    "kept",
     "planned",
+    "shadows_for",
     "shifted",
 ]
 
 ENOUGH = 2_000
 """Non-members of a shadow, if it has fewer members: they cost a forward pass only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShadowFederation:
+    """A federation of pseudo-clients that plays the rounds which a cluster plays.
+
+    Attributes:
+        profile: whose sizes and groups the pseudo-clients copy.
+        place: cluster, round in which it was set up, and index: names its streams.
+        rounds: how many rounds it has played.
+    """
+
+    profile: Profile
+    place: tuple[int, int, int]
+    rounds: int
+    params: Params
+
+
+class ShadowFederations(ComponentState):
+    """What a server keeps of each cluster's shadows from one measurement to the next."""
+
+    key = "shadow-federations"
+    clusters: Mapping[int, tuple[ShadowFederation, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +79,7 @@ class Laboratory:
     shifts: tuple[ShiftRange, ...]
     shadows: int
     start: tuple[Params, ...]
-    play_round: Callable[[int, Params, tuple[Examples, ...], Streams], Params]
+    play_round: PlayRound
     streams: Streams
     everybody: Profile = ()
     shared_rounds: int = 0
@@ -102,15 +129,16 @@ def _thinned(profile: Profile, count: int) -> Profile:
     return tuple(profile[index] for index in middles.astype(int))
 
 
-def kept(
+def shadows_for(
     target: Target, plan: tuple[Profile, ...], laboratory: Laboratory
 ) -> tuple[ShadowFederation, ...]:
     """Return the shadows so far, or new ones if over 10% of the clients changed."""
-    if len(plan) == len(target.shadows) and all(
+    before = kept(target.states, ShadowFederations).clusters.get(target.cluster, ())
+    if len(plan) == len(before) and all(
         _still_match(shadow.profile, profile)
-        for shadow, profile in zip(target.shadows, plan, strict=True)
+        for shadow, profile in zip(before, plan, strict=True)
     ):
-        return target.shadows
+        return before
 
     def built(index: int) -> ShadowFederation:
         place = (target.cluster, target.round_index, index)

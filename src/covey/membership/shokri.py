@@ -9,11 +9,20 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from covey.membership.attack_base import Attack, Scores
 from covey.membership.signals import Signals, check_references, logit, of_label
 
-__all__ = ["shokri", "shokri_features"]
+__all__ = ["Shokri", "shokri", "shokri_features"]
 
 TOP = 3
+
+
+class Shokri(Attack):
+    """A classifier that learns on references what a member looks like."""
+
+    def __call__(self, signals: Signals) -> Scores:
+        """Return the log-odds of membership."""
+        return shokri(signals)
 
 
 def shokri_features(

@@ -9,6 +9,7 @@ from covey.build import BuiltRun, Overrides
 from covey.errors import ConfigError, RunError
 from covey.history import History
 from covey.ledger import Ledger
+from covey.membership import Scorer
 from covey.report import summary, write_audit
 from covey.report.run_summary import guarantee_of
 from covey.runs.pages import page_of
@@ -242,7 +243,7 @@ class Run:
 
     def audit(
         self,
-        attacks: Sequence[str] = DEFAULT_ATTACKS,
+        attacks: Sequence[str | Scorer] = DEFAULT_ATTACKS,
         references: int = 4,
         observe: Callable[[int, int], None] = quiet,
     ) -> dict[str, Any]:

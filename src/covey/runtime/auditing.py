@@ -2,23 +2,29 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
 from covey.build import BuiltRun
-from covey.build.plugins import imported, user_function
+from covey.build.plugins import user_function
+from covey.components import (
+    create,
+    is_built_in,
+    known_names,
+    options_of,
+    reference,
+)
 from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
 from covey.membership import (
-    ATTACKS,
     DIVERGED,
     FEDMIA,
     Attack,
     Attribution,
     Auditor,
     ClusterExamined,
+    Scorer,
     Target,
     attribution,
     examined,
@@ -46,13 +52,13 @@ class AuditRequest:
     """What to audit with.
 
     Attributes:
-        attacks: names of `ATTACKS`, "fedmia", "source", or a user's own as
-            `package.module:function`.
+        attacks: names of attacks, "fedmia", "source", a user's own as
+            `package.module:name`, or attacks themselves.
         references: federations played again per cluster.
         observe: called with the cluster and the number of its references played so far.
     """
 
-    attacks: tuple[str, ...] = DEFAULT_ATTACKS
+    attacks: tuple[str | Scorer, ...] = DEFAULT_ATTACKS
     references: int = 4
     observe: Callable[[int, int], None] = nobody
 
@@ -105,33 +111,35 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
     )
 
 
-def _attacks(request: AuditRequest) -> Mapping[str, Attack]:
+def _attacks(request: AuditRequest) -> Mapping[str, Scorer]:
     if request.references < 2:
         raise ConfigError(
             f"An audit needs at least 2 references, so that every record has one that "
             f"learnt it and one that did not; found {request.references}."
         )
     names = [each for each in request.attacks if each not in (FEDMIA, SOURCE)]
-    return {name: _attack(name) for name in names}
+    return dict(map(_attack, names))
 
 
-def _attack(name: str) -> Attack:
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _attack(asked: str | Scorer) -> tuple[str, Scorer]:
+    """Return an attack, and what its figures are called."""
+    if not isinstance(asked, str) and not callable(asked):
         raise ConfigError(
-            f"An attack is named, as package.module:function if it is your own, found a "
-            f"{type(name).__name__}. Give its name."
+            f"An attack is named, as package.module:name if it is your own, or is the "
+            f"attack itself, found a {type(asked).__name__}. Give one of them."
         )
-    if ":" in name:
-        return user_function(
-            f"attack {name}", cast("Attack", imported("--attack", name))
-        )
-    if name not in ATTACKS:
-        known = ", ".join([*ATTACKS, FEDMIA, SOURCE])
+    name = asked if isinstance(asked, str) else reference(asked)
+    if ":" not in name and name not in known_names("attack"):
+        known = ", ".join([*known_names("attack"), FEDMIA, SOURCE])
         raise ConfigError(
-            f"--attack must be one of {known}, or package.module:function, found "
-            f"{name!r}."
+            f"--attack must be one of {known}, or package.module:name, found {name!r}."
         )
-    return ATTACKS[name]
+    options = {} if isinstance(asked, str) else options_of(asked)
+    found = create("attack", name, options, "--attack", Attack)
+    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    called = f"{name}({told})" if told else name
+    known = is_built_in("attack", name)
+    return called, found if known else user_function(f"attack {name}", found)
 
 
 def _targets(found: Finished) -> list[Target]:

@@ -180,8 +180,8 @@ def _attacked(
     """Attack the leaver's own records with its holdout, under the model it uses."""
     j = state.assignment.get(leaver.handle, 0)
     streams = desk.run.streams.at("leaving", state.round_index)
-    judge = self_judge(desk.run.engine)
-    figure = judge((state.clusters[j],), (leaver,), streams)[leaver.handle][0]
+    models, engine = (state.clusters[j],), desk.run.engine
+    figure = self_judge(engine, models, (leaver,), streams)[leaver.handle][0]
     if figure is None:
         return None
     half = 1.96 * figure.standard_error

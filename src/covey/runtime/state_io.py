@@ -1,6 +1,6 @@
 """A server's state as a checkpoint, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,21 @@ def _before_components(
 ) -> dict[str, Any]:
     """Return what a checkpoint of covey 0.1 holds, as components keep it now."""
     memory = state["memory"]
-    shadows: list[list[dict[str, Any]]] = [[] for _ in state["figures"]]
+    shadows: dict[int, list[dict[str, Any]]] = {}
     for kept, params in zip(
         state["shadows"], unprefixed(tensors, "shadow"), strict=True
     ):
-        shadows[kept["place"][0]].append({**kept, "params": params})
+        federations = shadows.setdefault(kept["place"][0], [])
+        federations.append({**kept, "params": params})
     return {
-        "risk-estimates": {"estimates": state["figures"], "shadows": shadows},
-        "own-risks": {"risks": memory["risks"]},
+        "risk-estimates": {"estimates": [_estimate(f) for f in state["figures"]]},
+        "shadow-federations": {"clusters": shadows},
+        "own-risks": {
+            "risks": {
+                handle: [_own_estimate(each) for each in row]
+                for handle, row in memory["risks"].items()
+            }
+        },
         "last-moves": {"rounds": memory["moved"]},
         "smoothed-losses": {"losses": memory["losses"]},
         "prices": {"prices": memory["prices"]},
@@ -76,3 +83,16 @@ def _before_components(
         "clips": {"norms": state["clips"]},
         "stalled": {"clusters": state.get("stalled", [])},
     }
+
+
+def _estimate(measured: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return an estimate that was kept as the event of its measurement."""
+    if measured is None:
+        return None
+    return {key: value for key, value in measured.items() if key != "cluster"}
+
+
+def _own_estimate(known: Sequence[Any] | None) -> dict[str, Any] | None:
+    """Return a client's own estimate, which was kept as a row of values."""
+    names = ("risk", "standard_error", "round_index", "inside")
+    return None if known is None else dict(zip(names, known, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import spearmanr
 
-from covey.membership import EXTRAPOLATED, Figure
+from covey.membership import EXTRAPOLATED, RiskEstimate
 from covey_papers.bench.measure import RANDOM_LABELS, SOURCES, Measured, Row
 from covey_papers.bench.profiler import Cost
 
@@ -202,7 +202,7 @@ def checks(measured: Sequence[Measured], *, whole: bool) -> tuple[Check, ...]:
     )
 
 
-def _as_known(name: str, control: Figure) -> bool:
+def _as_known(name: str, control: RiskEstimate) -> bool:
     """Say whether a control shows what it must, at 3 SE."""
     away = (control.risk - 0.5) / control.standard_error
     return away > 3 if name == RANDOM_LABELS else abs(away) <= 3

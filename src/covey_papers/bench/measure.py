@@ -1,18 +1,18 @@
 """The one loop of the bench: play a federation, and hold two red teams to the truth."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from covey.algorithms import Clients, RiskEstimates, ServerState, Strategy, targets
+from covey.algorithms import Clients, ServerState, Strategy, targets
 from covey.build import (
     BuiltRun,
     Components,
     build_run,
     clients_of,
     compose,
-    red_team,
+    red_team_of,
 )
 from covey.config import Config
 from covey.data import Examples
@@ -21,8 +21,8 @@ from covey.events import RiskMeasured
 from covey.membership import (
     DIVERGED,
     FEWEST,
-    Figure,
     RedTeam,
+    RiskEstimate,
     Target,
     negative_control,
     positive_control,
@@ -87,7 +87,7 @@ class Measured:
     costs: Mapping[str, Cost]
     looks: int
     rounds: int
-    controls: Mapping[str, Figure]
+    controls: Mapping[str, RiskEstimate]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +129,7 @@ def measured(bench: BenchSet, clock: Clock, observe: Callable[[Row], None]) -> M
     )
 
 
-def _controls(run: BuiltRun, state: ServerState) -> Mapping[str, Figure]:
+def _controls(run: BuiltRun, state: ServerState) -> Mapping[str, RiskEstimate]:
     """Attack random labels learnt by heart, and halves of what no model has seen."""
     unseen = Examples.joined(run.reference.by_group)
     streams = run.streams.at("controls")
@@ -157,7 +157,7 @@ def _stand(bench: BenchSet, clock: Clock) -> _Stand:
 
     def attack(source: str) -> RedTeam | None:
         config = _with_source(bench, source)
-        return red_team(
+        return red_team_of(
             Components(config, run.population, meters[source], run.init), start
         )
 
@@ -173,21 +173,19 @@ def _with_source(bench: BenchSet, source: str) -> Config:
 
 def _looked(stand: _Stand, state: ServerState) -> tuple[ServerState, list[Row]]:
     by_handle = {client.handle: client for client in stand.run.population.clients}
-    kept = state.kept(RiskEstimates)
-    shadows = list(kept.shadows or ((),) * len(state.clusters))
     rows = list[Row]()
     for target in targets(state, by_handle):
         told = dict[str, RiskMeasured]()
         for source, attack in stand.attacks.items():
             streams = stand.run.streams.at("round", target.round_index, "red team")
             with stand.meters[source]:
-                assessment = attack(target, streams.at(target.cluster))
-            told[source] = assessment.figure
-            if source == "shadow":
-                shadows[target.cluster] = assessment.shadows
+                seen = replace(target, states=state.states)
+                assessment = attack(seen, streams.at(target.cluster))
+            told[source] = assessment.finding.event(target.cluster)
+            if assessment.state is not None:
+                state = state.keeping(assessment.state)
         rows += _row(stand, target, told)
-    after = RiskEstimates(estimates=kept.estimates, shadows=tuple(shadows))
-    return state.keeping(after), rows
+    return state, rows
 
 
 def _row(stand: _Stand, target: Target, told: Mapping[str, RiskMeasured]) -> list[Row]:

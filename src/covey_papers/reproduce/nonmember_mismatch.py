@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from covey.build import BuiltRun, build_run
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
-from covey.membership import Figure, Reference, blind_risk, true_risk
+from covey.membership import Reference, RiskEstimate, blind_risk, true_risk
 from covey.report import group_sizes
 from covey.runtime import Finished, RunFolder, finished
 from covey.types import Params
@@ -116,5 +116,5 @@ def _against(
     return Attacked(kind, group, _risk(risk), _risk(blind))
 
 
-def _risk(figure: Figure | None) -> float | None:
+def _risk(figure: RiskEstimate | None) -> float | None:
     return figure.risk if figure else None

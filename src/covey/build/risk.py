@@ -1,0 +1,155 @@
+"""From settings to who measures the risk of the cluster models, and with what."""
+
+from collections.abc import Sequence
+
+from covey.aggregation import finite_updates
+from covey.algorithms import (
+    Strategy,
+    loss_counter,
+    red_teamed,
+    self_assessed,
+    train_with,
+)
+from covey.build.aggregators import aggregator_of, noise_on_clients
+from covey.build.parts import (
+    Components,
+    longer,
+    recipe_of,
+    shared_rounds,
+)
+from covey.build.settled import estimator_of
+from covey.build.user_estimator import user_judge, user_red_team
+from covey.components.capability import Capability
+from covey.components.registry import is_built_in
+from covey.config import Config
+from covey.data import Client, Examples, Preference
+from covey.membership import (
+    Assessment,
+    PlayRound,
+    RedTeam,
+    Reference,
+    Retrial,
+    RiskContext,
+    RiskEstimate,
+    SelfJudge,
+    Target,
+    guarded,
+)
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["judge_of", "red_team_of", "retrain_recipe", "with_measured_risk"]
+
+
+def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
+    """Return the same strategy, whose clients know the risk that the settings ask for.
+
+    Remote clients measure by themselves where it is theirs to measure.
+    """
+    config, population = components.config, components.population
+    every, on_clients = config.redteam.every, estimator_of(config).on_clients
+    if on_clients and components.send is not None:
+        return strategy
+    start = strategy.init(Streams(config.seed)).clusters
+    if on_clients:
+        judge = judge_of(config, _context(components, start))
+        return self_assessed(strategy, judge, every)
+    attack = red_team_of(components, start)
+    if attack is None:
+        return strategy
+    by_handle = {client.handle: client for client in population.clients}
+    return red_teamed(strategy, attack, every, by_handle)
+
+
+def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:
+    """Return the server's red team; None where it has none.
+
+    It gives no estimate of a model that diverged. `start` are the models that the run
+    begins with.
+    """
+    config, estimator = components.config, estimator_of(components.config)
+    if estimator.on_clients or Capability.MEASURED_RISK in estimator.rules_out:
+        return None
+    context, source = _context(components, start), config.redteam.source
+
+    def attack(target: Target, streams: Streams) -> Assessment:
+        return estimator.assess(target, context, streams)
+
+    known = is_built_in("risk_estimator", source)
+    checked = attack if known else user_red_team(source, attack)
+    return guarded(components.engine, checked, source, start, config.rounds)
+
+
+def judge_of(config: Config, context: RiskContext) -> SelfJudge:
+    """Return how clients measure for themselves."""
+    estimator, source = estimator_of(config), config.redteam.source
+
+    def judge(
+        models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
+    ) -> dict[Handle, list[RiskEstimate | None]]:
+        return estimator.judge(models, cohort, context, streams)
+
+    known = is_built_in("risk_estimator", source)
+    return judge if known else user_judge(source, judge)
+
+
+def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
+    config, population = components.config, components.population
+    return RiskContext(
+        engine=components.engine,
+        count=loss_counter(components.send) if components.send else None,
+        reference=Reference(population.non_members),
+        pool=population.pool,
+        shifts=tuple(group.shift for group in population.groups),
+        start=start,
+        play_round=_round_of(components),
+        streams=Streams(config.seed),
+        everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
+        shared_rounds=max(0, shared_rounds(config)),
+    )
+
+
+def retrain_recipe(components: Components) -> Retrial:
+    """Return how an auditor plays this run's recipe again."""
+    config = components.config
+    return Retrial(
+        components.init, _round_of(components), recipe_of(config), config.rounds
+    )
+
+
+def _round_of(components: Components) -> PlayRound:
+    """Return a round of this run's own steps, for data that the server holds."""
+    config, population, engine = (
+        components.config,
+        components.population,
+        components.engine,
+    )
+    usual, private = recipe_of(config), config.privacy.client_noise > 0
+    aggregate = aggregator_of(config, len(population.clients))
+    split_round = shared_rounds(config)
+    accounted = noise_on_clients(config)
+
+    def play_round(
+        index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
+    ) -> Params:
+        recipe = longer(usual) if index == split_round else usual
+        train = train_with(engine, recipe, config.merge.weights)
+        coins = streams.at("cohort").generator().random(len(sets))
+        cohort = tuple(
+            _pseudo_client(place, examples)
+            for place, (coin, examples) in enumerate(zip(coins, sets, strict=True))
+            if coin < config.train.participation
+        )
+        only = {client.handle: 0 for client in cohort}
+        updates = finite_updates(
+            train((params,), cohort, only, streams), as_zero=accounted
+        )
+        alike = aggregator_of(config, len(sets)) if private else aggregate
+        return alike((params,), updates, streams.at("merge")).clusters[0]
+
+    return play_round
+
+
+def _pseudo_client(index: int, examples: Examples) -> Client:
+    name, nothing = f"shadow-{index}", examples.first(0)
+    return Client(name, name, None, examples, nothing, Preference(0.0, 1.0))

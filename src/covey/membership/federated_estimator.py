@@ -1,0 +1,68 @@
+"""Risk from what the clients count of their own losses."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from covey.components.capability import Capability
+from covey.data.examples import Client, Examples
+from covey.engine.protocol import Engine, ScoringJob
+from covey.membership.assessment import Target
+from covey.membership.base import Count, Counts, RiskContext, RiskEstimator
+from covey.membership.estimates import FEWEST, Finding, RiskEstimate, Withheld
+from covey.membership.loss_histograms import auc_of_counts, loss_counts, rates_of_counts
+from covey.rng import Streams
+
+__all__ = ["FederatedEstimator", "counting"]
+
+
+class FederatedEstimator(RiskEstimator):
+    """Ask every client for counts of its own losses; trusts no server, needs no shadow.
+
+    Members and non-members come from the same clients, so they match by construction.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.HELD_OUT_EXAMPLES}
+    )
+
+    def estimate(
+        self, target: Target, context: RiskContext, streams: Streams
+    ) -> Finding:
+        """Return the loss threshold's risk, fitted and judged on counts."""
+        count = context.count or counting(context.engine)
+        inside, outside = count(target, streams)
+        members, non_members = int(inside.sum()), int(outside.sum())
+        sides = f"{members} members and {non_members} held-out examples of its clients"
+        if min(members, non_members) < FEWEST:
+            return Withheld(f"{sides}, and at least {FEWEST} of each are needed")
+        rates = rates_of_counts(inside, outside)
+        return RiskEstimate.of(rates, auc_of_counts(inside, outside), sides)
+
+
+def counting(engine: Engine) -> Count:
+    """Return how clients count, where their examples are at hand."""
+
+    def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:
+        inside = {client: client.train for client in target.members}
+        outside = {client: client.holdout for client in target.members}
+        return (
+            _counts(engine, target, inside, streams),
+            _counts(engine, target, outside, streams),
+        )
+
+    return count
+
+
+def _counts(
+    engine: Engine, target: Target, sets: dict[Client, Examples], streams: Streams
+) -> Counts:
+    scored = engine.score([ScoringJob(target.params, each) for each in sets.values()])
+    counts = [
+        loss_counts(
+            each.losses.double().numpy(),
+            streams.at("folds", len(each.losses), client.name).generator(),
+        )
+        for each, client in zip(scored, sets, strict=True)
+    ]
+    return np.sum(counts, axis=0) if counts else np.zeros((1, 1), dtype=np.int64)

@@ -1,0 +1,188 @@
+"""Risk from shadow federations: the papers' red team, made to match its target.
+
+A shadow model trained centrally, or on another number of examples, reports the risk of
+another recipe. So each shadow is a federation: pseudo-clients with the sizes and groups
+of the cluster's own, drawn from the server's pool, play the same rounds with the same
+merge. It is kept, and plays on, as long as the cluster keeps its clients.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from covey.components.capability import Capability
+from covey.components.section import Count, Positive
+from covey.components.state import kept
+from covey.engine.protocol import Engine
+from covey.membership.assessment import Assessment, Profile, RedTeam, Target
+from covey.membership.base import RiskContext, RiskEstimator
+from covey.membership.cluster_profile import Profiler, inferred, reported
+from covey.membership.estimates import FEWEST, Finding, Withheld, extrapolated
+from covey.membership.extrapolation import power_law, predicted
+from covey.membership.shadow_evaluation import (
+    Trial,
+    adjusted,
+    behaviour,
+    left_out,
+    mismatch,
+    tried,
+)
+from covey.membership.shadow_federation import (
+    Laboratory,
+    ShadowFederation,
+    ShadowFederations,
+    advanced,
+    dealt,
+    examples_in,
+    planned,
+    shadows_for,
+)
+from covey.params import not_finite
+from covey.rng import Streams
+
+__all__ = ["ShadowEstimator", "shadow"]
+
+
+class ShadowEstimator(RiskEstimator):
+    """Attack federations of the server's own that play this run's rounds.
+
+    Attributes:
+        shadows: federations per cluster.
+        pool: examples that the server holds for them; 0: what is left.
+        profile: whose data they copy: as clients report their group, or as the server
+            infers it from a cluster's model.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {
+            Capability.SERVER_DATA,
+            Capability.CLASS_LABELS,
+            Capability.KNOWN_POPULATION,
+            Capability.REPLAYABLE_ROUNDS,
+        }
+    )
+
+    shadows: Positive = 3
+    pool: Count = 0
+    profile: Literal["reported", "inferred"] = "reported"
+
+    def estimate(
+        self, target: Target, context: RiskContext, streams: Streams
+    ) -> Finding:
+        """Return what shadows say that were never there before."""
+        return self.assess(target, context, streams).finding
+
+    def assess(
+        self, target: Target, context: RiskContext, streams: Streams
+    ) -> Assessment:
+        """Let the shadows that the target brings play on, and attack them."""
+        setup = Laboratory(
+            pool=context.pool,
+            shifts=context.shifts,
+            shadows=self.shadows,
+            start=context.start,
+            play_round=context.play_round,
+            streams=context.streams.at("shadow"),
+            everybody=context.everybody,
+            shared_rounds=context.shared_rounds,
+        )
+        guess = self.profile == "inferred"
+        profiler = inferred(context.engine, setup) if guess else reported()
+        return shadow(context.engine, setup, profiler)(target, streams)
+
+
+def shadow(
+    engine: Engine, laboratory: Laboratory, profiler: Profiler | None = None
+) -> RedTeam:
+    """Attack shadow federations of the cluster's size and kind (Algorithm 2, TrainMIA).
+
+    The threshold that judges a shadow is fitted on the others; the gap between train and
+    test accuracy is the target's own, as its clients report it. The figure is withheld
+    when the shadows do not behave like the cluster's model. Where the pool is too small
+    for its size, the figure is extrapolated from smaller shadows, and never calibrated.
+    """
+    profiler = profiler or reported()
+
+    def assess(target: Target, _: Streams) -> Assessment:
+        if not target.members:
+            return _keeping(target, Withheld("no client has chosen this cluster"))
+        profile = profiler.profile_of(target)
+        plan = planned(profile, laboratory)
+        if not plan:
+            return _keeping(target, Withheld(_too_small(profile, laboratory)))
+        pairs = [
+            _attacked(engine, each, target, laboratory)
+            for each in shadows_for(target, plan, laboratory)
+        ]
+        if any(not_finite(federation.params) for federation, _ in pairs):
+            return _keeping(target, Withheld("its shadow federations diverged"))
+        trials = [trial for _, trial in pairs]
+        if examples_in(plan[0]) == examples_in(profile):
+            finding = _matched(engine, target, trials, profiler.note)
+        else:
+            finding = _smaller(trials, examples_in(profile), laboratory)
+        return _keeping(target, finding, tuple(federation for federation, _ in pairs))
+
+    return assess
+
+
+def _keeping(
+    target: Target, finding: Finding, shadows: tuple[ShadowFederation, ...] = ()
+) -> Assessment:
+    """Return what was found, and these shadows of the cluster beside all others'."""
+    before = kept(target.states, ShadowFederations).clusters
+    after = ShadowFederations(clusters={**before, target.cluster: shadows})
+    return Assessment(finding, after)
+
+
+def _attacked(
+    engine: Engine,
+    federation: ShadowFederation,
+    target: Target,
+    laboratory: Laboratory,
+) -> tuple[ShadowFederation, Trial]:
+    """Bring a shadow up to the target's round, and attack it."""
+    hands = dealt(federation, laboratory)
+    grown = advanced(federation, hands, target.round_index, laboratory)
+    return grown, tried(engine, grown, target, hands)
+
+
+def _matched(
+    engine: Engine, target: Target, trials: Sequence[Trial], note: str
+) -> Finding:
+    own, figures = behaviour(engine, target, trials), left_out(trials)
+    members = sum(len(client.train) for client in target.members)
+    if wrong := mismatch(own, trials, members):
+        return Withheld(wrong)
+    if not figures:
+        return Withheld(
+            f"no group has {FEWEST} members and {FEWEST} non-members in the pool"
+        )
+    clients = len(target.members)
+    rests_on = f"{len(trials)} shadow federations of {clients} pseudo-clients; {note}"
+    return replace(predicted(adjusted(figures, trials, own)), reason=rests_on)
+
+
+def _smaller(trials: Sequence[Trial], members: int, laboratory: Laboratory) -> Finding:
+    """Draw the line through the sizes that the pool allows."""
+    each = laboratory.shadows
+    sizes = [left_out(trials[i : i + each]) for i in range(0, len(trials), each)]
+    if not all(sizes):
+        return Withheld(
+            f"the pool's {len(laboratory.pool)} examples allow no three sizes"
+        )
+    largest = max(group[0].members for group in sizes)
+    rests_on = (
+        f"{len(trials)} shadow federations of up to {largest} examples, and the cluster "
+        f"has {members}"
+    )
+    return extrapolated(power_law(sizes, members), rests_on)
+
+
+def _too_small(profile: Profile, laboratory: Laboratory) -> str:
+    members, pool = examples_in(profile), len(laboratory.pool)
+    return (
+        f"shadows as large as the cluster need {members} examples and at least {FEWEST} "
+        f"more, smaller ones three sizes in half of the pool, and the server's pool holds "
+        f"{pool}"
+    )

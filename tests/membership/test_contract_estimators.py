@@ -1,0 +1,131 @@
+"""What every estimator of risk keeps to, whoever wrote it."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from covey import ConfigError, RiskContext, RiskEstimate, Streams, Target, Withheld
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import create, options_of, reference
+from covey.data.examples import Client, Examples
+from covey.engine import Engine
+from covey.events import RiskMeasured
+from covey.membership import Reference, RiskEstimator
+from plugins.risk_confidence import ConfidenceGap
+
+Lossy = Callable[..., Examples]
+MakeClient = Callable[..., Client]
+MakeTarget = Callable[..., Target]
+BUILT = {
+    name: create("risk_estimator", name, {}, "redteam.source", RiskEstimator)
+    for name in BUILT_INS["risk_estimator"]
+}
+ALL: dict[str, RiskEstimator] = {**BUILT, "one's own": ConfidenceGap(sharpness=2.0)}
+STREAMS = Streams(0).at("round", 5)
+
+
+@pytest.fixture(params=ALL.values(), ids=list(ALL))
+def estimator(request: pytest.FixtureRequest) -> RiskEstimator:
+    return request.param
+
+
+@pytest.fixture
+def context(look_up: Engine, lossy: Lossy) -> RiskContext:
+    draw = np.random.default_rng(1)
+    reference = Reference((lossy(draw.exponential(1.0, 80)),))
+    return RiskContext(look_up, reference=reference)
+
+
+@pytest.fixture
+def target(lossy: Lossy, make_client: MakeClient, make_target: MakeTarget) -> Target:
+    draw = np.random.default_rng(0)
+    return make_target(
+        *(
+            make_client(
+                f"c{i}",
+                lossy(draw.exponential(0.5, 30)),
+                lossy(draw.random(20)),
+                group=0,
+            )
+            for i in range(3)
+        )
+    )
+
+
+def test_it_finds_a_risk_with_an_error_or_says_why_not(
+    estimator: RiskEstimator, target: Target, context: RiskContext
+):
+    found = estimator.estimate(target, context, STREAMS)
+    assert found.reason
+    if isinstance(found, RiskEstimate):
+        assert 0 <= found.risk <= 1
+        assert 0 < found.standard_error < 0.5
+        assert found.members == 90
+
+
+def test_the_same_streams_find_the_same(
+    estimator: RiskEstimator, target: Target, context: RiskContext
+):
+    first = estimator.assess(target, context, STREAMS)
+    assert estimator.assess(target, context, STREAMS).finding == first.finding
+
+
+def test_without_members_there_is_none(
+    estimator: RiskEstimator, make_target: MakeTarget, context: RiskContext
+):
+    found = estimator.estimate(make_target(), context, STREAMS)
+    assert isinstance(found, Withheld)
+
+
+def test_what_is_found_can_be_told(
+    estimator: RiskEstimator, target: Target, context: RiskContext
+):
+    event = estimator.estimate(target, context, STREAMS).event(1)
+    assert isinstance(event, RiskMeasured)
+    assert event.cluster == 1
+    assert (event.risk is None) == event.reason.startswith("withheld: ")
+
+
+def test_its_name_and_options_make_it_again(estimator: RiskEstimator):
+    name, options = reference(estimator), options_of(estimator)
+    again = create("risk_estimator", name, options, "redteam.source", RiskEstimator)
+    assert again == estimator
+
+
+def test_clients_find_for_themselves_what_it_finds_of_each(
+    target: Target, context: RiskContext
+):
+    # judge is a loop over clients and models unless an estimator does it at once
+    own = ConfidenceGap()
+    models = (target.params, target.params)
+    found = own.judge(models, target.members, context, STREAMS)
+    assert list(found) == [client.handle for client in target.members]
+    alone = Target(0, target.params, target.members[:1], 0)
+    expected = own.estimate(alone, context, STREAMS)
+    assert found[target.members[0].handle] == [expected, expected]
+
+
+def test_a_coin_s_risk_by_hand(
+    look_up: Engine, lossy: Lossy, make_client: MakeClient, make_target: MakeTarget
+):
+    # p_y is 1/2 on members and 1/4 on others; squared 1/4 and 1/16: 1/2 + (3/16) / 2
+    only = make_client("a", lossy([math.log(2)] * 20), lossy([math.log(4)] * 10))
+    own = ConfidenceGap(sharpness=2.0)
+    found = own.estimate(make_target(only), RiskContext(look_up), STREAMS)
+    assert isinstance(found, RiskEstimate)
+    assert found.risk == pytest.approx(0.5 + 3 / 32)
+    assert found.standard_error == pytest.approx(0, abs=1e-9)
+    assert (found.members, found.non_members) == (20, 10)
+
+
+def test_an_option_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="sharpness, fewest"):
+        create(
+            "risk_estimator",
+            "plugins.risk_confidence:ConfidenceGap",
+            {"sharp": 2.0},
+            "redteam.source",
+            RiskEstimator,
+        )
