@@ -394,7 +394,7 @@ def _counted_risks(
     `covey.clustering.select_weighted` in other words: within 2 SE of the safest that is
     offered they are equal to it, and all are clamped to [0.5, 1].
     """
-    figures = [f if f and f.risk is not None else None for f in state.risk_estimates()]
+    figures = state.risk_estimates()
     if any(f is None for f, can in zip(figures, offered, strict=True) if can):
         return None
     risks = np.array([f.risk if f else math.nan for f in figures])
