@@ -52,6 +52,9 @@ optimizer = "sgd"
 learning_rate = 0.05
 schedule = "constant"
 momentum = 0.0
+loss = "task"
+objective = "plain"
+max_gradient_norm = 0.0
 participation = 1.0
 [method]
 name = "ifca-mir"
@@ -267,7 +270,7 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
             ("train.learning_rate = inf", "Change"),
         ),
         ({"train": {"participation": 1.1}}, ("train.participation = 1.1", "Change")),
-        ({"train": {"optimizer": "adam"}}, ("train.optimizer = 'adam'", "'sgd'")),
+        ({"train": {"optimizer": "adma"}}, ("train.optimizer = 'adma'", "'adam'")),
         ({"method": {"name": "ditto"}}, ("method.name = 'ditto'", "'ifca-mir'")),
         (
             {"method": {"risk_weight": 1.5}},

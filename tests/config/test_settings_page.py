@@ -38,7 +38,10 @@ def test_every_setting_says_what_it_may_be():
     [
         ("rounds", "an integer greater than 0"),
         ("train.participation", "a number greater than 0 and less than or equal to 1"),
-        ("train.optimizer", "'sgd'"),
+        (
+            "train.optimizer",
+            "one of 'adam', 'adamw', 'sgd' or package.module:name",
+        ),
         (
             "merge.server_optimizer",
             "one of 'none', 'momentum', 'adam', 'yogi' or package.module:name",

@@ -18,8 +18,8 @@ FACTORIES = [
 
 @pytest.mark.parametrize("factory", FACTORIES, ids=lambda each: type(each).__name__)
 def test_it_builds_an_engine(factory):
-    needs = Capability.EXAMPLE_GRADIENTS not in factory.rules_out
-    engine = factory.build(nn.Linear(2, 2), MULTICLASS, example_gradients=needs)
+    needs = frozenset({Capability.EXAMPLE_GRADIENTS}) - factory.rules_out
+    engine = factory.build(nn.Linear(2, 2), MULTICLASS, needs=needs)
     assert isinstance(engine, Engine)
 
 

@@ -50,6 +50,20 @@ SAME = {
         privacy={"selection_noise": 0.5},
     ),
     "isolated": settings_with(method={"name": "isolated"}),
+    "a loss of one's own, and other parts": settings_with(
+        method={"name": "fedavg"},
+        train={
+            "optimizer": "adamw",
+            "schedule": "cosine",
+            "loss": "plugins.loss_generalized:GeneralizedCrossEntropy",
+            "loss_options": {"q": 0.5},
+            "objective": "proximal",
+            "objective_options": {"mu": 0.1},
+            "max_gradient_norm": 1.0,
+            "learning_rate": 0.01,
+        },
+        redteam={"source": "none"},
+    ),
 }
 
 

@@ -69,7 +69,6 @@ recipes = st.fixed_dictionaries(
     {
         "local_epochs": st.integers(),
         "learning_rate": real,
-        "momentum": real,
         "record_clip": st.floats(0.1, 9),
         "record_noise": shares,
     }
@@ -108,7 +107,7 @@ def test_a_question_survives_its_way(told, every, needed):
     found, call = question_of(sent(question, sendable, 7, 60.0).content)
     assert found == question
     assert (call.task, call.path) == (question.task, question.path)
-    assert (call.available, call.recipe) == (question.offered, question.recipe)
+    assert (call.available, call.recipe.numbers) == (question.offered, question.recipe)
     assert call.round_index == question.round_index
     assert call.contexts == {question.name: question.slip}
     assert len(call.models) == question.num_models

@@ -33,8 +33,9 @@ from covey.build.aggregators import (
     noise_on_clients,
     server_step_of,
 )
+from covey.build.local_training import recipe_of
 from covey.build.owned import user_selection
-from covey.build.parts import Components, longer, recipe_of
+from covey.build.parts import Components, longer
 from covey.build.risk import with_measured_risk
 from covey.build.settled import (
     algorithm_of,
@@ -108,10 +109,12 @@ def compose(components: Components) -> Strategy:
     return with_measured_risk(strategy, components)
 
 
-def clients_of(components: Components, replay: ReplayOptions = NO_REPLAY) -> Clients:
+def clients_of(
+    components: Components, replay: ReplayOptions = NO_REPLAY, round_index: int = 0
+) -> Clients:
     """Return how clients are asked in a round, with nobody in its cohort yet."""
     config, population = components.config, components.population
-    method, usual = config.method, recipe_of(config)
+    method, usual = config.method, recipe_of(config).at(round_index, config.rounds)
     train, send = _training(components), components.send
     recipe, train_now = _replayed(config, usual, train, replay)
     more = longer(usual)

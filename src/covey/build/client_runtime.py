@@ -22,6 +22,7 @@ from covey.algorithms import (
     with_own_estimates,
 )
 from covey.build.algorithms import selection_config
+from covey.build.local_training import recipe_of
 from covey.build.risk import judge_of
 from covey.build.settled import estimator_of
 from covey.clustering import SelectionInputs, apply_hysteresis
@@ -118,7 +119,8 @@ class ClientRuntime:
             return subtract(
                 train_model(request, cluster), request.models[cluster]
             ), weight
-        train = train_with(self.engine, request.recipe, weights)
+        recipe = recipe_of(self.config).with_numbers(request.recipe)
+        train = train_with(self.engine, recipe, weights)
         streams = self._streams(request)
         where = {self.client.handle: cluster}
         (made,) = train(request.models, (self.client,), where, streams)

@@ -14,7 +14,6 @@ from covey.types import Params
 __all__ = [
     "Components",
     "longer",
-    "recipe_of",
     "shared_rounds",
 ]
 
@@ -36,20 +35,6 @@ class Components:
     engine: Engine
     init: Callable[[Streams], Params]
     send: Send | None = None
-
-
-def recipe_of(config: Config) -> Recipe:
-    """Return what one client does in a round."""
-    settings, privacy = config.train, config.privacy
-    return Recipe(
-        local_epochs=settings.local_epochs,
-        local_steps=settings.local_steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        momentum=settings.momentum,
-        record_clip=privacy.record_clip,
-        record_noise=privacy.record_noise,
-    )
 
 
 def longer(recipe: Recipe) -> Recipe:

@@ -11,10 +11,10 @@ from covey.algorithms import (
     train_with,
 )
 from covey.build.aggregators import aggregator_of, noise_on_clients
+from covey.build.local_training import recipe_of
 from covey.build.parts import (
     Components,
     longer,
-    recipe_of,
     shared_rounds,
 )
 from covey.build.settled import estimator_of
@@ -133,6 +133,7 @@ def _round_of(components: Components) -> PlayRound:
         index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
     ) -> Params:
         recipe = longer(usual) if index == split_round else usual
+        recipe = recipe.at(index, config.rounds)
         train = train_with(engine, recipe, config.merge.weights)
         coins = streams.at("cohort").generator().random(len(sets))
         cohort = tuple(

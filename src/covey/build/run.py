@@ -8,6 +8,7 @@ from torch import nn
 from covey.algorithms import Clients, Cohort, Strategy
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import (
+    NO_REPLAY,
     ReplayOptions,
     clients_of,
     compose,
@@ -17,6 +18,7 @@ from covey.build.algorithms import (
 from covey.build.client_backend import ClientBackend
 from covey.build.client_runtime import ClientRuntime
 from covey.build.given import Overrides, model_of, notes_of_model
+from covey.build.local_training import recipe_of
 from covey.build.parts import Components
 from covey.build.populations import (
     data_hash,
@@ -57,6 +59,7 @@ class BuiltRun:
         nobody: how clients are asked in a round, with none in its cohort yet.
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
+        replay: how rounds that were played before are played again.
     """
 
     config: Config
@@ -73,6 +76,7 @@ class BuiltRun:
     data_hash: str | None
     client_backend: ClientBackend | None = None
     components_used: tuple[ComponentsUsed, ...] = ()
+    replay: ReplayOptions = NO_REPLAY
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""
@@ -96,15 +100,23 @@ class BuiltRun:
             num_clusters=num_clusters(self.config, population),
             retrain_recipe=retrain_recipe(components),
             data_hash=data_hash(population),
+            replay=NO_REPLAY,
         )
 
     def for_replay(self, options: ReplayOptions) -> "BuiltRun":
         """Return the same run for rounds that were played before."""
-        return replace(self, nobody=clients_of(self._components(), options))
+        nobody = clients_of(self._components(), options)
+        return replace(self, nobody=nobody, replay=options)
 
-    def clients(self, cohort: Cohort) -> Clients:
-        """Return these clients, for a round."""
-        return self.nobody.among(cohort)
+    def clients(self, cohort: Cohort, round_index: int = 0) -> Clients:
+        """Return these clients, as they train in a round."""
+        first, now = (
+            recipe_of(self.config).at(t, self.config.rounds) for t in (0, round_index)
+        )
+        if now == first:
+            return self.nobody.among(cohort)
+        changed = clients_of(self._components(), self.replay, round_index)
+        return changed.among(cohort)
 
     def _components(self) -> Components:
         send = self.client_backend.ask if self.client_backend else None
@@ -131,7 +143,9 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     module, init = model_of(config, overrides, population)
     send = overrides.client_backend.ask if overrides.client_backend else None
     components = Components(config, population, _engine(config, module), init, send)
-    if overrides.model is not None or config.model.name not in NETWORKS:
+    own = (config.train.loss, config.train.objective)
+    own_model = overrides.model is not None or config.model.name not in NETWORKS
+    if own_model or any(":" in name for name in own):
         check_trains(
             config, components.engine, initial_params(module), population.clients
         )
@@ -237,5 +251,5 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
 
 def _engine(config: Config, module: nn.Module) -> Engine:
     made: EngineFactory = component_of(config.engine, "name", EngineFactory)
-    task = TASKS[config.model.task]
-    return made.build(module, task, example_gradients=config.privacy.record_clip > 0)
+    needs = recipe_of(config).needs
+    return made.build(module, TASKS[config.model.task], needs=needs)

@@ -1,9 +1,11 @@
 """A step for trial: whether a model of the user's own can be trained and asked at all."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
+from covey.build.local_training import recipe_of
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob, TrainingJob
@@ -49,12 +51,8 @@ def _whose(client: Client, batch: Examples) -> str:
 
 def _one_step(config: Config, size: int) -> Recipe:
     """Return one step over all examples; where examples are drawn, each is for certain."""
-    return Recipe(
-        local_steps=1,
-        batch_size=size,
-        learning_rate=config.train.learning_rate,
-        record_clip=config.privacy.record_clip,
-    )
+    recipe = recipe_of(config)
+    return replace(recipe, local_steps=1, batch_size=size, record_noise=0.0)
 
 
 def _batches(

@@ -196,6 +196,53 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
             "none": BuiltIn("covey.membership.no_estimator:NoEstimator", "nothing"),
         },
+        "loss": {
+            "cross-entropy": BuiltIn(
+                "covey.engine.losses:CrossEntropy", "with `label_smoothing`"
+            ),
+            "focal": BuiltIn(
+                "covey.engine.losses:Focal", "less of what is sure already, by `gamma`"
+            ),
+            "huber": BuiltIn(
+                "covey.engine.losses:Huber",
+                "a square up to `delta`, then a line; for numbers",
+            ),
+            "task": BuiltIn("covey.engine.losses:TaskLoss", "that of `model.task`"),
+        },
+        "objective": {
+            "plain": BuiltIn("covey.engine.recipe:Objective", "nothing"),
+            "proximal": BuiltIn(
+                "covey.engine.objectives:Proximal",
+                "FedProx: `mu` / 2 times the squared distance from the start",
+            ),
+        },
+        "optimizer": {
+            "adam": BuiltIn(
+                "covey.engine.optimizers:Adam",
+                "with `betas`, `epsilon`, `weight_decay`",
+            ),
+            "adamw": BuiltIn(
+                "covey.engine.optimizers:AdamW", "Adam with decoupled `weight_decay`"
+            ),
+            "sgd": BuiltIn(
+                "covey.engine.optimizers:Sgd",
+                "gradient descent, with `momentum`, `nesterov`, `weight_decay`",
+            ),
+        },
+        "schedule": {
+            "constant": BuiltIn("covey.engine.schedules:Constant", "one rate"),
+            "cosine": BuiltIn(
+                "covey.engine.schedules:Cosine",
+                "half a period of the cosine, down to `final`",
+            ),
+            "step": BuiltIn(
+                "covey.engine.schedules:Stepwise", "times `gamma` after `every` rounds"
+            ),
+            "warm-up": BuiltIn(
+                "covey.engine.schedules:WarmUp",
+                "a line from `first` up, `over` so many rounds",
+            ),
+        },
         "selection": {
             "loss": BuiltIn("covey.clustering.base:ByLoss", "the lowest loss"),
             "weighted": BuiltIn(

@@ -40,13 +40,17 @@ Options = dict[str, Any]
 """The options of a component, as TOML has them."""
 
 
-def slot(kind: str, default: str, about: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
-    """Return a setting that names a component of this kind."""
+def slot(kind: str, default: str, about: str = "", also: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
+    """Return a setting that names a component of this kind.
+
+    `also` is a pattern of further names that the section itself looks up.
+    """
+    pattern = r"^[\w.]+:\w+$"
 
     def allowed(spec: JsonDict) -> None:  # asked late: who is installed takes a look
         spec["anyOf"] = [
             {"type": "string", "enum": [*known_names(kind)]},
-            {"type": "string", "pattern": r"^[\w.]+:\w+$"},
+            {"type": "string", "pattern": f"{pattern}|{also}" if also else pattern},
         ]
 
     return Field(
@@ -89,7 +93,8 @@ class ComponentSection(SettingsSection):
             passed = named.get(field)
             if isinstance(passed, Component) or callable(passed):
                 named[field] = reference(passed)
-                named[options_key(field)] = options_of(passed)
+                given = named.get(options_key(field), {})
+                named[options_key(field)] = {**given, **options_of(passed)}
             cls._take_options(named, field)
         return named
 

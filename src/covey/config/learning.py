@@ -1,14 +1,22 @@
 """The settings of the model, of local training, and of who comes to share a model."""
 
+import re
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
-from covey.components.section import Count, Positive, SettingsSection, Share
+from covey.components.section import (
+    Count,
+    NotNegative,
+    Positive,
+    Share,
+)
 from covey.components.slots import ComponentSection, Options, options_table, slot
 
 __all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
+
+OF_TORCH = re.compile(r"^[A-Z]\w*$")
 
 
 class ModelConfig(ComponentSection):
@@ -30,8 +38,13 @@ class ModelConfig(ComponentSection):
     )
 
 
-class TrainConfig(SettingsSection):
+class TrainConfig(ComponentSection):
     """What a client does in a round."""
+
+    section = "train"
+    slots = MappingProxyType(
+        {each: each for each in ("optimizer", "schedule", "loss", "objective")}
+    )
 
     local_epochs: Positive = Field(
         default=1, description="passes over a client's examples per round"
@@ -40,21 +53,49 @@ class TrainConfig(SettingsSection):
         default=0, description="if positive, gradient steps instead of epochs"
     )
     batch_size: Positive = Field(default=25, description="examples per gradient step")
-    optimizer: Literal["sgd"] = Field(
-        default="sgd", description="stochastic gradient descent"
+    optimizer: str = slot(
+        "optimizer",
+        "sgd",
+        "begins anew in every round; a class of `torch.optim` goes by its name there, "
+        "such as `RMSprop`. ",
+        also=OF_TORCH.pattern,
     )
+    optimizer_options: Options = options_table("optimizer")
     learning_rate: Annotated[float, Field(gt=0)] = Field(
         default=0.05, description="step of the clients' gradient descent"
     )
-    schedule: Literal["constant"] = Field(
-        default="constant", description="the learning rate over the rounds"
-    )
+    schedule: str = slot("schedule", "constant", "the learning rate over the rounds. ")
+    schedule_options: Options = options_table("schedule")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="weight of the past in a client's gradient steps"
+    )
+    loss: str = slot("loss", "task", "what clients minimise; scores are the task's. ")
+    loss_options: Options = options_table("loss")
+    objective: str = slot("objective", "plain", "what they minimise beside it. ")
+    objective_options: Options = options_table("objective")
+    max_gradient_norm: NotNegative = Field(
+        default=0.0,
+        description="if positive, the largest L2 norm of a step's gradient; a larger one "
+        "is scaled down",
     )
     participation: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="chance of each client in each round"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _placed(cls, settings: object) -> object:
+        """Take a component that stands for the section by what kind it is."""
+        kind = getattr(settings, "kind", None)
+        return {kind: settings} if kind in cls.slots else settings
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _of_torch(cls, name: object) -> object:
+        """Find a class of torch's where torch has it."""
+        if isinstance(name, str) and OF_TORCH.match(name):
+            return f"torch.optim:{name}"
+        return name
 
 
 class MethodConfig(ComponentSection):

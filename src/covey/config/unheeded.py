@@ -86,6 +86,7 @@ def _rows(config: Config) -> Iterator[Row]:
     for section in (
         config.data,
         config.population,
+        config.train,
         config.redteam,
         config.engine,
         config.merge,

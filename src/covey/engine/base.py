@@ -2,11 +2,14 @@
 
 from torch import nn
 
+from covey.components.capability import Capability
 from covey.components.component import Component
 from covey.engine.protocol import Engine
 from covey.engine.task import Task
 
-__all__ = ["EngineFactory"]
+__all__ = ["NOTHING", "EngineFactory"]
+
+NOTHING: frozenset[Capability] = frozenset()
 
 
 class EngineFactory(Component):
@@ -17,13 +20,13 @@ class EngineFactory(Component):
     """
 
     def build(
-        self, module: nn.Module, task: Task, *, example_gradients: bool
+        self, module: nn.Module, task: Task, *, needs: frozenset[Capability] = NOTHING
     ) -> Engine:
         """Return the engine.
 
         Args:
             module: the architecture.
             task: what the model is asked for.
-            example_gradients: whether the gradient of every single example is needed.
+            needs: what clients' training needs of it.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The engine for CPUs: clients in parallel threads, one core each, no optimizer object.
+"""The engine for CPUs: clients in parallel threads, one core each.
 
 Small models gain nothing from several cores inside one operation, so every thread runs
 its client alone. A client's result does not depend on the number of threads, to the bit.
@@ -14,19 +14,16 @@ from itertools import islice
 from typing import Literal, TypeVar
 
 import torch
-from torch import (
-    Tensor,
-    _foreach_add_,  # pyright: ignore[reportPrivateImportUsage]
-    _foreach_mul_,  # pyright: ignore[reportPrivateImportUsage]
-    nn,
-)
+from torch import Tensor, nn
 
 from covey.data.examples import Examples
 from covey.engine.batches import batches
+from covey.engine.descent import in_order, reshaping, trainable
 from covey.engine.dropout import check_dropout, seeded_dropout
 from covey.engine.forward import model_outputs
+from covey.engine.losses import PerExample
 from covey.engine.private import private_gradients
-from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
+from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import concatenated, num_parts, score_part, split_job
 from covey.engine.task import MULTICLASS, Task
 from covey.types import Params
@@ -112,16 +109,16 @@ class ParallelEngine:
         module = self._thread_local.module
         module.load_state_dict(job.start)
         module.train()
-        weights: list[Tensor] = [
-            value for value in module.parameters() if value.requires_grad
-        ]
-        velocity = [torch.zeros_like(value) for value in weights]
-        if job.recipe.record_clip > 0:
+        own, recipe = trainable(module), job.recipe
+        weights: list[Tensor] = [*own.values()]
+        step = recipe.optimizer.begin(weights, recipe.learning_rate)
+        step = reshaping(step, recipe, weights, in_order(job, list(own)))
+        if recipe.record_clip > 0:
             steps = private_gradients(module, job, self._task)
         else:
             steps = self._gradients(module, weights, job)
         for gradients in steps:
-            _descend(weights, velocity, gradients, job.recipe)
+            step(gradients)
         return {
             name: value.clone(memory_format=torch.contiguous_format)
             for name, value in module.state_dict().items()
@@ -131,20 +128,21 @@ class ParallelEngine:
         self, module: nn.Module, weights: list[Tensor], job: TrainingJob
     ) -> Iterator[list[Tensor]]:
         """Yield each step's gradient at what the weights are by then."""
-        own_dropout = seeded_dropout(module, job)
+        own_dropout, losses = (
+            seeded_dropout(module, job),
+            job.recipe.loss.of(self._task),
+        )
         for batch in batches(job):
             with own_dropout:
-                loss = self._loss(module, batch)
+                loss = self._loss(module, batch, losses)
             yield list(torch.autograd.grad(loss, weights, materialize_grads=True))
 
-    def _loss(self, module: nn.Module, batch: Examples) -> Tensor:
+    def _loss(self, module: nn.Module, batch: Examples, losses: PerExample) -> Tensor:
         # The cache of cast weights is shared by all threads, and would outlive a step.
         with torch.autocast(
             "cpu", enabled=self._precision == "bfloat16", cache_enabled=False
         ):
-            return self._task.losses(
-                model_outputs(module, batch.inputs), batch.labels
-            ).mean()
+            return losses(model_outputs(module, batch.inputs), batch.labels).mean()
 
 
 @contextmanager
@@ -155,21 +153,3 @@ def _thread_count_restored() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(intra_op_threads)
-
-
-@torch.no_grad()
-def _descend(
-    weights: list[Tensor],
-    velocity: list[Tensor],
-    gradients: list[Tensor],
-    recipe: Recipe,
-) -> None:
-    """Take one step of SGD in place, as `torch.optim.SGD` defines it.
-
-    velocity = momentum * velocity + gradient;  weight -= learning_rate * velocity
-    """
-    if recipe.momentum:
-        _foreach_mul_(velocity, recipe.momentum)
-        _foreach_add_(velocity, gradients)
-        gradients = velocity
-    _foreach_add_(weights, gradients, alpha=-recipe.learning_rate)

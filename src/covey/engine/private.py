@@ -21,6 +21,7 @@ from covey.data.examples import Examples, to_floats
 from covey.engine.batches import num_steps
 from covey.engine.dropout import refuse_dropout
 from covey.engine.forward import model_outputs
+from covey.engine.losses import PerExample
 from covey.engine.protocol import Recipe, TrainingJob
 from covey.engine.task import MULTICLASS, Task
 from covey.models import refuse_batch_norm
@@ -64,18 +65,21 @@ def private_gradients(
     check_private(module)
     examples, recipe = job.examples, job.recipe
     hidden = job.streams.hidden().at("private steps").generator()
-    n, clip = len(examples), recipe.record_clip
+    n, clip, losses = len(examples), recipe.record_clip, recipe.loss.of(task)
     for _ in range(num_steps(n, recipe)):
         q = sampling_rate(n, recipe)
         (drawn,) = np.nonzero(hidden.random(n) < q)
         batch = examples.take(torch.from_numpy(drawn))
-        total = clipped_sum(module, batch, clip, task)
+        total = clipped_sum(module, batch, clip, losses)
         noised = _noised(total, recipe.record_noise * clip, hidden)
         yield [value / (q * n) for value in noised]
 
 
 def clipped_sum(
-    module: nn.Module, batch: Examples, clip: float, task: Task = MULTICLASS
+    module: nn.Module,
+    batch: Examples,
+    clip: float,
+    losses: PerExample = MULTICLASS.losses,
 ) -> list[Tensor]:
     """Return the sum over the examples x of clip_C(grad f(theta, x)).
 
@@ -95,7 +99,7 @@ def clipped_sum(
     ) -> Float[Tensor, ""]:
         call = partial(functional_call, module, dict(weights))
         outputs = model_outputs(module, inputs[None], call)
-        return task.losses(outputs, label[None]).sum()
+        return losses(outputs, label[None]).sum()
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
     found = per_example(weights, to_floats(batch.inputs), batch.labels)

@@ -1,63 +1,34 @@
 """What an engine does: train clients' copies of a model, and score examples with it."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from covey.data.examples import Examples
-from covey.errors import ConfigError
+from covey.engine.recipe import Recipe
 from covey.rng import Streams
 from covey.types import Params
 
 __all__ = ["Engine", "Recipe", "Scored", "ScoringJob", "TrainingJob"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a client trains: plain or momentum SGD over shuffled mini-batches, or DP-SGD.
-
-    Attributes:
-        local_epochs: passes over the client's examples.
-        local_steps: if positive, so many gradient steps instead of epochs.
-        least_steps: at least so many gradient steps, however few examples there are.
-        record_clip: if positive, DP-SGD (`covey.engine.private`): the largest L2 norm of
-            one example's gradient, and `batch_size` is what batches have on average.
-        record_noise: standard deviation of the noise on the sum of a batch's clipped
-            gradients, per coordinate and in units of `record_clip`.
-
-    Raises:
-        ConfigError: noise without a clip, which would hide nothing.
-    """
-
-    local_epochs: int = 1
-    local_steps: int = 0
-    batch_size: int = 25
-    learning_rate: float = 0.05
-    momentum: float = 0.0
-    least_steps: int = 0
-    record_clip: float = 0.0
-    record_noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.record_noise > 0 and not self.record_clip > 0:
-            raise ConfigError(
-                f"Noise hides an example only if its gradient is clipped: record_noise "
-                f"needs record_clip > 0, found {self.record_clip}. Set it, for example "
-                f"to 1.0."
-            )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingJob:
-    """Train from `start` on `examples`; the order of examples comes from `streams`."""
+    """Train from `start` on `examples`; the order of examples comes from `streams`.
+
+    Attributes:
+        memory: what the recipe's objective may look at, by name: what this client kept,
+            and what the server sent along.
+    """
 
     start: Params
     examples: Examples
     streams: Streams
     recipe: Recipe
+    memory: Mapping[str, Params] = field(default_factory=dict[str, Params])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

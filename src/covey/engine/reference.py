@@ -4,9 +4,10 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from covey.engine.batches import batches
+from covey.engine.descent import corrected, in_order, trainable
 from covey.engine.dropout import check_dropout, seeded_dropout
 from covey.engine.forward import model_outputs
 from covey.engine.private import private_gradients
@@ -44,33 +45,47 @@ class ReferenceEngine:
         module = copy.deepcopy(self._module)
         module.load_state_dict(job.start)
         module.train()
-        optimizer = torch.optim.SGD(
-            module.parameters(),
-            lr=job.recipe.learning_rate,
-            momentum=job.recipe.momentum,
-        )
-        descend = _descend_privately if job.recipe.record_clip > 0 else _descend
-        descend(module, optimizer, job, self._task)
+        weights, recipe = trainable(module), job.recipe
+        values: list[Tensor] = [*weights.values()]
+        start = [value.detach().clone() for value in values]
+        memory = in_order(job, list(weights))
+        optimizer = recipe.optimizer.make(values, recipe.learning_rate)
+        take = _private if recipe.record_clip > 0 else _plain
+        for _ in take(module, values, job, self._task):
+            with torch.no_grad():
+                extra = corrected(recipe.objective, values, start, memory)
+            if extra is not None:
+                _add(values, extra)
+            if recipe.max_gradient_norm:
+                nn.utils.clip_grad_norm_(values, recipe.max_gradient_norm)
+            optimizer.step()
         return dict(module.state_dict())
 
 
-def _descend(
-    module: nn.Module, optimizer: torch.optim.Optimizer, job: TrainingJob, task: Task
-) -> None:
-    own_dropout = seeded_dropout(module, job)
+def _add(weights: Sequence[Tensor], extra: Sequence[Tensor]) -> None:
+    for value, more in zip(weights, extra, strict=True):
+        value.grad = more if value.grad is None else value.grad + more
+
+
+def _plain(
+    module: nn.Module, weights: list[Tensor], job: TrainingJob, task: Task
+) -> Iterator[None]:
+    """Give every weight the gradient of a batch, batch after batch."""
+    own_dropout, losses = seeded_dropout(module, job), job.recipe.loss.of(task)
     for batch in batches(job):
-        optimizer.zero_grad()
         with own_dropout:
             outputs = model_outputs(module, batch.inputs)
-        task.losses(outputs, batch.labels).mean().backward()
-        optimizer.step()
+        for value in weights:
+            value.grad = torch.zeros_like(value)
+        losses(outputs, batch.labels).mean().backward()
+        yield
 
 
-def _descend_privately(
-    module: nn.Module, optimizer: torch.optim.Optimizer, job: TrainingJob, task: Task
-) -> None:
-    weights = [value for value in module.parameters() if value.requires_grad]
+def _private(
+    module: nn.Module, weights: list[Tensor], job: TrainingJob, task: Task
+) -> Iterator[None]:
+    """Give every weight a gradient that tells little of each example."""
     for gradients in private_gradients(module, job, task):
         for value, gradient in zip(weights, gradients, strict=True):
             value.grad = gradient
-        optimizer.step()
+        yield

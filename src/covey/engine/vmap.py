@@ -8,16 +8,21 @@ import copy
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from covey.components.capability import Capability, Claim, conflicts
 from covey.data.examples import Examples, to_floats
 from covey.engine.batches import job_indices
+from covey.engine.descent import clipped_apart, in_order, reshaping, trainable
 from covey.engine.dropout import refuse_dropout
 from covey.engine.forward import model_outputs
+from covey.engine.losses import PerExample
+from covey.engine.optimizers import Step
 from covey.engine.protocol import Recipe, Scored, ScoringJob, TrainingJob
 from covey.engine.scoring import score_whole
 from covey.engine.task import MULTICLASS, Task
@@ -26,6 +31,7 @@ from covey.types import Params
 
 __all__ = ["VmapEngine"]
 
+BatchKey = tuple[int, int, frozenset[str]]
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -34,7 +40,14 @@ class VmapEngine:
 
     The module gives the architecture only. All jobs are known before the first result,
     and results are computed a chunk at a time.
+
+    Attributes:
+        rules_out: what a recipe cannot have here.
     """
+
+    rules_out: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.EXAMPLE_GRADIENTS, Capability.SEPARATE_TRAINING}
+    )
 
     def __init__(
         self,
@@ -48,20 +61,14 @@ class VmapEngine:
         self._device = device
         self._chunk = chunk
         self._task = task
-        self._trainable = [
-            name for name, value in module.named_parameters() if value.requires_grad
-        ]
-        self._gradients = vmap(grad(self._loss, has_aux=True))
+        self._trainable = list(trainable(module))
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
         known = list(jobs)
-        if any(job.recipe.record_clip for job in known):
-            raise ConfigError(
-                "The vmap engine cannot clip the gradient of each example, found a "
-                "recipe with record_clip > 0. Use the parallel engine."
-            )
-        waiting: dict[tuple[int, Recipe], deque[int]] = defaultdict(deque)
+        for recipe in {id(job.recipe): job.recipe for job in known}.values():
+            self._check(recipe)
+        waiting: dict[BatchKey, deque[int]] = defaultdict(deque)
         for index, job in enumerate(known):
             waiting[_batch_key(job)].append(index)
         trained: dict[int, Params] = {}
@@ -78,32 +85,55 @@ class VmapEngine:
         return [self._score_one(job) for job in jobs]
 
     def _train_together(self, jobs: Sequence[TrainingJob]) -> list[Params]:
-        """Return the trained params of jobs that are alike; clients are the first axis.
-
-        velocity = momentum * velocity + gradient;  weight -= learning_rate * velocity
-        """
+        """Return the trained params of jobs that are alike; clients are the first axis."""
         self._module.train()
         recipe, names = jobs[0].recipe, jobs[0].start
         buffers = {name: self._stack(job.start[name] for job in jobs) for name in names}
         weights = {name: buffers.pop(name) for name in self._trainable}
-        velocity = {name: torch.zeros_like(value) for name, value in weights.items()}
+        step = self._step(jobs, list(weights.values()))
+        gradients_of = vmap(
+            grad(partial(self._loss, recipe.loss.of(self._task)), has_aux=True)
+        )
         inputs = self._stack(job.examples.inputs for job in jobs)
         labels = self._stack(job.examples.labels for job in jobs)
         clients = torch.arange(len(jobs), device=self._device)[:, None]
         for drawn in zip(*map(job_indices, jobs), strict=True):
             chosen = (clients, self._stack(drawn))
             batch = (to_floats(inputs[chosen]), labels[chosen])
-            gradients, buffers = self._gradients(weights, buffers, *batch)
-            for name, gradient in gradients.items():
-                velocity[name] = recipe.momentum * velocity[name] + gradient
-                weights[name] = weights[name] - recipe.learning_rate * velocity[name]
+            gradients, buffers = gradients_of(weights, buffers, *batch)
+            step(list(gradients.values()))
         return _unstacked({**weights, **buffers}, names)
+
+    def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> Step:
+        """Return what changes the stacked weights in place."""
+        recipe = jobs[0].recipe
+        own = [in_order(job, self._trainable) for job in jobs]
+        memory = {
+            key: [
+                self._stack(each)
+                for each in zip(*(kept[key] for kept in own), strict=True)
+            ]
+            for key in own[0]
+        }
+        step = recipe.optimizer.begin_together(weights, recipe.learning_rate)
+        return reshaping(step, recipe, weights, memory, clipped_apart)
+
+    def _check(self, recipe: Recipe) -> None:
+        """Refuse a recipe that needs clients apart, or single examples."""
+        mine = Claim(
+            "the vmap engine",
+            rules_out=self.rules_out,
+            remedy="Use the parallel engine.",
+        )
+        for problem in conflicts([*recipe.claims("the recipe's {}".format), mine]):
+            raise ConfigError(f"{problem[0].upper()}{problem[1:]}")
 
     def _stack(self, tensors: Iterable[Tensor]) -> Tensor:
         return torch.stack(list(tensors)).to(self._device)
 
     def _loss(
         self,
+        losses: PerExample,
         weights: Params,
         buffers: Params,
         inputs: Shaped[Tensor, "batch ..."],
@@ -112,7 +142,7 @@ class VmapEngine:
         """Return one client's loss, and its buffers as BatchNorm leaves them."""
         call = partial(functional_call, self._module, {**weights, **buffers})
         outputs = model_outputs(self._module, inputs, call)
-        return self._task.losses(outputs, labels).mean(), buffers
+        return losses(outputs, labels).mean(), buffers
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
@@ -127,9 +157,12 @@ class VmapEngine:
         )
 
 
-def _batch_key(job: TrainingJob) -> tuple[int, Recipe]:
-    """Return what jobs must share to train together without padding."""
-    return len(job.examples), job.recipe
+def _batch_key(job: TrainingJob) -> BatchKey:
+    """Return what jobs must share to train together without padding.
+
+    The recipe itself: its parts may have options that cannot be hashed.
+    """
+    return len(job.examples), id(job.recipe), frozenset(job.memory)
 
 
 def _unstacked(stacked: Params, names: Iterable[str]) -> list[Params]:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from covey.algorithms import ClientContext, ClientRequest, ClientResponse, RequestType
-from covey.engine import Recipe
+from covey.engine import Recipe, RecipeNumbers
 from covey.errors import CoveyError
 from covey.membership import EDGES, FOLDS
 from covey.types import ClientName, Handle, Params
@@ -75,6 +75,7 @@ class Question:
         task: "hello", or what `Call` says.
         classes: how many the federation has; 0: not known yet.
         num_models: how many there are; only the given one is sent if there is one.
+        recipe: the numbers of this round; a node knows the rest from its settings.
     """
 
     covey_version: str
@@ -86,7 +87,7 @@ class Question:
     num_models: int = 0
     offered: tuple[bool, ...] = ()
     path: tuple[str | int, ...] = ()
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
     round_index: int = 0
     slip: ClientContext = field(default_factory=ClientContext)
 
@@ -193,7 +194,7 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
         available=question.offered,
         path=question.path,
         contexts={question.name: question.slip},
-        recipe=question.recipe,
+        recipe=Recipe().with_numbers(question.recipe),
         round_index=question.round_index,
     )
     return question, call

@@ -206,7 +206,7 @@ class Nodes:
             num_models=len(call.models),
             offered=call.available,
             path=call.path,
-            recipe=call.recipe,
+            recipe=call.recipe.numbers,
             round_index=call.round_index,
             slip=slip,
         )

@@ -269,7 +269,7 @@ def _round(
             cohort = cohort if stored else ()
         elif kept := kept_models(desk, t):
             run = run.for_replay(ReplayOptions(frozen_models=kept))
-    played = run.strategy.play_round(state, run.clients(cohort), streams)
+    played = run.strategy.play_round(state, run.clients(cohort, t), streams)
     clusters, assignment = played.state.clusters, played.state.assignment
     told = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()

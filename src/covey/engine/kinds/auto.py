@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from covey.engine.base import EngineFactory
+from covey.components.capability import Capability
+from covey.engine.base import NOTHING, EngineFactory
 from covey.engine.kinds.parallel import Parallel
 from covey.engine.kinds.vmap import Vmap
 from covey.engine.protocol import Engine
@@ -16,11 +17,11 @@ class Auto(Parallel):
     """Clients batched on a GPU where there is one and it can do what is asked for."""
 
     def build(
-        self, module: nn.Module, task: Task, *, example_gradients: bool
+        self, module: nn.Module, task: Task, *, needs: frozenset[Capability] = NOTHING
     ) -> Engine:
         """Return the engine."""
         on_gpu = torch.cuda.is_available() and self.precision == "float32"
         chosen: EngineFactory = Parallel(workers=self.workers, precision=self.precision)
-        if on_gpu and not example_gradients:
+        if on_gpu and not needs & Vmap.rules_out:
             chosen = Vmap()
-        return chosen.build(module, task, example_gradients=example_gradients)
+        return chosen.build(module, task, needs=needs)

@@ -6,7 +6,7 @@ from torch import nn
 
 from covey.components.capability import Capability
 from covey.components.section import Count
-from covey.engine.base import EngineFactory
+from covey.engine.base import NOTHING, EngineFactory
 from covey.engine.kinds.parallel import Parallel
 from covey.engine.protocol import Engine
 from covey.engine.task import Task
@@ -37,8 +37,8 @@ class FlowerNodes(EngineFactory):
     workers: Count = 0
 
     def build(
-        self, module: nn.Module, task: Task, *, example_gradients: bool
+        self, module: nn.Module, task: Task, *, needs: frozenset[Capability] = NOTHING
     ) -> Engine:
         """Return the engine of one node, or of the server for its own measurements."""
         inner = Parallel(workers=self.workers)
-        return inner.build(module, task, example_gradients=example_gradients)
+        return inner.build(module, task, needs=needs)

@@ -2,8 +2,9 @@
 
 from torch import nn
 
+from covey.components.capability import Capability
 from covey.components.section import Count
-from covey.engine.base import EngineFactory
+from covey.engine.base import NOTHING, EngineFactory
 from covey.engine.parallel import ParallelEngine, Precision
 from covey.engine.protocol import Engine
 from covey.engine.task import Task
@@ -23,7 +24,7 @@ class Parallel(EngineFactory):
         module: nn.Module,
         task: Task,
         *,
-        example_gradients: bool,  # noqa: ARG002 - it has them
+        needs: frozenset[Capability] = NOTHING,  # noqa: ARG002 - it has all
     ) -> Engine:
         """Return the engine."""
         workers = self.workers or num_cores()

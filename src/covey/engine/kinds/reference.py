@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import nn
 
 from covey.components.capability import Capability
-from covey.engine.base import EngineFactory
+from covey.engine.base import NOTHING, EngineFactory
 from covey.engine.protocol import Engine
 from covey.engine.reference import ReferenceEngine
 from covey.engine.task import Task
@@ -23,7 +23,7 @@ class Reference(EngineFactory):
         module: nn.Module,
         task: Task,
         *,
-        example_gradients: bool,  # noqa: ARG002 - it has them
+        needs: frozenset[Capability] = NOTHING,  # noqa: ARG002 - it has all
     ) -> Engine:
         """Return the engine."""
         return ReferenceEngine(module, task)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from covey.components.capability import Capability
-from covey.engine.base import EngineFactory
+from covey.engine.base import NOTHING, EngineFactory
 from covey.engine.protocol import Engine
 from covey.engine.task import Task
 from covey.engine.vmap import VmapEngine
@@ -19,7 +19,7 @@ class Vmap(EngineFactory):
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.FULL_PRECISION})
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLUSTER_ISOLATION, Capability.EXAMPLE_GRADIENTS}
+        {Capability.CLUSTER_ISOLATION, *VmapEngine.rules_out}
     )
 
     def build(
@@ -27,7 +27,7 @@ class Vmap(EngineFactory):
         module: nn.Module,
         task: Task,
         *,
-        example_gradients: bool,  # noqa: ARG002 - claimed to be impossible
+        needs: frozenset[Capability] = NOTHING,  # noqa: ARG002 - claimed to be there
     ) -> Engine:
         """Return the engine."""
         device = "cuda" if torch.cuda.is_available() else "cpu"

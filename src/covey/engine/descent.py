@@ -1,0 +1,131 @@
+"""What happens to a step's gradient on its way to the weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import (
+    Tensor,
+    _foreach_add,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_mul,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_norm,  # pyright: ignore[reportPrivateImportUsage]
+    nn,
+)
+
+from covey.engine.optimizers import Step, Tensors
+from covey.engine.protocol import TrainingJob
+from covey.engine.recipe import Objective, Recipe
+from covey.errors import ConfigError, CoveyError
+from covey.types import Params
+
+__all__ = [
+    "clipped",
+    "clipped_apart",
+    "corrected",
+    "in_order",
+    "reshaping",
+    "trainable",
+]
+
+Memory = Mapping[str, Sequence[Tensor]]
+Clip = Callable[[Tensors, float], Tensors]
+
+TINY = 1e-6
+"""Added to a norm that is divided by, as torch does."""
+
+
+def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name and in the module's order."""
+    return {n: value for n, value in module.named_parameters() if value.requires_grad}
+
+
+def in_order(job: TrainingJob, names: Sequence[str]) -> Memory:
+    """Return a job's memory as an objective looks at it."""
+    return {key: _tensors(key, kept, names) for key, kept in job.memory.items()}
+
+
+def _tensors(key: str, kept: Params, names: Sequence[str]) -> list[Tensor]:
+    if missing := [name for name in names if name not in kept]:
+        raise ConfigError(
+            f"What an objective remembers as {key!r} must have a tensor for every "
+            f"trained parameter, found none for {missing[0]}. Keep all names of the model."
+        )
+    return [kept[name] for name in names]
+
+
+def reshaping(
+    step: Step,
+    recipe: Recipe,
+    weights: Sequence[Tensor],
+    memory: Memory,
+    clip: Clip | None = None,
+) -> Step:
+    """Return a step that takes the objective and the largest norm into account.
+
+    The step itself where the recipe has neither; `weights` are those of the start.
+    """
+    objective, norm = recipe.objective, recipe.max_gradient_norm
+    if not objective.corrects and not norm:
+        return step
+    start = [value.detach().clone() for value in weights]
+    scaled = clip or clipped
+
+    @torch.no_grad()
+    def reshaped(gradients: Tensors) -> None:
+        extra = corrected(objective, weights, start, memory)
+        if extra is not None:
+            gradients = _foreach_add(gradients, extra)
+        step(scaled(gradients, norm) if norm else gradients)
+
+    return reshaped
+
+
+def corrected(
+    objective: Objective,
+    weights: Sequence[Tensor],
+    start: Sequence[Tensor],
+    memory: Memory,
+) -> list[Tensor] | None:
+    """Return what an objective adds to a step's gradient.
+
+    Raises:
+        ConfigError: it raised, or does not fit the weights.
+    """
+    name = type(objective).__name__
+    try:
+        found: Any = objective.correction(weights, start, memory)
+        extra = None if found is None else list(found)
+    except CoveyError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"The objective {name} raised {type(error).__name__}: {error}. Correct its "
+            f"correction."
+        ) from error
+    if extra is not None:
+        told = [getattr(each, "shape", None) for each in extra]
+        if told != [value.shape for value in weights]:
+            raise ConfigError(
+                f"The objective {name} must return one tensor for each of the weights, in "
+                f"their shapes, found {len(told)} for {len(weights)}, or other shapes. "
+                f"Correct its correction."
+            )
+    return extra
+
+
+def clipped(gradients: Tensors, largest: float) -> Tensors:
+    """Return the gradients, scaled down to a norm, as torch's `clip_grad_norm_` does.
+
+    g min(1, C / (||g|| + 1e-6)), with the L2 norm over all tensors together
+    """
+    norm = torch.stack(list(_foreach_norm(gradients))).norm()
+    return _foreach_mul(gradients, (largest / (norm + TINY)).clamp(max=1))
+
+
+def clipped_apart(gradients: Tensors, largest: float) -> Tensors:
+    """Return the gradients of stacked clients, each client's scaled by its own norm."""
+    norms = torch.stack([value.flatten(1).norm(dim=1) for value in gradients]).norm(
+        dim=0
+    )
+    shares = (largest / (norms + TINY)).clamp(max=1)
+    return [value * shares.view(-1, *(1,) * (value.dim() - 1)) for value in gradients]

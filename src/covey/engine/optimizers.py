@@ -1,0 +1,217 @@
+"""Optimizers: how a client's weights follow its gradients in one round."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field, model_validator
+from torch import (
+    Tensor,
+    _foreach_add,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_add_,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_mul,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_mul_,  # pyright: ignore[reportPrivateImportUsage]
+    _foreach_sub_,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from covey.components.capability import Capability, Claim
+from covey.components.component import Component
+from covey.components.section import NotNegative, Range
+from covey.errors import ConfigError
+
+__all__ = ["Adam", "AdamW", "Optimizer", "Sgd", "Step", "Tensors"]
+
+Tensors = list[Tensor] | tuple[Tensor, ...]
+Step = Callable[[Tensors], None]
+"""Change the weights in place, by these gradients."""
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Optimizer(Component):
+    """A torch optimizer, made anew for every client and round.
+
+    A subclass says how it is made; its fields are its options::
+
+        class Lookahead(covey.Optimizer):
+            k: int = 5
+
+            def make(self, weights, learning_rate):
+                return my_package.Lookahead(weights, lr=learning_rate, k=self.k)
+
+    Where nothing but options is to be said, name the torch class itself:
+    `train.optimizer = "my_package:Lookahead"`.
+
+    Attributes:
+        elementwise: whether every number of the weights moves by its own gradients alone.
+            Only then can clients be trained together as one tensor (the vmap engine).
+    """
+
+    kind: ClassVar[str] = "optimizer"
+    elementwise: ClassVar[bool] = False
+
+    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401, ARG002 - torch's own type has untyped parts
+        """Return a `torch.optim.Optimizer` over these weights."""
+        raise ConfigError(
+            f"The optimizer {type(self).__name__} must have a method make(weights, "
+            f"learning_rate) that returns a torch.optim.Optimizer. Add it."
+        )
+
+    def begin(self, weights: Tensors, learning_rate: float) -> Step:
+        """Return what takes the steps of one round."""
+        optimizer = self.make(weights, learning_rate)
+
+        def step(gradients: Tensors) -> None:
+            for value, gradient in zip(weights, gradients, strict=True):
+                value.grad = gradient
+            optimizer.step()
+
+        return step
+
+    def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
+        """Return what takes the steps of several clients, stacked along a first axis."""
+        return self.begin(weights, learning_rate)
+
+    def claim(self, part: str) -> Claim:
+        """Return what it needs: clients apart, unless it moves number by number."""
+        claim = super().claim(part)
+        alone = frozenset() if self.elementwise else {Capability.SEPARATE_TRAINING}
+        return Claim(part, claim.requires | alone, claim.rules_out)
+
+
+class Sgd(Optimizer):
+    """Stochastic gradient descent, as `torch.optim.SGD` defines it.
+
+    d = gradient + weight_decay * weight
+    velocity = momentum * velocity + d
+    weight -= learning_rate * (d + momentum * velocity if nesterov else velocity)
+
+    References:
+        Sutskever, Martens, Dahl, Hinton, On the Importance of Initialization and Momentum
+        in Deep Learning, 2013.
+    """
+
+    elementwise = True
+
+    momentum: Decay = 0.0
+    nesterov: bool = False
+    weight_decay: NotNegative = 0.0
+
+    @model_validator(mode="after")
+    def _looks_ahead(self) -> "Sgd":
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum > 0")
+        return self
+
+    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
+        """Return torch's own."""
+        return torch.optim.SGD(weights, lr=learning_rate, **self.model_dump())
+
+    def begin(self, weights: Tensors, learning_rate: float) -> Step:
+        """Return the same steps without an optimizer object: twice as fast, when small."""
+        return partial(_descend, self, weights, self._velocity(weights), learning_rate)
+
+    def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
+        """Return the same steps, rounded as the vmap engine always has."""
+        return partial(
+            _descend_in_two, self, weights, self._velocity(weights), learning_rate
+        )
+
+    def _velocity(self, weights: Tensors) -> list[Tensor]:
+        return [torch.zeros_like(value) for value in weights] if self.momentum else []
+
+
+@torch.no_grad()
+def _descend(
+    sgd: Sgd,
+    weights: Tensors,
+    velocity: list[Tensor],
+    learning_rate: float,
+    gradients: Tensors,
+) -> None:
+    """Take a step whose product and difference are rounded once, together."""
+    along = _direction(sgd, weights, velocity, gradients)
+    _foreach_add_(weights, along, alpha=-learning_rate)
+
+
+@torch.no_grad()
+def _descend_in_two(
+    sgd: Sgd,
+    weights: Tensors,
+    velocity: list[Tensor],
+    learning_rate: float,
+    gradients: Tensors,
+) -> None:
+    """Take a step whose product is rounded, and then the difference."""
+    along = _direction(sgd, weights, velocity, gradients)
+    _foreach_sub_(weights, _foreach_mul(along, learning_rate))
+
+
+def _direction(
+    sgd: Sgd,
+    weights: Tensors,
+    velocity: list[Tensor],
+    gradients: Tensors,
+) -> Tensors:
+    if sgd.weight_decay:
+        gradients = _foreach_add(gradients, weights, alpha=sgd.weight_decay)
+    if not velocity:
+        return gradients
+    _foreach_mul_(velocity, sgd.momentum)
+    _foreach_add_(velocity, gradients)
+    if sgd.nesterov:
+        return _foreach_add(gradients, velocity, alpha=sgd.momentum)
+    return velocity
+
+
+class Adam(Optimizer):
+    """Steps scaled by running means of the gradient and of its square.
+
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+    weight -= learning_rate * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)
+
+    `weight_decay` is added to the gradient, times the weight. The means begin anew in
+    every round.
+
+    References:
+        Kingma, Ba, Adam: A Method for Stochastic Optimization, 2015.
+    """
+
+    elementwise = True
+
+    betas: Range = (0.9, 0.999)
+    epsilon: NotNegative = 1e-8
+    weight_decay: NotNegative = 0.0
+
+    @model_validator(mode="after")
+    def _forgets(self) -> "Adam":
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError("betas must be two numbers in [0, 1)")
+        return self
+
+    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
+        """Return torch's own."""
+        return torch.optim.Adam(weights, learning_rate, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "betas": self.betas,
+            "eps": self.epsilon,
+            "weight_decay": self.weight_decay,
+        }
+
+
+class AdamW(Adam):
+    """Adam, with weights that shrink by themselves.
+
+    weight -= learning_rate * weight_decay * weight, before each of Adam's steps
+
+    References:
+        Loshchilov, Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    weight_decay: NotNegative = 0.01
+
+    def make(self, weights: Tensors, learning_rate: float) -> Any:  # noqa: ANN401
+        """Return torch's own."""
+        return torch.optim.AdamW(weights, learning_rate, **self._options())

@@ -1,0 +1,134 @@
+"""From settings to a recipe, and what the settings make of it in a run."""
+
+import pytest
+import torch
+
+import covey
+from covey import Capability, Config, ConfigError
+from covey.build import build_run
+from covey.build.local_training import recipe_of
+from covey.engine import OwnSchedule, ParallelEngine, Recipe, Sgd
+from covey.rng import Streams
+from plugins.loss_generalized import GeneralizedCrossEntropy
+
+TINY = {
+    "rounds": 2,
+    "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "method": {"name": "fedavg"},
+    "redteam": {"source": "none"},
+}
+STOPPED = {"schedule": "step", "schedule_options": {"every": 1, "gamma": 0.0}}
+"""The first round trains; all others have a rate of 0."""
+
+
+class Contrast(GeneralizedCrossEntropy):
+    requires = frozenset({Capability.PLAIN_GRADIENTS})
+
+
+def recipe(**train: object) -> Recipe:
+    return recipe_of(Config.of({"train": train}))
+
+
+def test_the_defaults_are_those_of_a_recipe():
+    assert recipe() == Recipe()
+    assert recipe(momentum=0.9) == Recipe(momentum=0.9)
+
+
+def test_a_setting_of_the_sections_own_is_an_option_beside_the_others():
+    found = recipe(momentum=0.9, optimizer_options={"nesterov": True})
+    assert found.optimizer == Sgd(momentum=0.9, nesterov=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["RMSprop", "torch.optim:RMSprop", torch.optim.RMSprop]
+)
+def test_torchs_optimizers_go_by_their_names(name):
+    made = recipe(optimizer=name, optimizer_options={"alpha": 0.5}).optimizer.make(
+        [torch.zeros(2)], 0.25
+    )
+    assert isinstance(made, torch.optim.RMSprop)
+    assert (made.defaults["lr"], made.defaults["alpha"]) == (0.25, 0.5)
+
+
+def test_a_function_is_a_schedule():
+    def halving(round_index: int, rounds: int, least: float = 0.0) -> float:
+        return max(least, 0.5**round_index * rounds / rounds)
+
+    own = OwnSchedule(function=halving)
+    assert Recipe(schedule=own).at(2, 5).learning_rate == 0.05 / 4
+    named = recipe(schedule=halving, schedule_options={"least": 0.5})
+    assert named.at(2, 5).learning_rate == 0.025
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"train": {"optimizer": "RMSProp"}}, "has no attribute 'RMSProp'"),
+        ({"train": {"optimizer": "LBFGS"}}, "one step with given gradients"),
+        (
+            {"train": {"optimizer": "RMSprop", "optimizer_options": {"alfa": 1}}},
+            "unexpected keyword argument 'alfa'",
+        ),
+        (
+            {"train": {"optimizer": "adam", "optimizer_options": {"alfa": 1}}},
+            "Its options are: betas, epsilon, weight_decay",
+        ),
+        (
+            {"train": {"optimizer": "RMSprop"}, "engine": {"name": "vmap"}},
+            "'torch.optim:RMSprop' needs every client to be trained by itself, but "
+            "engine.name = 'vmap' rules it out",
+        ),
+        (
+            {"train": {"loss": "huber"}},
+            "needs labels that are numbers, but model.task = 'multiclass' rules it out",
+        ),
+        (
+            {"train": {"loss": "focal"}, "model": {"task": "multilabel"}},
+            "needs one class per example, but model.task = 'multilabel' rules it out",
+        ),
+        (
+            {"train": {"loss": Contrast()}, "privacy": {"record_clip": 1.0}},
+            "the gradient of a batch's mean loss, but privacy.record_clip = 1.0 rules",
+        ),
+        (
+            {
+                "train": {
+                    "objective": "plugins.loss_generalized:GeneralizedCrossEntropy"
+                }
+            },
+            "must be a Objective, found the class GeneralizedCrossEntropy",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_in_a_sentence(settings, said):
+    with pytest.raises(ConfigError) as refused:
+        recipe_of(Config.of(settings))
+    assert said in str(refused.value)
+
+
+def test_what_the_vmap_engine_cannot_train_is_trained_in_parallel(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = Config.of({**TINY, "train": {"optimizer": "Adagrad"}})
+    assert isinstance(build_run(config).engine, ParallelEngine)
+
+
+def test_momentum_beside_another_optimizer_does_nothing_and_this_is_said():
+    train = {"momentum": 0.5, "optimizer": "adam"}
+    (found,) = covey.config.unheeded(Config.of({"train": train}))
+    assert found.told.startswith("train.momentum = 0.5 does nothing: train.optimizer")
+    assert covey.config.unheeded(Config.of({"train": {"momentum": 0.5}})) == ()
+
+
+def test_a_schedule_is_followed_by_clients_and_by_shadows(tmp_path):
+    config = Config.of({**TINY, "train": STOPPED})
+    one = covey.run(config=Config.of({**TINY, "rounds": 1}), out=tmp_path / "one")
+    two = covey.run(config=config, out=tmp_path / "two")
+    assert two.summary["model_hash"] == one.summary["model_hash"]
+    built = build_run(config)
+    start = built.init(Streams(0))
+    sets = tuple(client.train for client in built.population.clients)
+    for index, moves in ((0, True), (1, False)):
+        end = built.retrain_recipe.play_round(index, start, sets, Streams(0))
+        moved = [not torch.equal(end[name], value) for name, value in start.items()]
+        assert any(moved) == moves
