@@ -9,6 +9,7 @@ import pytest
 
 import covey
 from covey import Config
+from covey.components import BUILT_INS
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 SECTIONS = {
@@ -86,7 +87,7 @@ def test_the_attack_scores_a_clear_member_above_a_doubtful_one(importable):
     seen = covey.Signals(
         np.array([0, 0]), np.stack([sure, doubtful]), nothing, nothing[..., 0] > 0
     )
-    scores = module.margin(seen)
+    scores = module.Margin()(seen)
     assert scores[0] == pytest.approx(np.log(9))
     assert scores[1] == pytest.approx(np.log(11 / 9))
 
@@ -96,3 +97,9 @@ def test_every_kind_of_the_table_has_a_section():
     linked = re.findall(r"\]\(#([\w-]+)\)", head)
     kinds = [title for title in SECTIONS if title.startswith(("A ", "An "))]
     assert linked == [title.lower().replace(" ", "-") for title in kinds]
+
+
+def test_every_kind_of_component_that_is_built_in_is_in_the_table():
+    kinds = re.findall(r"^\| \[([\w ]+)\]", PAGE.read_text(), re.MULTILINE)
+    told = " | ".join(kinds)
+    assert [kind for kind in BUILT_INS if kind.replace("_", " ") not in told] == []
