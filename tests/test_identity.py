@@ -9,7 +9,7 @@ import tomli_w
 from covey import Config
 from covey.build import build_run
 from covey.config import flat, that_matter, unused
-from covey.runtime.session import what_matters
+from covey.runtime.session import config_hash
 
 
 def test_the_defaults_are_nothing_to_remember():
@@ -55,7 +55,7 @@ def test_settings_of_an_older_version_are_the_same_run():
     del older["secrets"]
     before = Config.of(tomllib.loads(tomli_w.dumps(older)))
     assert that_matter(before) == that_matter(now)
-    assert what_matters(build_run(before)) == what_matters(build_run(now))
+    assert config_hash(build_run(before)) == config_hash(build_run(now))
 
 
 LOOKS_AT = {

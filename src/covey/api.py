@@ -18,7 +18,7 @@ from covey.data.sets.passed import PassedClients
 from covey.errors import DataError
 from covey.membership import Scorer
 from covey.models.passed import PassedModel
-from covey.runs import Run, played, reference_of
+from covey.runs import Run, reference_of, run_to_end
 from covey.runtime import DEFAULT_ATTACKS, Observer, RunFolder
 from covey.runtime.verification import verify
 from covey.types import ClientName
@@ -80,13 +80,13 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     settings, data = config_of(config), reference_of(clients)
     if data is not None:  # read as any later process will read them
         settings, clients = _with(settings, data=data), None
-    given = _given(model, clients)
-    named = _named(settings, given, reference_of(model))
-    stated = replace(given, thresholds=thresholds, risk_weights=risk_weights)
+    overrides = _overrides(model, clients)
+    named = _named(settings, overrides, reference_of(model))
+    stated = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
     assembled = build_run(named, stated)
     folder = RunFolder.create(Path(out), assembled.config)
-    answered = played(assembled, folder, observe)
-    made = Run(folder.path, given)
+    answered = run_to_end(assembled, folder, observe)
+    made = Run(folder.path, overrides)
     made.answered = answered
     return made
 
@@ -117,7 +117,7 @@ def load(
     Raises:
         RunError: there is no run.
     """
-    return Run(Path(folder), _given(model, clients))
+    return Run(Path(folder), _overrides(model, clients))
 
 
 def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need
@@ -201,17 +201,17 @@ def game(
     return load(folder, model, clients).game(control=control, observe=observe)
 
 
-def _given(model: Model | None, clients: Clients | None) -> Overrides:
+def _overrides(model: Model | None, clients: Clients | None) -> Overrides:
     if isroutine(clients) or isinstance(clients, partial):
         clients = user_function("function of clients", clients, DataError)()
     return Overrides(model, clients)
 
 
-def _named(config: Config, given: Overrides, model: str | None) -> Config:
+def _named(config: Config, overrides: Overrides, model: str | None) -> Config:
     """Write into the settings what a program passes by hand, by name where it has one."""
-    if given.clients is not None:
+    if overrides.clients is not None:
         config = _with(config, data=reference(PassedClients()))
-    if given.model is None:
+    if overrides.model is None:
         return config
     return _with(config, model=model or reference(PassedModel()))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from covey.build import DataProfile
-from covey.runtime import Roster, RunFolder
+from covey.runtime import FederationMetadata, RunFolder
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ def test_no_examples_are_of_the_clients_kind_also_when_read_again(
     dtype: torch.dtype,
     tmp_path: Path,
 ):
-    roster = Roster("r", DataProfile((5,), images, 2, whole), "")
+    roster = FederationMetadata("r", DataProfile((5,), images, 2, whole), "")
     roster.write(RunFolder(tmp_path))
-    read = Roster.of(RunFolder(tmp_path))
+    read = FederationMetadata.of(RunFolder(tmp_path))
     assert read is not None
     assert read.profile is not None
     assert read.profile.empty_examples().inputs.dtype == dtype

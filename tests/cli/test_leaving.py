@@ -11,8 +11,8 @@ import pytest
 from covey import Config, load, run
 from covey.build import build_run
 from covey.ledger import Ledger
-from covey.runtime import Forgotten, RunFolder, forget
-from covey.unlearning.proof import text
+from covey.runtime import ForgetResult, RunFolder, forget
+from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import sign, signing_key
 
 LEAVER = "client-00003"
@@ -82,7 +82,7 @@ def denied(leaving):
     return leaving("deny")
 
 
-def without(folder: Path, *clients: str) -> tuple[Forgotten, ...]:
+def without(folder: Path, *clients: str) -> tuple[ForgetResult, ...]:
     """Let clients leave, with no report afterwards."""
     existing = RunFolder.existing(folder)
     run = build_run(existing.config())
@@ -373,7 +373,7 @@ def test_a_signed_proof_of_another_model_fails_against_the_ledger(
         document["model_before"] = document["model_after"]
     key = signing_key(folder.parent / "keys" / "covey" / "signing-key.pem")
     forged = {"proof": tmp_path / "proof.json"}
-    forged["proof"].write_text(text(sign(key, document)))
+    forged["proof"].write_text(proof_json(sign(key, document)))
     code, checks = checked(covey, forged)
     assert (code, checks["valid"]) == (0, True)
     code, checks = checked(covey, forged, "--ledger", folder)

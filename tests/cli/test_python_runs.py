@@ -176,7 +176,7 @@ def test_the_object_that_run_returned_keeps_model_and_data(tmp_path):
     assert held.guarantee["guarantee"] is None
     assert held.guarantee["guarantee_reason"]
     copy = held.export(client="b", recipient="a shop")
-    assert copy.place(RunFolder(held.folder)).is_file()
+    assert copy.location(RunFolder(held.folder)).is_file()
     assert copy.recipient == "a shop"
     assert held.report() == held.folder / "report.html"
 
@@ -245,7 +245,7 @@ def test_another_model_than_the_run_s_own_is_refused(folder):
 
 
 def test_open_requests_come_before_a_denial_without_the_model(folder):
-    RunFolder(folder).leave_word("b", "retrain")
+    RunFolder(folder).queue_request("b", "retrain")
     with pytest.raises(RunError, match="earlier requests to leave it are not answered"):
         load(folder).forget("a", answer="deny")
     assert "a" in load(folder).names

@@ -298,7 +298,7 @@ def test_who_leaves_by_its_file_is_told_its_proof_once(build, monkeypatch, caplo
     with caplog.at_level("INFO", "covey.flower"):
         result = federation.play(nodes=6)
     ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", caplog.text, re.M)
-    checks = covey.verify(proof, result.folder, mine=("client-00005", salt))
+    checks = covey.verify(proof, result.folder, name_and_salt=("client-00005", salt))
     assert checks
     assert all(check.ok is not False for check in checks)
     assert asked_again == []

@@ -8,7 +8,7 @@ from covey import Config
 from covey.build import build_run
 from covey.membership import blind_risk, true_risk
 from covey.runtime import RunFolder
-from covey.runtime.completed_run import finished
+from covey.runtime.completed_run import load_completed
 from covey_papers.reproduce import digest
 from covey_papers.reproduce.measures import MEASURES, Seen
 from covey_papers.reproduce.nonmember_mismatch import KINDS, attacked
@@ -37,7 +37,7 @@ def test_every_group_is_attacked_in_every_way(of):
 @pytest.mark.parametrize("group", ["minority", "majority"])
 def test_matched_non_members_are_those_of_the_audit(path, of, group):
     run = build_run(RunFolder.existing(path).config())
-    found = finished(run, RunFolder.existing(path), "A test")
+    found = load_completed(run, RunFolder.existing(path), "A test")
     clients = found.run.population.clients
     which = ["minority", "majority"].index(group)
     chosen = found.history.assignment

@@ -13,7 +13,7 @@ from covey.ledger import Request
 from covey.runtime import RunFolder
 from covey.runtime.copies import Copy, copies_of, model_bytes, record_copy
 from covey.runtime.exports import export_model
-from covey.runtime.settling import copies_told, erase_from_copies, settled
+from covey.runtime.settling import erase_from_copies, outcome_lines, settle_copies
 
 OLD, NEW, OTHER = ({"w": torch.full((2,), v)} for v in (1.0, 2.0, 3.0))
 NAMES = ("anna", "annabel", "bob")
@@ -45,7 +45,7 @@ def put(
 
 
 def fates(folder: RunFolder, first: int | None) -> dict[str, tuple[str, bool]]:
-    found = settled(folder, request(first), [NEW, OTHER])
+    found = settle_copies(folder, request(first), [NEW, OTHER])
     return {Path(each.copy.path).name: (each.fate, each.notify) for each in found}
 
 
@@ -57,7 +57,7 @@ def test_after_a_replay_what_holds_an_old_model_is_deleted_or_to_be_told_of(
     put(folder, folder.exports / "other", OTHER)
     put(folder, tmp_path / "outside", recipient="a clinic")
     put(folder, tmp_path / "for-nobody")
-    put(folder, tmp_path / "gone", recipient="a school").place(folder).unlink()
+    put(folder, tmp_path / "gone", recipient="a school").location(folder).unlink()
     put(folder, tmp_path / "earlier", round_index=2, recipient="a firm")
     assert fates(folder, 2) == {
         "old": ("deleted", True),
@@ -138,8 +138,8 @@ def test_who_leaves_is_in_no_record_afterwards_and_everybody_else_still_is(
 
 def test_a_proof_gets_no_path_and_no_clients_name(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="bob of the clinic")
-    (one,) = settled(folder, request(0), [NEW])
-    proved = one.proved(NAMES)
+    (one,) = settle_copies(folder, request(0), [NEW])
+    proved = one.as_proof_fact(NAMES)
     assert proved["recipient"] == "[a client of the run] of the clinic"
     assert str(tmp_path) not in json.dumps(proved)
     assert len(proved["path_sha256"]) == 64
@@ -170,14 +170,14 @@ def test_what_is_written_again_for_nobody_replaces_its_record(
     # the clinic may hold what it was given, whatever lies in its place now
     assert [c.recipient for c in copies_of(folder)] == ["a clinic", ""]
     assert fates(folder, 0)["x"] == ("unchanged", False)
-    found = settled(folder, request(0), [NEW, OTHER])
+    found = settle_copies(folder, request(0), [NEW, OTHER])
     assert [each.fate for each in found] == ["missing", "unchanged"]
 
 
 def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: Path):
     put(folder, tmp_path / "x", recipient="a clinic", cluster=1)
-    told = [each.told() for each in settled(folder, request(0), [NEW])]
-    first, second = copies_told(told)
+    told = [each.describe() for each in settle_copies(folder, request(0), [NEW])]
+    first, second = outcome_lines(told)
     assert first.startswith(f"to be deleted by you: model of cluster 1 in {tmp_path}/x")
     assert second.strip() == "to notify (GDPR Art. 19): a clinic"
 
@@ -194,8 +194,8 @@ def test_an_export_is_on_record_with_its_round_and_for_whom(play, tmp_path):
     copy = export_model(folder, 0, recipient=" The Clinic ")
     (kept,) = copies_of(folder)
     assert kept == copy
-    assert copy.place(folder) == folder.path / "exports" / "cluster-0.safetensors"
-    assert copy.place(folder).is_file()
+    assert copy.location(folder) == folder.path / "exports" / "cluster-0.safetensors"
+    assert copy.location(folder).is_file()
     assert (copy.cluster, copy.round_index, copy.recipient) == (0, 4, "The Clinic")
     with pytest.raises(ConfigError, match="--recipient takes one line"):
         export_model(folder, 0, recipient="two\nlines")

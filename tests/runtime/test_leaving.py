@@ -16,7 +16,7 @@ from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunSt
 from covey.ledger import Ledger
 from covey.models import build_model
 from covey.rng import Streams
-from covey.runtime import RunFolder, forget, plans, read_events
+from covey.runtime import RunFolder, client_plans, forget, read_events
 from covey.runtime.updates import read_updates, stored_rounds
 
 LEAVER = "client-00003"
@@ -212,7 +212,7 @@ def test_a_denial_changes_no_model_and_counts_for_the_next(small, copied, tmp_pa
     names = {handle: name for name, handle in before.names.items()}
     beside = next(name for h in sets[-1] if (name := names[h]) != LEAVER)
     existing = RunFolder.existing(folder)
-    (plan,) = plans(build_run(existing.config()), existing, [beside], "auto")
+    (plan,) = client_plans(build_run(existing.config()), existing, [beside], "auto")
     assert plan.chosen is not None
     assert plan.chosen.answer in ("roll_back", "retrain")
 

@@ -14,13 +14,13 @@ from covey.build import build_run
 from covey.events import ClientLeft, RunRolledBack
 from covey.ledger import Ledger
 from covey.runtime import (
-    Forgotten,
+    ForgetResult,
     Returning,
     RunFolder,
-    explained,
+    client_plans,
+    enqueue_requests,
+    explain_client,
     forget,
-    plans,
-    put_down,
     read_events,
 )
 from covey.types import Basis
@@ -87,7 +87,7 @@ def between(folder: Path) -> list[ClientLeft | RunRolledBack]:
     return [each for each in told if isinstance(each, ClientLeft | RunRolledBack)]
 
 
-def proof_of(done: Forgotten) -> dict[str, Any]:
+def proof_of(done: ForgetResult) -> dict[str, Any]:
     assert all(check.ok is not False for check in verify(done.answered.proof))
     return json.loads(done.answered.proof.read_text())
 
@@ -104,7 +104,7 @@ def test_two_retrained_at_once_end_where_a_run_that_met_neither_ends(folder, wit
         assert told["first_replayed_round"] == 0
         assert told["replayed"] == "anew"
         checks = verify(
-            done.answered.proof, folder, mine=(done.client, done.answered.salt)
+            done.answered.proof, folder, name_and_salt=(done.client, done.answered.salt)
         )
         assert [each.name for each in checks if each.ok is not True] == ["trust"]
 
@@ -120,7 +120,7 @@ def test_two_at_once_are_what_they_are_one_after_the_other(folder, tmp_path):
 def test_what_is_planned_for_several_is_what_is_done(folder):
     existing = RunFolder.existing(folder)
     everybody = sorted(load(folder).names)[:4]
-    found = plans(build_run(existing.config()), existing, everybody)
+    found = client_plans(build_run(existing.config()), existing, everybody)
     done = left(folder, *everybody)
     assert {each.chosen.answer for each in found if each.chosen} > {"deny"}
     assert [each.chosen for each in found] == [each.answered.option for each in done]
@@ -203,7 +203,7 @@ def test_who_was_denied_can_be_retrained_with_its_salt(denied, without):
     assert (again["basis"], told["basis"]) == ("erasure", "none")
     assert again["sealed_record_kept"] is False
     assert again["rounds"] == told["rounds"]
-    mine = verify(done.answered.proof, folder, mine=(ONE, done.answered.salt))
+    mine = verify(done.answered.proof, folder, name_and_salt=(ONE, done.answered.salt))
     assert [each.name for each in mine if each.ok is not True] == ["trust"]
     assert load(folder).summary["left"] == {"retrain": 1}
     # what was sealed is destroyed, in every byte
@@ -244,7 +244,7 @@ def test_the_others_go_on_after_a_denial_and_count_on_it(denied, without):
     assert hash_of(folder) == without(*PAIR)
 
 
-@pytest.mark.slow  # by default: `put_down`, which leaves what such a kill leaves
+@pytest.mark.slow  # by default: `enqueue_requests`, which leaves what such a kill leaves
 @pytest.mark.parametrize(("where", "calls"), [("before serve", 0), ("after append", 1)])
 def test_a_kill_while_a_denied_client_is_retrained_needs_no_name(
     denied, without, killed, where, calls
@@ -265,7 +265,7 @@ def test_what_is_put_down_is_answered_by_whoever_plays_on(denied, without):
     folder, first = denied
     existing = RunFolder.existing(folder)
     back = Returning(ONE, first.answered.salt)
-    put_down(build_run(existing.config()), existing, [back], basis="erasure")
+    enqueue_requests(build_run(existing.config()), existing, [back], basis="erasure")
     assert hash_of(folder) != without(ONE)
     assert resume(folder).summary["model_hash"] == without(ONE)
 
@@ -284,9 +284,9 @@ def test_who_asks_twice_before_anybody_answers_is_answered_once(folder):
 
 def test_a_word_in_the_folder_keeps_its_basis(folder):
     existing = RunFolder.existing(folder)
-    existing.leave_word(ONE, "auto", "erasure")
-    existing.leave_word(OTHER, "auto")
-    before = explained(build_run(existing.config()), existing, ONE)
+    existing.queue_request(ONE, "auto", "erasure")
+    existing.queue_request(OTHER, "auto")
+    before = explain_client(build_run(existing.config()), existing, ONE)
     assert before["requests"] == []
     resume(folder)
     with Ledger.read(existing.ledger) as ledger:

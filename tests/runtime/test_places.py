@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from covey import Config, run
 from covey.build import DataProfile
 from covey.ledger import Ledger
-from covey.runtime import Roster, RunFolder
+from covey.runtime import FederationMetadata, RunFolder
 from covey.runtime.copies import record_copy
 from covey.runtime.mentions import Mention, masked
-from covey.runtime.places import Search, Sought, places_of
+from covey.runtime.places import Search, SearchTarget, search_places
 
 NAMES = ("anna", "annabel", "bob", "carol", "dan", "eve")
 YOU, COVEY = "you", "covey deletes it with forget"
@@ -106,20 +106,22 @@ def world(tmp_path_factory) -> Path:
     (top / "runs" / "broken" / "config.toml").write_text("[")
     (own / "report.html").touch()
     (own / "notes.txt").write_text("anna called\n")
-    RunFolder(own).leave_word("anna", "retrain")
-    RunFolder(own).leave_word("bob", "retrain")
+    RunFolder(own).queue_request("anna", "retrain")
+    RunFolder(own).queue_request("bob", "retrain")
     return top
 
 
-def sought(world: Path, name: str) -> Sought:
+def sought(world: Path, name: str) -> SearchTarget:
     folder = RunFolder(world / "runs" / "own")
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
-    return Sought(folder, folder.config(), name, handles[name], frozenset(NAMES), 0)
+    return SearchTarget(
+        folder, folder.config(), name, handles[name], frozenset(NAMES), 0
+    )
 
 
 def found(world: Path, name: str) -> Search:
-    return places_of(sought(world, name))
+    return search_places(sought(world, name))
 
 
 def acting(search: Search, world: Path, who: str) -> set[tuple[str, str]]:
@@ -177,7 +179,7 @@ def test_looking_changes_nothing(world):
 
 def test_what_could_not_be_searched_is_said(world, tmp_path):
     own = sought(world, "anna")
-    said = " ".join(places_of(own).not_searched)
+    said = " ".join(search_places(own).not_searched)
     assert str(world / "runs" / "broken") in said
     assert "Backups and snapshots" in said
     population = {**own.config.model_dump()["population"], "preferences": "gone.csv"}
@@ -185,7 +187,7 @@ def test_what_could_not_be_searched_is_said(world, tmp_path):
     moved = Config.of(
         {**own.config.model_dump(), "data": data, "population": population}
     )
-    said = " ".join(places_of(replace(own, config=moved)).not_searched)
+    said = " ".join(search_places(replace(own, config=moved)).not_searched)
     assert str(tmp_path / "gone") in said
     assert "gone.csv" in said
 
@@ -194,7 +196,7 @@ def test_a_run_in_postgresql_says_what_the_server_keeps(world):
     own = sought(world, "anna")
     url = "postgresql://nobody:secret@127.0.0.1:1/none?run=a"
     apart = Config.of({**own.config.model_dump(), "ledger": {"url": url}})
-    said = " ".join(places_of(replace(own, config=apart)).not_searched)
+    said = " ".join(search_places(replace(own, config=apart)).not_searched)
     assert "write-ahead log" in said
     assert "secret" not in said
 
@@ -207,9 +209,10 @@ def test_a_deployments_folder_is_searched_and_the_nodes_machine_is_not(world, tm
         (home / "nodes" / node / "node.toml").write_text(f"name = '{node}'\n")
     (home / "register.sh").write_text("register anna bob\n")
     (home / "server.sh").write_text("serve\n")
-    Roster("r", DataProfile((3,), False, 3), str(home)).write(RunFolder(place))  # noqa: FBT003
+    profile = DataProfile((3,), images=False, classes=3)
+    FederationMetadata("r", profile, str(home)).write(RunFolder(place))
     there = replace(sought(world, "anna"), folder=RunFolder(place))
-    search = places_of(there)
+    search = search_places(there)
     deployed = {p.path for p in search.places if p.kind == "deployment"}
     assert deployed == {str(home / "nodes" / "anna"), str(home / "register.sh")}
     said = " ".join(search.not_searched)
@@ -227,7 +230,7 @@ def test_copies_are_places_and_their_recipients_are_nobodys_business(world, tmp_
     record_copy(folder, "explanation", tmp_path / "page", "", {"subject": "h-other"})
     copies = [
         each
-        for each in places_of(replace(sought(world, "anna"), folder=folder)).places
+        for each in search_places(replace(sought(world, "anna"), folder=folder)).places
         if each.kind == "copy"
     ]
     (one,) = copies

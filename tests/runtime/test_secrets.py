@@ -36,7 +36,7 @@ def test_seeded_secrets_are_the_seeds_and_leave_no_file(marker, tmp_path):
     assert seeded.at_round(3) == STREAMS
     assert seeded.handle("h-derived") == "h-derived"
     seeded.forget_before(9)
-    seeded.begin_again_at(2)
+    seeded.restart_at(2)
     assert seeded.at_round(3) == STREAMS
     assert not marker.exists()
     assert not (tmp_path / "config").exists()
@@ -111,7 +111,7 @@ def test_forgetting_twice_or_backwards_changes_nothing(kept):
 def test_rounds_that_are_played_again_are_drawn_anew(kept):
     keys = [key(kept, t) for t in range(8)]
     kept.forget_before(6)
-    kept.begin_again_at(2)
+    kept.restart_at(2)
     again = [key(kept, t) for t in range(2, 8)]
     assert len({*again}) == 6
     assert again != keys[2:]
@@ -122,7 +122,7 @@ def test_rounds_that_are_played_again_are_drawn_anew(kept):
 def test_tombstones_stay_while_the_key_moves_on(kept, marker, tmp_path):
     mark = kept.tombstone("alice")
     kept.forget_before(5)
-    kept.begin_again_at(1)
+    kept.restart_at(1)
     assert secrets_of(STREAMS, "os", marker).tombstone("alice") == mark
     assert kept.tombstone("bob") != mark
     assert secrets_of(STREAMS, "os", tmp_path / "other").tombstone("alice") != mark
@@ -150,7 +150,7 @@ def test_without_its_secret_a_run_says_so_in_one_sentence(kept, broken):
     for use in (
         lambda: kept.at_round(0),
         lambda: kept.forget_before(1),
-        lambda: kept.begin_again_at(0),
+        lambda: kept.restart_at(0),
         lambda: kept.tombstone("alice"),
     ):
         with pytest.raises(RunError, match=r"must be in .*restore the file, or start"):

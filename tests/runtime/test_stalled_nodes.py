@@ -7,7 +7,7 @@ from covey.aggregation import NOT_FINITE
 from covey.algorithms import divergences
 from covey.algorithms.base import initial_state
 from covey.events import AnswerRefused, ModelsMerged
-from covey.runtime.remote_hooks import stalled
+from covey.runtime.remote_hooks import with_stalled_clusters
 
 FRESH = initial_state(({"w": torch.zeros(2)},) * 2)
 REFUSED = AnswerRefused("A", f"its update of w {NOT_FINITE}")
@@ -26,13 +26,13 @@ NOTHING, SOMETHING = ModelsMerged("", (0, 0)), ModelsMerged("", (0, 2))
     ids=["all were refused", "one was accepted", "not for that", "nobody came"],
 )
 def test_models_stall_where_all_that_came_was_not_finite(facts, gone):
-    assert list(divergences(stalled(FRESH, facts))) == gone
+    assert list(divergences(with_stalled_clusters(FRESH, facts))) == gone
 
 
 def test_they_stay_stalled_until_an_update_is_accepted():
-    once = stalled(FRESH, (REFUSED, NOTHING))
-    assert divergences(stalled(once, (NOTHING,)))
-    assert not divergences(stalled(once, (SOMETHING,)))
+    once = with_stalled_clusters(FRESH, (REFUSED, NOTHING))
+    assert divergences(with_stalled_clusters(once, (NOTHING,)))
+    assert not divergences(with_stalled_clusters(once, (SOMETHING,)))
 
 
 def test_a_node_is_refused_in_the_words_that_are_looked_for():

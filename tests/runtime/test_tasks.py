@@ -24,7 +24,7 @@ from covey.errors import DataError
 from covey.metrics import fairness
 from covey.rng import Streams
 from covey.runs import page_of
-from covey.runtime.evaluation import accuracies, judged
+from covey.runtime.evaluation import accuracies, labelled_predictions
 
 MIXTURE = {
     "rounds": 3,
@@ -148,7 +148,7 @@ def test_several_labels_of_a_simulated_population_by_hand():
     for client in population.clients:
         right = (population.test[client.group or 0].labels == said).float()
         assert found[client.handle] == pytest.approx(float(right.mean()))
-    answers = judged(engine, (always,), handles, population)
+    answers = labelled_predictions(engine, (always,), handles, population)
     assert answers is not None
     assert (answers.predictions == said.numpy()).all()
     assert answers.labels.shape == answers.predictions.shape

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from covey.aggregation import public_random
 from covey.unlearning.deniability_probability import (
-    Budget,
+    DeniabilityBudget,
     budget,
     representative_probability,
     rollback_probability,
@@ -160,11 +160,11 @@ def test_it_is_the_share_of_the_draws_in_which_member_0_is_drawn(sizes: list[int
 
 
 def test_the_budget_is_set_by_the_smallest_set():
-    assert budget([7, 5, 6], x=3, at_risk=2, clients=8) == Budget(2, 0.25)
-    assert budget([7, 3], x=3, at_risk=8, clients=8) == Budget(0, 1.0)
+    assert budget([7, 5, 6], x=3, at_risk=2, clients=8) == DeniabilityBudget(2, 0.25)
+    assert budget([7, 3], x=3, at_risk=8, clients=8) == DeniabilityBudget(0, 1.0)
     assert budget([2], x=3, at_risk=2, clients=8).worst_case == 0
 
 
 def test_without_sets_or_clients_there_is_nothing_to_say():
-    assert budget([], x=3, at_risk=0, clients=8) == Budget(None, 0.0)
-    assert budget([4], x=3, at_risk=0, clients=0) == Budget(1, None)
+    assert budget([], x=3, at_risk=0, clients=8) == DeniabilityBudget(None, 0.0)
+    assert budget([4], x=3, at_risk=0, clients=0) == DeniabilityBudget(1, None)

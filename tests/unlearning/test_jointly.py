@@ -10,23 +10,23 @@ from covey.errors import RunError
 from covey.events import AnonymitySetsFormed, ClientLeft, ClientsAssigned, RunRolledBack
 from covey.unlearning import (
     ANSWERS,
+    AnswerRules,
     Option,
     Participation,
-    Rules,
-    Wish,
+    WantedAnswer,
     answer_for,
     cheapest,
-    jointly,
+    choose_answers,
     options,
     participation_of,
-    replayed_as,
+    replay_kind,
     sealed,
     unsealed,
 )
-from covey.unlearning.participation import HidingSet
+from covey.unlearning.participation import AnonymitySet
 
 CLIENTS = "ABCDEFGH"
-RULES = Rules(2, stored_updates=False, restorable=(0, 1, 2, 3, 4), next_round=4)
+RULES = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3, 4), next_round=4)
 
 # per round, the clients that are there, and how many of them are in the first set
 rounds = st.lists(
@@ -38,12 +38,12 @@ leavers = st.lists(st.sampled_from(CLIENTS), min_size=1, max_size=4, unique=True
 
 def played(drawn: list[tuple[list[str], int, int]]) -> Participation:
     """Return the story of these rounds, each with a set or two."""
-    sets: list[HidingSet] = []
+    sets: list[AnonymitySet] = []
     trained: dict[str, dict[int, int]] = {}
     for t, (order, count, cut) in enumerate(drawn):
         here = order[:count]
         sets += [
-            HidingSet(t, 0, frozenset(part), 1.0)
+            AnonymitySet(t, 0, frozenset(part), 1.0)
             for part in (here[:cut], here[cut:])
             if part
         ]
@@ -55,7 +55,7 @@ def played(drawn: list[tuple[list[str], int, int]]) -> Participation:
 @given(rounds, leavers)
 def test_after_all_have_left_every_set_that_stays_keeps_x(drawn, gone):
     story = played(drawn)
-    choices = jointly(story, [Wish(each) for each in gone], RULES)
+    choices = choose_answers(story, [WantedAnswer(each) for each in gone], RULES)
     starts = [c.chosen.first_replayed_round for c in choices if c.chosen]
     end = min((s for s in starts if s is not None), default=RULES.next_round)
     for held in story.sets:
@@ -65,7 +65,9 @@ def test_after_all_have_left_every_set_that_stays_keeps_x(drawn, gone):
 
 @given(rounds, leavers)
 def test_all_who_need_a_replay_share_one(drawn, gone):
-    choices = jointly(played(drawn), [Wish(each) for each in gone], RULES)
+    choices = choose_answers(
+        played(drawn), [WantedAnswer(each) for each in gone], RULES
+    )
     shared = {
         (c.chosen.first_replayed_round, c.chosen.rounds_replayed)
         for c in choices
@@ -83,7 +85,9 @@ def test_all_who_need_a_replay_share_one(drawn, gone):
 @given(rounds, leavers)
 def test_denials_at_once_are_those_of_one_after_the_other(drawn, gone):
     story = played(drawn)
-    together = jointly(story, [Wish(each, "deny") for each in gone], RULES)
+    together = choose_answers(
+        story, [WantedAnswer(each, "deny") for each in gone], RULES
+    )
     for each, choice in zip(gone, together, strict=True):
         deny, *_ = options(story, each, RULES)
         assert (choice.chosen is not None) == deny.possible
@@ -94,7 +98,7 @@ def test_denials_at_once_are_those_of_one_after_the_other(drawn, gone):
 @given(rounds, st.sampled_from(CLIENTS), st.sampled_from(["auto", "retrain"]))
 def test_one_alone_is_answered_as_ever(drawn, one, wanted):
     story = played(drawn)
-    (choice,) = jointly(story, [Wish(one, wanted)], RULES)
+    (choice,) = choose_answers(story, [WantedAnswer(one, wanted)], RULES)
     assert choice.options == options(story, one, RULES)
     assert choice.chosen == cheapest(choice.options, wanted)
 
@@ -103,16 +107,18 @@ def test_a_set_that_loses_two_denies_only_the_first_by_hand():
     # x = 2: of A B C D, C and D may go both; a third may not. Round 1: all in one set
     story = Participation(
         sets=(
-            HidingSet(0, 0, frozenset("ABC"), 1.0),
-            HidingSet(1, 0, frozenset("ABCD"), 1.0),
+            AnonymitySet(0, 0, frozenset("ABC"), 1.0),
+            AnonymitySet(1, 0, frozenset("ABCD"), 1.0),
         ),
         trained={"A": {0: 0, 1: 0}, "B": {0: 0, 1: 0}, "C": {0: 0, 1: 0}, "D": {1: 0}},
     )
-    first, second = jointly(story, [Wish("D"), Wish("A")], RULES)
+    first, second = choose_answers(story, [WantedAnswer("D"), WantedAnswer("A")], RULES)
     assert first.chosen == Option("deny")
     assert second.chosen == Option("deny")
     # B alone could be denied in round 0, but A is gone: B's first round is replayed
-    *_, third = jointly(story, [Wish("D"), Wish("A"), Wish("B")], RULES)
+    *_, third = choose_answers(
+        story, [WantedAnswer("D"), WantedAnswer("A"), WantedAnswer("B")], RULES
+    )
     assert third.chosen == Option("retrain", "", 0, 0, 4)
 
 
@@ -120,28 +126,32 @@ def test_who_would_be_rolled_back_is_retrained_where_all_choose_anew_anyway():
     # x = 2. B came in round 1 and is in a set of two there, A was there from the start
     story = Participation(
         sets=(
-            HidingSet(0, 0, frozenset("ACDEF"), 1.0),
-            HidingSet(1, 0, frozenset("ABC"), 1.0),
-            HidingSet(2, 0, frozenset("BD"), 1.0),
+            AnonymitySet(0, 0, frozenset("ACDEF"), 1.0),
+            AnonymitySet(1, 0, frozenset("ABC"), 1.0),
+            AnonymitySet(2, 0, frozenset("BD"), 1.0),
         ),
         trained={"A": {0: 0, 1: 0}, "B": {1: 0, 2: 0}, "C": {0: 0}, "D": {0: 0, 2: 0}},
     )
-    alone, _ = jointly(story, [Wish("B"), Wish("E")], RULES)
+    alone, _ = choose_answers(story, [WantedAnswer("B"), WantedAnswer("E")], RULES)
     assert alone.chosen == Option("roll_back", "", 2, 2, 2)
-    wishes = [Wish("B"), Wish("A", "retrain")]
-    beside, other = jointly(story, wishes, RULES)
+    wishes = [WantedAnswer("B"), WantedAnswer("A", "retrain")]
+    beside, other = choose_answers(story, wishes, RULES)
     assert beside.chosen == Option("retrain", "", 1, 0, 4)
     assert other.chosen == Option("retrain", "", 0, 0, 4)
-    assert replayed_as([Option("roll_back"), Option("retrain")]) == "anew"
-    assert replayed_as([Option("roll_back")]) == "recorded"
+    assert replay_kind([Option("roll_back"), Option("retrain")]) == "anew"
+    assert replay_kind([Option("roll_back")]) == "recorded"
     # asked for by name, it stays what it is called
-    kept, _ = jointly(story, [Wish("B", "roll_back"), *wishes[1:]], RULES)
+    kept, _ = choose_answers(
+        story, [WantedAnswer("B", "roll_back"), *wishes[1:]], RULES
+    )
     assert kept.chosen == Option("roll_back", "", 2, 0, 4)
 
 
 @given(rounds, leavers, st.sampled_from(["auto", "retrain", "roll_back", "calibrate"]))
 def test_erasure_is_never_a_denial(drawn, gone, wanted):
-    choices = jointly(played(drawn), [Wish(g, wanted, "erasure") for g in gone], RULES)
+    choices = choose_answers(
+        played(drawn), [WantedAnswer(g, wanted, "erasure") for g in gone], RULES
+    )
     for choice in choices:
         assert choice.chosen is None or choice.chosen.answer != "deny"
         if wanted == "auto":
@@ -195,7 +205,7 @@ LEFT = (None, ClientLeft("A", "deny", ""))
 
 
 def chosen_again(story: Participation, wanted: str = "retrain"):
-    (choice,) = jointly(story, [Wish("A", wanted)], RULES)
+    (choice,) = choose_answers(story, [WantedAnswer("A", wanted)], RULES)
     return choice.chosen
 
 

@@ -15,9 +15,9 @@ from covey.events import (
     RunRolledBack,
 )
 from covey.unlearning import latest_models, participation_of, sizes_left
-from covey.unlearning.influence import touched_by
-from covey.unlearning.participation import HidingSet, Participation
-from covey.unlearning.proof_text import Touch
+from covey.unlearning.influence import influences_on
+from covey.unlearning.participation import AnonymitySet, Participation
+from covey.unlearning.proof_text import Influence
 
 
 def risk(cluster: int, t: int, value: float | None = 0.6) -> RiskMeasured:
@@ -52,15 +52,15 @@ def test_a_story_folded_by_hand():
     found = participation_of(STORY)
     assert found == Participation(
         sets=(
-            HidingSet(0, 0, frozenset("AB"), 0.5),
-            HidingSet(
+            AnonymitySet(0, 0, frozenset("AB"), 0.5),
+            AnonymitySet(
                 0,
                 1,
                 frozenset("CDE"),
                 None,
                 {"C": frozenset(), "D": frozenset("E"), "E": frozenset("D")},
             ),
-            HidingSet(1, 1, frozenset("ACD"), 2.0),
+            AnonymitySet(1, 1, frozenset("ACD"), 2.0),
         ),
         # the last choice trains nobody
         trained={"A": {0: 0, 1: 1}, "B": {0: 0}, "C": {0: 1, 1: 1}}
@@ -89,14 +89,14 @@ def test_nothing_was_played():
 
 
 def test_who_speaks_for_a_leaver():
-    anybody = HidingSet(0, 0, frozenset("ABCD"), 1.0)
-    assert anybody.speaking_for("A", frozenset()) == 3
-    assert anybody.speaking_for("A", frozenset("AB")) == 2
+    anybody = AnonymitySet(0, 0, frozenset("ABCD"), 1.0)
+    assert anybody.plausible_members("A", frozenset()) == 3
+    assert anybody.plausible_members("A", frozenset("AB")) == 2
     near = {"A": frozenset("B"), "B": frozenset("AC"), "C": frozenset("B")}
     some = replace(anybody, near={**near, "D": frozenset()})
-    assert some.speaking_for("B", frozenset()) == 2
-    assert some.speaking_for("B", frozenset("C")) == 1
-    assert some.speaking_for("D", frozenset()) == 0
+    assert some.plausible_members("B", frozenset()) == 2
+    assert some.plausible_members("B", frozenset("C")) == 1
+    assert some.plausible_members("D", frozenset()) == 0
 
 
 def test_sizes_left_by_hand():
@@ -113,25 +113,25 @@ def test_sizes_left_by_hand():
 def test_what_else_came_of_a_client_by_hand():
     # A sits in cluster 0, moves to 1 in round 1, and back at the end; figures of a round
     # come before its choices, so round 1's risk of cluster 0 still counts it
-    assert list(touched_by(STORY, "A")) == [
-        Touch(0, "cluster size", 0, 2),
-        Touch(1, "risk", 0, 0.6),
-        Touch(1, "cluster left", 0),
-        Touch(1, "price", 1, 0.0),
-        Touch(1, "cluster size", 1, 3),
-        Touch(2, "cluster left", 1),
+    assert list(influences_on(STORY, "A")) == [
+        Influence(0, "cluster size", 0, 2),
+        Influence(1, "risk", 0, 0.6),
+        Influence(1, "cluster left", 0),
+        Influence(1, "price", 1, 0.0),
+        Influence(1, "cluster size", 1, 3),
+        Influence(2, "cluster left", 1),
     ]
     # C stays in cluster 1; a risk that was withheld is told without a number
-    assert list(touched_by(STORY, "C")) == [
-        Touch(0, "cluster size", 1, 3),
-        Touch(1, "risk", 1, None),
-        Touch(1, "price", 1, 0.0),
-        Touch(1, "cluster size", 1, 3),
-        Touch(2, "risk", 1, 0.6),
+    assert list(influences_on(STORY, "C")) == [
+        Influence(0, "cluster size", 1, 3),
+        Influence(1, "risk", 1, None),
+        Influence(1, "price", 1, 0.0),
+        Influence(1, "cluster size", 1, 3),
+        Influence(2, "risk", 1, 0.6),
     ]
 
 
 def test_nothing_came_of_a_client_before_its_first_round():
     late = [(t, each) for t, each in STORY if t in (None, 1)]
-    assert list(touched_by(late, "B")) == []
-    assert [each.what for each in touched_by(late, "D")] == ["price", "cluster size"]
+    assert list(influences_on(late, "B")) == []
+    assert [each.what for each in influences_on(late, "D")] == ["price", "cluster size"]

@@ -13,16 +13,16 @@ from covey.errors import RunError
 from covey.events import AnonymitySetsFormed, ClientsAssigned
 from covey.unlearning import (
     ANSWERS,
+    AnswerRules,
     Option,
     Participation,
-    Rules,
     at_risk,
     cheapest,
     options,
     participation_of,
     sizes_left,
 )
-from covey.unlearning.participation import HidingSet
+from covey.unlearning.participation import AnonymitySet
 
 CLIENTS = tuple("ABCDEFGH")
 
@@ -62,7 +62,7 @@ def played(held: list[Held], *left: str) -> Participation:
     for t, members, _ in held:
         for each in members:
             trained.setdefault(each, {})[t] = 0
-    sets = tuple(HidingSet(t, 0, frozenset(m), 1.0, near) for t, m, near in held)
+    sets = tuple(AnonymitySet(t, 0, frozenset(m), 1.0, near) for t, m, near in held)
     return Participation(sets=sets, trained=trained, left=left)
 
 
@@ -72,22 +72,22 @@ settings = st.fixed_dictionaries(
         "stored_updates": st.booleans(),
         "restorable": st.sets(st.integers(1, 4)).map(lambda some: (0, *sorted(some))),
         "next_round": st.just(4),
-        "alike_from_the_start": st.booleans(),
+        "prefix_independent": st.booleans(),
     }
 )
 clients = st.sampled_from(CLIENTS)
-HIDDEN = Rules(2, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3)
+HIDDEN = AnswerRules(2, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3)
 
 
 def after(story: Participation, *leavers: str) -> Participation:
     return replace(story, left=(*story.left, *leavers))
 
 
-def by_name(story: Participation, handle: str, rules: Rules) -> dict[str, Option]:
+def by_name(story: Participation, handle: str, rules: AnswerRules) -> dict[str, Option]:
     return {each.answer: each for each in options(story, handle, rules)}
 
 
-def deniable(story: Participation, handle: str, rules: Rules = HIDDEN) -> bool:
+def deniable(story: Participation, handle: str, rules: AnswerRules = HIDDEN) -> bool:
     return by_name(story, handle, rules)["deny"].possible
 
 
@@ -118,7 +118,7 @@ def test_at_risk_are_those_who_could_not_be_denied_next(held, left, x):
     def breaks(one: str) -> bool:
         gone = frozenset((*left, one))
         return any(
-            each.speaking_for(other, gone) < x
+            each.plausible_members(other, gone) < x
             for each in story.sets_of(one)
             for other in each.members & gone
         )
@@ -138,7 +138,7 @@ def test_who_was_denied_stays_deniable_after_the_next_denial(held, one, other, x
     if deniable(later, other, rules):
         left = frozenset((one, other))
         for each in later.sets_of(one):
-            assert each.speaking_for(one, left) >= x
+            assert each.plausible_members(one, left) >= x
 
 
 @given(stories(), clients, clients)
@@ -171,7 +171,7 @@ def test_sizes_do_not_depend_on_the_order_of_the_requests(held, leavers):
 def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(
     held, handle, left, chosen
 ):
-    rules = Rules(**chosen)
+    rules = AnswerRules(**chosen)
     for each in options(played(held, *sorted(left)), handle, rules):
         first, start = each.first_affected_round, each.first_replayed_round
         if start is None:
@@ -190,7 +190,7 @@ def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(
 def test_a_roll_back_goes_to_the_first_set_that_falls_below_x(
     held, handle, left, chosen
 ):
-    rules = Rules(**chosen)
+    rules = AnswerRules(**chosen)
     story = played(held, *sorted(left - {handle}))
     found = by_name(story, handle, rules)
     if rules.deniability_threshold is None:
@@ -210,7 +210,7 @@ def test_a_roll_back_goes_to_the_first_set_that_falls_below_x(
 
 @given(stories(), clients, st.sets(clients, max_size=2), settings)
 def test_every_refusal_is_clear_and_says_what_to_do(held, handle, left, chosen):
-    rules = Rules(**chosen)
+    rules = AnswerRules(**chosen)
     found = options(played(held, *sorted(left)), handle, rules)
     assert tuple(each.answer for each in found) == ANSWERS
     for each in found:
@@ -229,7 +229,7 @@ def test_every_refusal_is_clear_and_says_what_to_do(held, handle, left, chosen):
 
 @given(stories(), clients, st.sets(clients, max_size=2), settings)
 def test_auto_gives_the_cheapest_exact_answer_that_is_true(held, handle, left, chosen):
-    rules = Rules(**chosen)
+    rules = AnswerRules(**chosen)
     found = options(played(held, *sorted(left)), handle, rules)
     deny, back, anew, _ = found
     if not deny.possible and not back.possible:
@@ -309,13 +309,13 @@ def test_a_second_leaver_breaks_the_set_of_the_first():
 def test_who_is_too_far_away_speaks_for_nobody():
     # a line A - B - C: B has two near it, the ends one
     line = {"A": frozenset("B"), "B": frozenset("AC"), "C": frozenset("B")}
-    story = Participation(sets=(HidingSet(0, 0, frozenset("ABC"), 2.0, line),))
+    story = Participation(sets=(AnonymitySet(0, 0, frozenset("ABC"), 2.0, line),))
     assert deniable(story, "B")
     assert not deniable(story, "A")
     # F was denied for D and E. D keeps E and G, but F would keep E alone
     close = {"D": "EFG", "E": "DFG", "F": "DE", "G": "DE"}
     near = {who: frozenset(others) for who, others in close.items()}
-    story = Participation(sets=(HidingSet(0, 0, frozenset("DEFG"), 2.0, near),))
+    story = Participation(sets=(AnonymitySet(0, 0, frozenset("DEFG"), 2.0, near),))
     assert deniable(story, "F")
     assert deniable(story, "D")
     assert [left for _, left in sizes_left(after(story, "F"), "D")] == [2]
@@ -323,7 +323,9 @@ def test_who_is_too_far_away_speaks_for_nobody():
 
 
 def test_a_run_without_sets_can_only_play_again():
-    rules = Rules(None, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3)
+    rules = AnswerRules(
+        None, stored_updates=False, restorable=(0, 1, 2, 3), next_round=3
+    )
     story = replace(BY_HAND, sets=())
     found = by_name(story, "D", rules)
     assert [each.answer for each in found.values() if each.possible] == ["retrain"]
@@ -333,7 +335,7 @@ def test_a_run_without_sets_can_only_play_again():
 
 
 def test_where_rounds_hang_on_everybody_nothing_short_of_all_is_retraining():
-    rules = replace(HIDDEN, alike_from_the_start=False)
+    rules = replace(HIDDEN, prefix_independent=False)
     assert by_name(BY_HAND, "D", rules)["retrain"] == Option("retrain", "", 0, 0, 3)
     # nor does it help that the client itself never trained: others counted it
     assert by_name(BY_HAND, "nobody", rules)["retrain"] == Option(
@@ -347,7 +349,7 @@ import time
 import numpy as np
 from covey.aggregation import public_random
 from covey.events import AnonymitySetsFormed, ClientsAssigned
-from covey.unlearning import Rules, cheapest, options, participation_of
+from covey.unlearning import AnswerRules, cheapest, options, participation_of
 
 names, story = [f"h-{i:012x}" for i in range(50)], []
 for t in range(50):
@@ -357,7 +359,7 @@ for t in range(50):
         (t, ClientsAssigned(dict.fromkeys(names, 0), "shared")),
         (t, AnonymitySetsFormed(0, sets, (1.0,) * len(sets))),
     ]
-rules, took = Rules(3, False, tuple(range(51)), 50), []
+rules, took = AnswerRules(3, False, tuple(range(51)), 50), []
 for _ in range(20):
     began = time.perf_counter()
     chosen = cheapest(options(participation_of(story), names[7], rules), "auto")

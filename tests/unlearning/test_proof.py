@@ -13,24 +13,24 @@ from covey.errors import LedgerError
 from covey.unlearning.deniability_probability import representative_probability
 from covey.unlearning.proof import (
     ChainView,
-    page,
-    proof,
+    proof_document,
+    proof_json,
+    proof_page,
     refutation_success,
     subject_mark,
-    text,
     verify,
 )
 from covey.unlearning.proof_text import (
     FORBIDDEN,
     Facts,
     HeldRound,
+    Influence,
     SettledCopy,
-    Told,
-    Touch,
+    ValueOrReason,
     limits,
 )
 from covey.unlearning.signature import SigningKey, sign
-from covey.unlearning.telling import done
+from covey.unlearning.telling import answer_sentences
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 OTHER = SigningKey.from_private_bytes(bytes([1] * 32))
@@ -52,8 +52,8 @@ DENIED = Facts(
     model_before=BEFORE,
     model_after=BEFORE,
     rounds=(
-        HeldRound(0, 1, 3, Told(0.5)),
-        HeldRound(4, 1, 2, Told(None, "the partition looked at no data")),
+        HeldRound(0, 1, 3, ValueOrReason(0.5)),
+        HeldRound(4, 1, 2, ValueOrReason(None, "the partition looked at no data")),
     ),
     deniability_threshold=2,
     min_anonymity=3,
@@ -63,18 +63,18 @@ DENIED = Facts(
     first_replayed_round=None,
     rounds_replayed=0,
     # its sets had 4 and 2 members: 1 - (1 - 1/4) (1 - 1/2) = 0.625
-    representative_probability=Told(representative_probability([4, 2])),
-    refutation=Told(refutation_success(0.5, 0.0)),
+    representative_probability=ValueOrReason(representative_probability([4, 2])),
+    refutation=ValueOrReason(refutation_success(0.5, 0.0)),
     touched=(
-        Touch(0, "cluster size", 1, 12),
-        Touch(2, "risk", 1, 0.61),
-        Touch(3, "cluster left", 0),
+        Influence(0, "cluster size", 1, 12),
+        Influence(2, "risk", 1, 0.61),
+        Influence(3, "cluster left", 0),
     ),
     secrets="seeded",
-    guarantee=Told(None, "the noise rests on the data"),
-    raw_updates_deleted=Told(None, "none were ever stored"),
+    guarantee=ValueOrReason(None, "the noise rests on the data"),
+    raw_updates_deleted=ValueOrReason(None, "none were ever stored"),
     superseded_deleted={},
-    measured=Told(None, "no audit was asked for"),
+    measured=ValueOrReason(None, "no audit was asked for"),
 )
 ROLLED_BACK = replace(
     DENIED,
@@ -85,9 +85,9 @@ ROLLED_BACK = replace(
     rounds_replayed=6,
     secrets="os",
     superseded_deleted={"reports": 1, "checkpoints": 3},
-    raw_updates_deleted=Told(value=True),
-    refutation=Told(None, "no candidate's update is held"),
-    guarantee=Told({"epsilon": 3.2, "relation": "replace one"}),
+    raw_updates_deleted=ValueOrReason(value=True),
+    refutation=ValueOrReason(None, "no candidate's update is held"),
+    guarantee=ValueOrReason({"epsilon": 3.2, "relation": "replace one"}),
 )
 RETRAINED = replace(
     ROLLED_BACK, answer="retrain", first_replayed_round=0, rounds_replayed=10
@@ -95,8 +95,8 @@ RETRAINED = replace(
 CALIBRATED = replace(
     RETRAINED,
     answer="calibrate",
-    raw_updates_deleted=Told(value=False),
-    measured=Told({"before": {"auc": 0.7}, "after": {"auc": 0.5}}),
+    raw_updates_deleted=ValueOrReason(value=False),
+    measured=ValueOrReason({"before": {"auc": 0.7}, "after": {"auc": 0.5}}),
 )
 EVERY = {"deny": DENIED, "roll_back": ROLLED_BACK, "retrain": RETRAINED}
 EVERY |= {"calibrate": CALIBRATED}
@@ -111,12 +111,12 @@ counts = st.integers(0, 99)
 figures = st.floats(0, 1)
 
 
-def told(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Told[Any]]:
-    return st.builds(Told, values) | st.builds(Told, st.none(), words)
+def told(values: st.SearchStrategy[Any]) -> st.SearchStrategy[ValueOrReason[Any]]:
+    return st.builds(ValueOrReason, values) | st.builds(ValueOrReason, st.none(), words)
 
 
 touches = st.builds(
-    Touch,
+    Influence,
     counts,
     st.sampled_from(["cluster size", "risk", "price", "cluster left"]),
     counts,
@@ -169,11 +169,11 @@ any_facts = st.fixed_dictionaries(
 
 
 def signed(facts: Facts, key: SigningKey = KEY) -> dict[str, Any]:
-    return sign(key, proof(facts))
+    return sign(key, proof_document(facts))
 
 
 def file_of(document: dict[str, Any]) -> bytes:
-    return text(document).encode()
+    return proof_json(document).encode()
 
 
 def failed(written: bytes, **given: Any) -> list[str]:
@@ -266,18 +266,18 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise(name: str):
 
 
 def test_a_proof_from_before_requests_had_a_basis_still_holds():
-    document = {k: v for k, v in proof(DENIED).items() if k not in LATER}
+    document = {k: v for k, v in proof_document(DENIED).items() if k not in LATER}
     assert failed(file_of(sign(KEY, document))) == []
 
 
 def test_an_unknown_field_and_an_unknown_version_are_not_passed_over():
-    document = proof(DENIED)
+    document = proof_document(DENIED)
     for more in ({"added": 1}, {"version": 3}, {"format": "other"}, {"limits": []}):
         assert failed(file_of(sign(KEY, {**document, **more}))) == ["format"]
 
 
 def test_what_a_terminal_would_obey_is_not_repeated():
-    document = sign(KEY, {**proof(DENIED), "\x1b[2J": 1})
+    document = sign(KEY, {**proof_document(DENIED), "\x1b[2J": 1})
     (check,) = verify(file_of(document))
     assert "\x1b" not in check.detail
 
@@ -300,7 +300,7 @@ def test_a_denial_needs_as_many_members_as_it_says():
 
 def test_a_denial_changes_no_model_and_nobody_lies_about_it():
     assert failed(file_of(signed(replace(DENIED, model_after=AFTER)))) == ["model"]
-    lie = sign(KEY, {**proof(ROLLED_BACK), "model_changed": False})
+    lie = sign(KEY, {**proof_document(ROLLED_BACK), "model_changed": False})
     assert failed(file_of(lie)) == ["model"]
 
 
@@ -337,13 +337,15 @@ def test_the_mark_is_hmac_sha256():
 
 @every_answer
 def test_no_name_no_salt_and_no_other_member_occurs(facts: Facts):
-    written = text(signed(facts)) + page(signed(facts))
+    written = proof_json(signed(facts)) + proof_page(signed(facts))
     assert "client-00017" not in written
     assert SALT.hex() not in written
-    held = {name for each in proof(facts)["rounds"] for name in each}
+    held = {name for each in proof_document(facts)["rounds"] for name in each}
     assert held == {"round_index", "cluster", "size_left", "diameter"}
     # what else was touched is told in numbers and four fixed words
-    touched = [value for each in proof(facts)["touched"] for value in each.values()]
+    touched = [
+        value for each in proof_document(facts)["touched"] for value in each.values()
+    ]
     assert {v for v in touched if isinstance(v, str)} <= {
         "cluster size",
         "risk",
@@ -355,10 +357,10 @@ def test_no_name_no_salt_and_no_other_member_occurs(facts: Facts):
 @given(st.text(min_size=1))
 def test_nobody_can_be_named_among_what_else_was_touched(name: str):
     with pytest.raises(ValidationError):
-        TypeAdapter(Touch).validate_json(
+        TypeAdapter(Influence).validate_json(
             json.dumps({"round_index": 0, "what": "risk", "cluster": 0, "value": name})
         )
-    document = proof(DENIED)
+    document = proof_document(DENIED)
     document["rounds"][0]["members"] = [name]
     assert failed(file_of(sign(KEY, document))) == ["format"]
 
@@ -366,38 +368,42 @@ def test_nobody_can_be_named_among_what_else_was_touched(name: str):
 @given(any_facts)
 def test_no_proof_says_what_cannot_be_known(told_facts: dict[str, Any]):
     facts = Facts(**told_facts)
-    said = text(proof(replace(facts, run="", request="", copies=()))).lower()
+    said = proof_json(
+        proof_document(replace(facts, run="", request="", copies=()))
+    ).lower()
     assert not [phrase for phrase in FORBIDDEN if phrase in said]
-    assert "forgotten" not in page(proof(replace(facts, copies=()))).lower()
+    assert (
+        "forgotten" not in proof_page(proof_document(replace(facts, copies=()))).lower()
+    )
 
 
 @pytest.mark.parametrize("phrase", FORBIDDEN)
 def test_a_given_reason_may_not_say_it_either(phrase: str):
-    reason = Told[Any](None, f"Because: {phrase.title()}")
+    reason = ValueOrReason[Any](None, f"Because: {phrase.title()}")
     with pytest.raises(LedgerError, match=phrase):
-        proof(replace(DENIED, measured=reason))
-    proof(replace(DENIED, run=phrase))  # an identifier claims nothing
+        proof_document(replace(DENIED, measured=reason))
+    proof_document(replace(DENIED, run=phrase))  # an identifier claims nothing
 
 
 def test_a_guarantee_may_not_rest_on_a_cosine_distance():
-    guarantee = Told({"epsilon": 1.0, "distance": "cosine"})
+    guarantee = ValueOrReason({"epsilon": 1.0, "distance": "cosine"})
     with pytest.raises(LedgerError, match="cosine distance"):
-        proof(replace(DENIED, guarantee=guarantee))
+        proof_document(replace(DENIED, guarantee=guarantee))
 
 
 def test_unknown_is_null_with_a_reason_and_never_nan():
-    assert proof(DENIED)["guarantee"] == {
+    assert proof_document(DENIED)["guarantee"] == {
         "value": None,
         "reason": "the noise rests on the data",
     }
     with pytest.raises(ValueError, match="a value or a reason"):
-        Told(None)
+        ValueOrReason(None)
     with pytest.raises(LedgerError, match="only what JSON can say"):
-        proof(replace(DENIED, max_distance=float("inf")))
+        proof_document(replace(DENIED, max_distance=float("inf")))
 
 
 def says(facts: Facts, *sentences: str) -> bool:
-    document = proof(facts)
+    document = proof_document(facts)
     parts = ("done", "limits", "refuters", "left_to_do")
     said = " ".join(sentence for part in parts for sentence in document[part])
     return all(sentence in said for sentence in sentences)
@@ -416,7 +422,7 @@ def test_a_denial_says_that_nothing_was_taken_out():
     assert says(DENIED, "recomputable from the seed", "right one with probability 100%")
     assert says(DENIED, "recorded which update stood for", "none were ever stored")
     assert not says(DENIED, "first replayed round")
-    assert "at least 2 remaining clients" in proof(DENIED)["claim"]
+    assert "at least 2 remaining clients" in proof_document(DENIED)["claim"]
 
 
 def test_a_roll_back_says_which_rounds_still_include_the_requester():
@@ -444,7 +450,10 @@ def test_a_retraining_promises_bits_only_where_they_can_be_repeated():
         RETRAINED, "nobody can repeat it bit for bit", "alone cannot confirm it"
     )
     assert says(replace(RETRAINED, secrets="seeded"), "bit for bit only on the same")
-    assert "10 rounds, from just before the first round" in proof(RETRAINED)["claim"]
+    assert (
+        "10 rounds, from just before the first round"
+        in proof_document(RETRAINED)["claim"]
+    )
 
 
 def test_a_roll_back_in_a_replay_that_chose_anew_says_nothing_of_old_choices():
@@ -455,7 +464,7 @@ def test_a_roll_back_in_a_replay_that_chose_anew_says_nothing_of_old_choices():
 
 def test_a_retraining_with_nothing_to_replay_promises_no_bits():
     nothing = replace(RETRAINED, first_replayed_round=None, rounds_replayed=0)
-    assert "so none was replayed" in proof(nothing)["claim"]
+    assert "so none was replayed" in proof_document(nothing)["claim"]
     assert not says(nothing, "bit for bit")
 
 
@@ -472,13 +481,13 @@ def test_a_calibration_is_approximate():
 
 def test_an_unknown_probability_is_said_to_be_unknown():
     unknown = replace(
-        DENIED, representative_probability=Told(None, "updates were averaged")
+        DENIED, representative_probability=ValueOrReason(None, "updates were averaged")
     )
     assert says(unknown, "is not known: updates were averaged.")
 
 
 def test_what_is_nearly_certain_is_not_rounded_to_certainty():
-    nearly = replace(DENIED, representative_probability=Told(0.99999))
+    nearly = replace(DENIED, representative_probability=ValueOrReason(0.99999))
     assert says(nearly, "more than 99.9%")
 
 
@@ -492,7 +501,7 @@ def test_refuting_a_denial_by_hand():
 @every_answer
 def test_the_page_shows_every_limit_before_any_figure(facts: Facts):
     document = signed(facts)
-    shown = html.unescape(page(document))
+    shown = html.unescape(proof_page(document))
     figures_at = shown.index("<h2>Figures</h2>")
     assert all(0 < shown.find(sentence) < figures_at for sentence in limits(facts))
     assert document["signature"]["fingerprint"] in shown
@@ -503,14 +512,14 @@ def test_the_page_shows_every_limit_before_any_figure(facts: Facts):
 @given(any_facts)
 def test_any_proof_makes_a_page(told_facts: dict[str, Any]):
     facts = Facts(**told_facts)
-    assert "not signed" in page(proof(facts))
-    assert "not signed" not in page(signed(facts))
+    assert "not signed" in proof_page(proof_document(facts))
+    assert "not signed" not in proof_page(signed(facts))
 
 
 def test_a_page_shows_markup_and_does_not_obey_it():
-    told = replace(DENIED, measured=Told(None, "<script>alert(1)</script>"))
-    assert "<script>" not in page(signed(told))
-    assert "&lt;script&gt;" in page(signed(told))
+    told = replace(DENIED, measured=ValueOrReason(None, "<script>alert(1)</script>"))
+    assert "<script>" not in proof_page(signed(told))
+    assert "&lt;script&gt;" in proof_page(signed(told))
 
 
 FIRST_VERSION = """
@@ -523,7 +532,7 @@ rounds_replayed run secrets subject superseded_deleted touched version
 
 
 def test_a_proof_of_the_first_version_is_still_accepted_and_nothing_between():
-    document = proof(ROLLED_BACK)
+    document = proof_document(ROLLED_BACK)
     first = {name: document[name] for name in FIRST_VERSION.split()} | {"version": 1}
     (form, *_) = verify(file_of(sign(KEY, first)), TRUSTED)
     assert form.detail == "covey-proof version 1"
@@ -537,7 +546,7 @@ def test_three_sentences_come_first_then_what_was_done_then_what_is_not_said(
     facts: Facts,
 ):
     document = signed(facts)
-    shown = html.unescape(page(document))
+    shown = html.unescape(proof_page(document))
     assert len(document["summary"]) == 3
     order = [
         *document["summary"],
@@ -561,19 +570,19 @@ def test_what_is_not_said_holds_nothing_that_was_done(facts: Facts):
     assert not [s for s in limits(facts) if " deleted before this was signed" in s]
     assert not [s for s in limits(facts) if "SHA-256" in s or "played again" in s]
     assert not [s for s in limits(facts) if "refute" in s or "may have been" in s]
-    assert not [s for s in done(facts) if "claimed" in s or "erasure" in s]
+    assert not [s for s in answer_sentences(facts) if "claimed" in s or "erasure" in s]
 
 
 def test_figures_have_three_digits():
     figure = {"mia_accuracy": 0.5714285714, "low": 0.12345}
     facts = replace(
         DENIED,
-        measured=Told({"before": figure, "after": None}),
-        touched=(Touch(2, "risk", 1, 0.6123456),),
-        representative_probability=Told(0.9876543),
-        rounds=(HeldRound(0, 1, 3, Told(0.7654321)),),
+        measured=ValueOrReason({"before": figure, "after": None}),
+        touched=(Influence(2, "risk", 1, 0.6123456),),
+        representative_probability=ValueOrReason(0.9876543),
+        rounds=(HeldRound(0, 1, 3, ValueOrReason(0.7654321)),),
     )
-    shown = page(signed(facts))
+    shown = proof_page(signed(facts))
     assert all(each in shown for each in ("0.571", "0.123", "0.612", "0.988", "0.765"))
     assert not re.search(r"\d\.\d{4,}", shown)
     assert "None" not in shown
@@ -582,16 +591,20 @@ def test_figures_have_three_digits():
 
 def test_a_replay_from_the_very_beginning_says_so():
     for facts in (RETRAINED, CALIBRATED, replace(ROLLED_BACK, first_replayed_round=0)):
-        said = proof(facts)
+        said = proof_document(facts)
         assert "from just before the first round" in said["claim"] + said["summary"][1]
-        shown = page(signed(facts))
+        shown = proof_page(signed(facts))
         assert "from round 0 on" not in shown
         assert "0: from just before the first round" in shown
 
 
 def test_what_was_never_there_is_not_called_unknown():
-    told: Told[bool] = Told(None, "this run stored no raw updates, so there were none")
-    unhidden: Told[float] = Told(None, "updates were not hidden: every one was used")
+    told: ValueOrReason[bool] = ValueOrReason(
+        None, "this run stored no raw updates, so there were none"
+    )
+    unhidden: ValueOrReason[float] = ValueOrReason(
+        None, "updates were not hidden: every one was used"
+    )
     facts = replace(
         RETRAINED,
         min_anonymity=None,
@@ -600,7 +613,7 @@ def test_what_was_never_there_is_not_called_unknown():
         raw_updates_deleted=told,
         representative_probability=unhidden,
     )
-    shown = page(signed(facts))
+    shown = proof_page(signed(facts))
     assert "not known" not in shown
     assert "No raw updates were deleted: this run stored no raw updates" in shown
     assert "may have been the one" not in shown
@@ -631,5 +644,5 @@ def test_copies_are_counted_and_their_recipients_named_once_and_only_as_facts():
     assert says(facts, "on record: 4, of which deleted, in the run's folder: 1.")
     assert says(facts, "2 copies of earlier models and pages on record outside")
     assert says(facts, "1 copy of a superseded model went to")
-    assert page(document).count("The Forgotten Hospital") == 1
+    assert proof_page(document).count("The Forgotten Hospital") == 1
     assert failed(file_of(document)) == []

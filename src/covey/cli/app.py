@@ -87,7 +87,7 @@ def _globally(
         ),
     ] = None,
 ) -> None:
-    """Take what every command can be told; the options' callbacks have heeded it."""
+    """Accept the options of every command; their callbacks have applied them."""
 
 
 def main() -> None:

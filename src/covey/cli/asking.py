@@ -68,7 +68,7 @@ def asked_by(
 
 
 def check_said(answer: str | None, basis: str | None, *, as_json: bool) -> None:
-    """Refuse to choose an answer unasked, where nobody can be asked.
+    """Refuse to choose an answer where there is no terminal to ask.
 
     Raises:
         ConfigError: neither option is given, and this is no dialogue.
@@ -87,7 +87,7 @@ def is_a_dialogue() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def chosen_in_dialogue(found: Sequence[runtime.Planned]) -> str | None:
+def chosen_in_dialogue(found: Sequence[runtime.ClientPlan]) -> str | None:
     """Ask which answer it shall be, the same for all; None: nothing shall be done."""
     possible = [
         name
@@ -113,7 +113,7 @@ def chosen_in_dialogue(found: Sequence[runtime.Planned]) -> str | None:
     return answer
 
 
-def _question(found: Sequence[runtime.Planned], answer: str) -> str:
+def _question(found: Sequence[runtime.ClientPlan], answer: str) -> str:
     given = {
         each.client: each.chosen.answer if answer == "auto" and each.chosen else answer
         for each in found

@@ -1,4 +1,4 @@
-"""Runs whose clients are apart: played by the server of their deployment."""
+"""Runs with remote clients: run by the server of their deployment."""
 
 import subprocess
 import sys

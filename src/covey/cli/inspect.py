@@ -59,7 +59,7 @@ def export(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
     copy = covey.load(run).export(cluster, client, out, recipient)
-    path = copy.place(runtime.RunFolder(run))
+    path = copy.location(runtime.RunFolder(run))
     answer = {
         "file": str(path),
         "cluster": copy.cluster,

@@ -74,14 +74,16 @@ def leave(
             raise typer.Exit(1)
         asked = replace(asked, answer=chosen)
         found = held.plan([*asked.clients], asked.answer, asked.basis)
-    if found is None or (runtime.Roster.of(folder) and any(map(_replays, found))):
+    if found is None or (
+        runtime.FederationMetadata.of(folder) and any(map(_replays, found))
+    ):
         _leave_word(folder, asked, as_json=as_json)
         return
     _let_go(held, asked, as_json=as_json)
 
 
 def _show(
-    folder: runtime.RunFolder, found: Sequence[runtime.Planned], *, as_json: bool
+    folder: runtime.RunFolder, found: Sequence[runtime.ClientPlan], *, as_json: bool
 ) -> None:
     told: dict[str, Any] = {
         "run": str(folder.path),
@@ -95,7 +97,7 @@ def _show(
     stated(told, text, as_json=as_json)
 
 
-def _together(found: Sequence[runtime.Planned]) -> dict[str, Any]:
+def _together(found: Sequence[runtime.ClientPlan]) -> dict[str, Any]:
     """Return the one replay that all these answers share."""
     again = [each.chosen for each in found if each.chosen and _replays(each)]
     return {
@@ -104,16 +106,16 @@ def _together(found: Sequence[runtime.Planned]) -> dict[str, Any]:
     }
 
 
-def _replays(found: runtime.Planned) -> bool:
+def _replays(found: runtime.ClientPlan) -> bool:
     return found.chosen is not None and found.chosen.first_replayed_round is not None
 
 
 def _leave_word(folder: runtime.RunFolder, asked: Asked, *, as_json: bool) -> None:
-    """Leave it to whoever plays the run, now or next: it looks between two rounds."""
+    """Queue the request for the process that runs the rounds, now or next."""
     clients = list(dict.fromkeys(map(_name, asked.clients)))
     if any(isinstance(each, runtime.Returning) for each in asked.clients):
-        run = runtime.reassembled(folder)
-        runtime.put_down(run, folder, asked.clients, asked.answer, asked.basis)
+        run = runtime.rebuilt_run(folder)
+        runtime.enqueue_requests(run, folder, asked.clients, asked.answer, asked.basis)
     else:
         known = covey.load(folder.path).names
         if unknown := [client for client in clients if client not in known]:
@@ -121,7 +123,7 @@ def _leave_word(folder: runtime.RunFolder, asked: Asked, *, as_json: bool) -> No
                 f"{folder.path} has no client {unknown[0]!r}. Correct the name."
             )
         for client in clients:
-            folder.leave_word(client, asked.answer, asked.basis)
+            folder.queue_request(client, asked.answer, asked.basis)
     told = [{"client": client, "answer": "pending"} for client in clients]
     text = (
         f"{', '.join(clients)}: put down. It is answered between two rounds by whoever "
@@ -133,14 +135,14 @@ def _leave_word(folder: runtime.RunFolder, asked: Asked, *, as_json: bool) -> No
 def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
     """Answer all at once, and tell each answer: first the salts, which exist once."""
     with stoppable(run.folder), shown(run.folder.name) as observe:
-        signed: list[runtime.Answered] = []
+        signed: list[runtime.AnsweredRequest] = []
         try:
             done = run.forget(
                 [*asked.clients], asked.answer, asked.basis, observe, signed.append
             )
         except BaseException:  # what was signed is told, whatever stops the others
             for each in signed:
-                errors.print(each.told, soft_wrap=True)
+                errors.print(each.message, soft_wrap=True)
             raise
     answers = [_answer_json(each) for each in done]
     told = {"run": str(run.folder), "answers": answers, **report.budget_of(run.history)}
@@ -158,7 +160,7 @@ def _name(client: str | runtime.Returning) -> str:
     return client.client if isinstance(client, runtime.Returning) else client
 
 
-def _answer_json(done: runtime.Forgotten) -> dict[str, Any]:
+def _answer_json(done: runtime.ForgetResult) -> dict[str, Any]:
     given = done.answered
     return {
         "client": done.client,
@@ -171,7 +173,7 @@ def _answer_json(done: runtime.Forgotten) -> dict[str, Any]:
         "model_hash": given.model_hash,
         "proof": str(given.proof),
         "salt": given.salt,
-        "copies": [each.told() for each in given.copies],
+        "copies": [each.describe() for each in given.copies],
         "basis": given.basis,
         "sealed_record_kept": given.sealed_record_kept,
     }
@@ -202,7 +204,7 @@ def explain(
     stated({**told, **more}, text, as_json=as_json)
 
 
-def _plan_json(found: runtime.Planned) -> dict[str, Any]:
+def _plan_json(found: runtime.ClientPlan) -> dict[str, Any]:
     return {
         "client": found.client,
         "answer": found.chosen.answer if found.chosen else None,
@@ -232,7 +234,7 @@ AFTERWARDS = {
 }
 
 
-def _plan_text(found: runtime.Planned) -> str:
+def _plan_text(found: runtime.ClientPlan) -> str:
     heads = (
         "answer",
         "possible",
@@ -257,7 +259,7 @@ def _plan_text(found: runtime.Planned) -> str:
 
 
 def _answer_text(told: dict[str, Any]) -> str:
-    from covey.runtime.settling import copies_told
+    from covey.runtime.settling import outcome_lines
 
     changed = "changed" if told["model_changed"] else "unchanged"
     if told["answer"] == "deny":
@@ -269,7 +271,7 @@ def _answer_text(told: dict[str, Any]) -> str:
         f"proof: {told['proof']}",
         f"salt for the requester, shown once: {told['salt']}"
         f"{back if told['sealed_record_kept'] else ''}",
-        *copies_told(told["copies"]),
+        *outcome_lines(told["copies"]),
     )
     return "\n".join(lines)
 

@@ -50,7 +50,7 @@ def log_into(path: Path | None) -> Path | None:
 
 
 def reset() -> None:
-    """Undo all this: the next command may be told otherwise."""
+    """Undo the logging set-up: the next command may have other options."""
     consoles.console.quiet = False
     for handler in [each for each in covey.handlers if each.name == OURS]:
         covey.removeHandler(handler)

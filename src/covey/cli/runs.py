@@ -79,14 +79,16 @@ def resume(
     """Carry a run on after it was stopped, to the result it would have had."""
     folder = runtime.RunFolder.existing(run)
     began = time.monotonic()
-    if (roster := runtime.Roster.of(folder)) is not None:
+    if (roster := runtime.FederationMetadata.of(folder)) is not None:
         submitted(Path(roster.home) if roster.home else None, run)
         _concluded(covey.load(run), None, time.monotonic() - began, as_json=as_json)
         return
     result = covey.load(run)
     with stoppable(run):
         with shown(run.name) as observe:
-            result.resume(observe, lambda done: errors.print(done.told, soft_wrap=True))
+            result.resume(
+                observe, lambda done: errors.print(done.message, soft_wrap=True)
+            )
         baseline = run / "baseline"
         if (baseline / "config.toml").is_file():
             inner = runtime.RunFolder.existing(baseline)
@@ -104,13 +106,13 @@ def configured(path: Path | None, overrides: list[str]) -> Config:
 
 def played(
     assembled: build.BuiltRun, folder: runtime.RunFolder
-) -> tuple[runtime.Answered, ...]:
-    """Play a run to its end and show it meanwhile; return who was let go."""
+) -> tuple[runtime.AnsweredRequest, ...]:
+    """Run to the end and show progress; return the answered requests."""
     with (
         shown(folder.path.name) as observe,
-        runtime.opened(assembled, folder) as desk,
+        runtime.open_session(assembled, folder) as session,
     ):
-        return runtime.carry_on(desk, assembled.config.rounds, observe)[1]
+        return runtime.continue_run(session, assembled.config.rounds, observe)[1]
 
 
 def _as_fedavg(settings: Config) -> Config:

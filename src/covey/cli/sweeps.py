@@ -118,7 +118,7 @@ def _ensured(path: Path, settings: Config, title: str) -> Path:
             f"{path} holds a run with other settings. Give the sweep another --out."
         )
     if not runtime.is_finished(path):
-        run, folder = runtime.begun(path, settings)
+        run, folder = runtime.open_or_create(path, settings)
         console.print(title, highlight=False)
         with stoppable(path, f"the same `covey sweep`, which resumes {path}"):
             played(run, folder)

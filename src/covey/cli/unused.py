@@ -1,4 +1,4 @@
-"""Settings that do nothing: told before a run, and part of what it answers."""
+"""Settings without effect: reported before a run, and part of its output."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -102,7 +102,7 @@ def representative_noise(
 
 
 def views(plan: Plan, noise_multiplier: float) -> Mapping[str, float | None]:
-    """Return the epsilon of `sound` noise for adversaries who see more than a run tells.
+    """Return the epsilon of `sound` noise for adversaries who see more than is published.
 
     Every representative or only the mean of all, and knowing or not who spoke for a set.
     """

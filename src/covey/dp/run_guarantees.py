@@ -255,7 +255,7 @@ def _of_records(merges: Sequence[tuple[Event, ...]]) -> Bill:
 
 
 def _trainers(merge: Sequence[Event]) -> set[Handle]:
-    """Return who trained for this merge; after the last one nobody trains."""
+    """Return the clients that trained for this aggregation; none after the last one."""
     if not any(isinstance(fact, ModelsMerged) for fact in merge):
         return set()
     return {
@@ -281,7 +281,7 @@ def _choices(merges: Sequence[tuple[Event, ...]]) -> tuple[Mechanism, ...]:
 
 
 def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
-    """Say whether somebody chose among several clusters without noise."""
+    """Say whether a client chose among several clusters without noise."""
     for merge in merges:
         noisy = any(isinstance(fact, ChoicesPerturbed) for fact in merge)
         by = {fact.by for fact in merge if isinstance(fact, ClientsAssigned)}

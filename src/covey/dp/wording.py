@@ -93,7 +93,7 @@ OPEN: Mapping[type[Event], str] = {
     ClientExposed: AUDITED,
     FairnessMeasured: AUDITED,
 }
-"""Facts that are told without noise, and how a guarantee says that."""
+"""Events that are published without noise, and how a guarantee says that."""
 
 ALWAYS_OPEN = (
     "what was decided by looking at results: settings, when to stop, which run to keep",

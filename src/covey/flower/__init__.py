@@ -1,4 +1,4 @@
-"""covey on Flower: the same runs, with clients that are really apart.
+"""covey on Flower: the same runs, with remote clients.
 
 Needs `pip install covey[flower]`. A complete federation needs no code: `covey deploy init`
 writes it. Who has a Flower app keeps its training function and adds

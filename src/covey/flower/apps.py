@@ -20,7 +20,7 @@ from covey.flower.server import Nodes, Terms
 from covey.history import History
 from covey.ledger import Ledger
 from covey.models.passed import PassedModel
-from covey.runtime import Roster, RunFolder, carry_on, opened
+from covey.runtime import FederationMetadata, RunFolder, continue_run, open_session
 from covey.types import ClientName
 
 __all__ = ["Federated", "server_app"]
@@ -70,7 +70,9 @@ class Federated:
         """
         folder = self._folder(Path(out))
         config = folder.config()
-        roster = Roster.of(folder) or Roster(secrets.token_hex(8), None, self._home())
+        roster = FederationMetadata.of(folder) or FederationMetadata(
+            secrets.token_hex(8), None, self._home()
+        )
         terms = Terms(
             run=roster.run,
             agreement=agreement(config),
@@ -86,12 +88,12 @@ class Federated:
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
         run = build_run(config, Overrides(model=self.model, client_backend=federation))
-        with opened(run, folder) as desk:
-            carry_on(
-                desk,
+        with open_session(run, folder) as session:
+            continue_run(
+                session,
                 config.rounds,
                 _report,
-                on_answer=lambda done: log.info("%s", done.told),
+                on_answer=lambda done: log.info("%s", done.message),
             )
         log.info("Finished. `covey report %s` shows it.", folder.path)
         return load(folder.path)
@@ -117,7 +119,7 @@ class Federated:
 
 
 def _left_and_leaving(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
-    """Return how many have left a run, and who has asked to and is not answered yet.
+    """Return how many clients have left a run, and which requests are not answered yet.
 
     Nobody waits for either.
     """
@@ -126,13 +128,13 @@ def _left_and_leaving(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
     with Ledger.read(folder.ledger) as ledger:
         left, names = len(ledger.tombstones()), ledger.names()
         asked = {r.handle for r in ledger.requests() if r.state == "pending"}
-    words = {word.client for word in folder.words()}
+    words = {word.client for word in folder.queued_requests()}
     leaving = (name for h, name in names.items() if h in asked or name in words)
     return left, frozenset(leaving)
 
 
 def _speak_as_flower() -> None:
-    """Let what covey tells appear where Flower's own lines do."""
+    """Log covey's messages through Flower's logger."""
     theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
     ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False
 

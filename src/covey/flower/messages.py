@@ -201,7 +201,7 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
 
 
 def hello_of(message: Message, token: str, agreement: str) -> Hello:
-    """Return who a node is.
+    """Return a node's identity.
 
     Raises:
         Refused: it cannot take part.

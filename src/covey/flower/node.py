@@ -68,7 +68,7 @@ def agreement(config: Config) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a client keeps of one run, on its own side.
+    """What a client stores locally about one run.
 
     Attributes:
         risks: what it has found out about each cluster.

@@ -36,10 +36,10 @@ __all__ = ["Nodes", "Terms"]
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 120.0
-"""How long a node may take to say who it is."""
+"""How long a node may take to identify itself."""
 
 PAUSE = 1.0
-"""Seconds between two looks at who is there."""
+"""Seconds between two polls for present nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Nodes:
             time.sleep(PAUSE)
 
     def available_clients(self) -> Collection[ClientName]:
-        """Return who can be asked now; who is new is asked who it is."""
+        """Return the clients that can be asked now; new nodes identify themselves first."""
         there = set(self._grid.get_node_ids())
         self._hellos = {n: h for n, h in self._hellos.items() if n in there}
         self._greet(sorted(there - self._hellos.keys()))
@@ -150,7 +150,7 @@ class Nodes:
         return told
 
     def _greet(self, nodes: Sequence[int]) -> None:
-        """Ask nodes who they are."""
+        """Ask nodes to identify themselves."""
         tokens = {node: secrets.token_hex(16) for node in nodes}
         questions = (
             sent(self._written("hello", "", token), {}, node, HELLO_SECONDS)
@@ -255,7 +255,7 @@ class Nodes:
         return [handle for handle, length in norms.items() if length > most]
 
     def _hear(self, replies: Mapping[Handle, Reply]) -> None:
-        """Put down what clients tell of themselves."""
+        """Record what clients report."""
         accuracy = {h: r.accuracy for h, r in replies.items() if r.accuracy is not None}
         above = {h: r.above for h, r in replies.items() if r.above is not None}
         if accuracy or above:

@@ -41,7 +41,7 @@ class Place(Protocol):
         ...
 
     def lock(self) -> Lock:
-        """Take the right to write; raise LedgerLocked if somebody else has it."""
+        """Acquire the write lock; raise LedgerLocked if another process holds it."""
         ...
 
     def writer(self) -> Engine:

@@ -55,7 +55,7 @@ class Link:
 
 
 def canonical(body: Mapping[str, Any]) -> str:
-    """Return the one text that stands for `body`: ASCII JSON, keys sorted, no spaces.
+    """Return the canonical text of `body`: ASCII JSON, keys sorted, no spaces.
 
     Raises:
         LedgerError: JSON has no word for some value, such as NaN or infinity.

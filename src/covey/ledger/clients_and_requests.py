@@ -1,4 +1,4 @@
-"""What stands beside the chain: who is behind a handle, who asks to leave, who left."""
+"""Tables beside the chain: the clients' names, requests to leave, and tombstones."""
 
 import json
 import secrets
@@ -100,7 +100,7 @@ class Serving:
 
 
 def names(connection: Connection) -> dict[Handle, ClientName]:
-    """Return who is behind each handle."""
+    """Return the client's name for each handle."""
     rows = connection.execute(select(clients).order_by(clients.c.handle))
     return {row.handle: row.name for row in rows}
 
@@ -108,7 +108,7 @@ def names(connection: Connection) -> dict[Handle, ClientName]:
 def bind(
     connection: Connection, handles: Mapping[Handle, ClientName], where: str
 ) -> None:
-    """Keep who is behind each handle; what is known already is left alone.
+    """Record each handle's client; existing entries stay as they are.
 
     Raises:
         LedgerError: a handle or a name is bound to another one, or was erased.
@@ -194,7 +194,7 @@ def advance(
 
 
 def serve(connection: Connection, serving: Serving, served_at: str) -> None:
-    """Let a request be served, and erase who asked.
+    """Mark a request as being served, and erase the requester's name.
 
     Raises:
         LedgerError: it is not pending, or nobody is behind its handle.
@@ -214,7 +214,7 @@ def serve(connection: Connection, serving: Serving, served_at: str) -> None:
 
 
 def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
-    """Forget who is behind a handle, and leave a mark by which to know them again.
+    """Erase a handle's name, and keep a tombstone by which to recognise the client.
 
     Raises:
         LedgerError: nobody is behind it.
@@ -230,7 +230,7 @@ def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
 
 
 def read_tombstones(connection: Connection) -> frozenset[str]:
-    """Return the marks of those who left."""
+    """Return the tombstones of clients that left."""
     return frozenset(connection.scalars(select(tombstones.c.mark)))
 
 

@@ -77,7 +77,7 @@ class PostgresRun:
         return True
 
     def lock(self) -> "_SessionLock":
-        """Take the right to write, by an advisory lock on a connection of its own.
+        """Acquire the write lock, an advisory lock on a separate connection.
 
         The server gives it back when the process ends, however it ends.
 

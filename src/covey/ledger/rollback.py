@@ -19,7 +19,7 @@ is the first round that no longer counts."""
 
 
 def current(records: Sequence[Record]) -> list[Record]:
-    """Return the story as it stands: superseded rounds left out, order kept.
+    """Return the current events: superseded rounds are left out, the order is kept.
 
     What happened between rounds stays, rewinds included.
     """

@@ -184,7 +184,7 @@ class Ledger:
             return rows.furthest_round(connection)
 
     def head(self) -> str:
-        """Return the newest hash, which stands for the whole history."""
+        """Return the newest hash, which commits to the whole history."""
         with self._transaction() as connection:
             last = rows.last_link(connection)
         return last.hash if last else GENESIS
@@ -215,7 +215,7 @@ class Ledger:
         self._verified()
 
     def enrol(self, handles: Mapping[Handle, ClientName]) -> None:
-        """Keep who is behind each handle; what is known already is left alone.
+        """Record each handle's client; existing entries stay as they are.
 
         Raises:
             LedgerError: a handle or a name is already bound to another one, or the
@@ -226,7 +226,7 @@ class Ledger:
             clients_and_requests.bind(connection, handles, self.where)
 
     def names(self) -> dict[Handle, ClientName]:
-        """Return who is behind each handle, as far as that is still known."""
+        """Return the name of each handle's client, where it is still known."""
         with self._transaction() as connection:
             return clients_and_requests.names(connection)
 
@@ -247,7 +247,7 @@ class Ledger:
         return self.ask_together([Asking(handle, wanted, after_round)])[0]
 
     def ask_together(self, asked: Sequence[Asking]) -> list[Request]:
-        """Register that clients want to leave, all of them or nobody.
+        """Register several requests to leave, all of them or none.
 
         Raises:
             LedgerError: there is no such answer or basis, or it cannot be written.
@@ -264,7 +264,7 @@ class Ledger:
             return clients_and_requests.read_requests(connection)
 
     def serve(self, served: Sequence[Serving], records: Sequence[Record]) -> str:
-        """Record answers and erase who asked, all of it or nothing.
+        """Record answers and erase the requesters' names, in one transaction.
 
         Scrub the ledger next: the names' last traces go with it.
 
@@ -295,7 +295,7 @@ class Ledger:
         self._settle(request_id, "serving", {"state": "done", "answer": answer})
 
     def refused(self, request_id: str, reason: str) -> None:
-        """Close a request that nothing was done about; nobody is erased.
+        """Close a request that was refused; no name is erased.
 
         Raises:
             LedgerError: it is not pending.
@@ -303,7 +303,7 @@ class Ledger:
         self._settle(request_id, "pending", {"state": "refused", "answer": reason})
 
     def tombstones(self) -> frozenset[str]:
-        """Return the marks of those who left."""
+        """Return the tombstones of clients that left."""
         with self._transaction() as connection:
             return clients_and_requests.read_tombstones(connection)
 

@@ -36,7 +36,7 @@ def diverged_sentences(history: History) -> list[str]:
 
 
 def sits_in_diverged(history: History) -> frozenset[int]:
-    """Return the clusters whose model is none, and which somebody uses."""
+    """Return the diverged clusters that some client uses."""
     return frozenset(history.diverged.keys() & set(history.assignment.values()))
 
 

@@ -117,7 +117,7 @@ def _agreement(history: History) -> str:
 
 
 def _counts(history: History) -> dict[str, str]:
-    """Return the violations as texts: how many of how many, or why nobody knows."""
+    """Return the violations as texts: how many of how many, or why that is unknown."""
     found = summary(history)["violations"]
     if found["count"] is None:
         unknown = number(None, found["reason"])

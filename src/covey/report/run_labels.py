@@ -1,4 +1,4 @@
-"""What sets one run apart from another: its method, its data, or only its seed."""
+"""Labels that distinguish runs: method, data, or only the seed."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def twin(run: Reported) -> tuple[tuple[str, Any], ...]:
 
 
 def labels(runs: Sequence[Reported]) -> list[str]:
-    """Return per run its method and what sets it apart; seeds of a setting agree."""
+    """Return per run its method and what distinguishes it; seeds of a setting agree."""
     matters = [
         _without(
             settings_of(run), "seed", *INERT, *unused(method_of(run), selection_of(run))

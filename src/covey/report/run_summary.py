@@ -188,7 +188,7 @@ def _told_violations(history: History, above: Mapping[str, bool]) -> dict[str, A
 
 
 def _reached(history: History) -> Collection[int]:
-    """Return the clusters that diverged, if somebody's examples ever reached one."""
+    """Return the diverged clusters that some client's examples ever reached."""
     exposed = any(reaches_diverged(history, each) for each in history.exposures)
     return history.diverged if exposed else ()
 

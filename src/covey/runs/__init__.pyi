@@ -1,13 +1,13 @@
 from .pages import on_record, page_of, page_over, reported
 from .references import reference_of
-from .run import Run, played
+from .run import Run, run_to_end
 
 __all__ = [
     "Run",
     "on_record",
     "page_of",
     "page_over",
-    "played",
     "reference_of",
     "reported",
+    "run_to_end",
 ]

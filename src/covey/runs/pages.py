@@ -14,7 +14,7 @@ from covey.config import brings_clients
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
-from covey.runs.story import story_of
+from covey.runs.story import read_run_record
 from covey.runtime import RunFolder
 from covey.runtime.copies import hash_of, keep_copy, record_copy
 from covey.types import Handle
@@ -67,15 +67,15 @@ def on_record(
 def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
     folder, baseline = RunFolder.existing(path), path / "baseline"
-    story = story_of(folder)
+    events = read_run_record(folder)
     has_baseline = RunFolder(baseline).ledger_path.is_file()  # it has begun
     return Reported(
         name=path.name,
-        history=story.history,
+        history=events.history,
         config_toml=folder.config_path.read_text(encoding="utf-8"),
-        ledger_head=story.ledger_head,
+        ledger_head=events.ledger_head,
         samples=samples,
-        baseline=story_of(RunFolder(baseline)).history if has_baseline else None,
+        baseline=read_run_record(RunFolder(baseline)).history if has_baseline else None,
     )
 
 

@@ -6,66 +6,66 @@ from covey.config import Config, is_passed
 from covey.errors import CoveyError, ModelError, RunError
 from covey.models import NETWORKS
 from covey.runtime import (
-    Planned,
+    ClientPlan,
+    FederationMetadata,
     RecordedRun,
-    Roster,
     RunFolder,
     load_state,
-    reassembled,
+    rebuilt_run,
     recorded_run,
     unplayed_reason,
 )
 from covey.types import Params
 
-__all__ = ["check_answerable", "parts_at_hand", "playable", "readable"]
+__all__ = ["available_parts", "check_answerable", "playable", "readable"]
 
 
-def playable(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
+def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """Return a run's parts, so that rounds can be played and models measured.
 
     Args:
         folder: the run's.
-        given: what a program passes again that the settings do not name.
+        overrides: what a program passes again that the settings do not name.
         call: what is asked of the run, as an error repeats it.
 
     Raises:
         CoveyError: its model or its clients' data are missing, or are others.
     """
-    if missing := _missing(folder, given):
+    if missing := _missing(folder, overrides):
         raise RunError(_to_pass_again(folder, missing, call))
-    run = reassembled(folder, given)
+    run = rebuilt_run(folder, overrides)
     _check_same_model(run, folder)
     return run
 
 
-def parts_at_hand(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
+def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """Return a run's parts; where they cannot be had, what its folder records.
 
     Raises:
         CoveyError: what a program passes does not fit, or nothing is recorded yet.
     """
-    passed = given.model is not None or given.clients is not None
+    passed = overrides.model is not None or overrides.clients is not None
     try:
-        return playable(folder, given, call)
+        return playable(folder, overrides, call)
     except CoveyError as error:
-        if passed and not _missing(folder, given):
+        if passed and not _missing(folder, overrides):
             raise
-        return recorded_run(folder, why=str(error))
+        return recorded_run(folder, reason=str(error))
 
 
-def readable(folder: RunFolder, given: Overrides, call: str) -> BuiltRun:
+def readable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """Return a run as its folder records it; before anything is recorded, its parts.
 
     Raises:
         CoveyError: nothing is recorded yet, and its parts cannot be had.
     """
     try:
-        return recorded_run(folder, why=_to_pass_again(folder, (), call))
+        return recorded_run(folder, reason=_to_pass_again(folder, (), call))
     except RunError:
-        return playable(folder, given, call)
+        return playable(folder, overrides, call)
 
 
-def check_answerable(run: BuiltRun, folder: RunFolder, plan: Planned) -> None:
+def check_answerable(run: BuiltRun, folder: RunFolder, plan: ClientPlan) -> None:
     """Refuse, before anything is done, an answer for which rounds cannot be played here.
 
     Raises:
@@ -81,19 +81,19 @@ def check_answerable(run: BuiltRun, folder: RunFolder, plan: Planned) -> None:
     if not isinstance(run, RecordedRun):
         return
     if replays:
-        raise RunError(run.why)
+        raise RunError(run.missing_reason)
     if reason := unplayed_reason(folder):
         raise RunError(
             f"Before anybody can be answered, rounds of {folder.path} have to be played: "
-            f"{reason}. {run.why}"
+            f"{reason}. {run.missing_reason}"
         )
 
 
-def _missing(folder: RunFolder, given: Overrides) -> tuple[str, ...]:
+def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
     config: Config = folder.config()
-    model = is_passed(config.model) and given.model is None
-    clients = is_passed(config.data) and given.clients is None
-    apart = Roster.of(folder) is not None
+    model = is_passed(config.model) and overrides.model is None
+    clients = is_passed(config.data) and overrides.clients is None
+    apart = FederationMetadata.of(folder) is not None
     return (
         *(("model",) if model else ()),
         *(("clients",) if clients and not apart else ()),

@@ -13,24 +13,24 @@ from covey.membership import Scorer
 from covey.report import summary, write_audit
 from covey.report.run_summary import guarantee_of
 from covey.runs.pages import page_of
-from covey.runs.parts import check_answerable, parts_at_hand, playable, readable
-from covey.runs.story import Story, story_of
-from covey.runs.wishes import Names, Several, asked, listed
+from covey.runs.parts import available_parts, check_answerable, playable, readable
+from covey.runs.story import RunRecord, read_run_record
+from covey.runs.wishes import Names, Several, listed, wanted_answer
 from covey.runtime import (
     DEFAULT_ATTACKS,
-    Answered,
+    AnsweredRequest,
     AuditRequest,
-    Forgotten,
+    ClientPlan,
+    ForgetResult,
     Observer,
-    Planned,
     Returning,
     RunFolder,
     audit_run,
-    carry_on,
-    explained,
+    client_plans,
+    continue_run,
+    explain_client,
     forget,
-    opened,
-    plans,
+    open_session,
 )
 from covey.runtime.copies import Copy
 from covey.runtime.dp_audit import audit_noise
@@ -41,7 +41,7 @@ from covey.runtime.verification import verify
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check
 
-__all__ = ["Run", "played"]
+__all__ = ["Run", "run_to_end"]
 
 
 def quiet(*_: object) -> None:
@@ -61,22 +61,22 @@ class Run:
             Their salts are kept nowhere else: hand them to the requesters.
     """
 
-    def __init__(self, folder: Path, given: Overrides | None = None) -> None:
+    def __init__(self, folder: Path, overrides: Overrides | None = None) -> None:
         """Find a run that was started, and read what its ledger says now.
 
         Args:
             folder: the run's.
-            given: the model and the clients, if a program has them.
+            overrides: the model and the clients, if a program has them.
 
         Raises:
             RunError: there is none.
         """
         self._folder = RunFolder.existing(folder)
-        self._given = given or Overrides()
+        self._overrides = overrides or Overrides()
         begun = Ledger.exists(self._folder.ledger)
-        self._story = story_of(self._folder) if begun else None
+        self._record = read_run_record(self._folder) if begun else None
         self.folder = folder
-        self.answered: tuple[Answered, ...] = ()
+        self.answered: tuple[AnsweredRequest, ...] = ()
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -84,17 +84,17 @@ class Run:
     @property
     def history(self) -> History:
         """The run's story, as it was when this object last read or wrote the run."""
-        return self._told().history
+        return self._current_record().history
 
     @property
     def ledger_head(self) -> str:
         """The hash that seals the whole ledger."""
-        return self._told().ledger_head
+        return self._current_record().ledger_head
 
     @property
     def names(self) -> Mapping[ClientName, Handle]:
         """The handle of every client that has not left."""
-        return self._told().names
+        return self._current_record().names
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -135,16 +135,16 @@ class Run:
     @overload
     def plan(
         self, names: str | Returning, answer: str = "auto", basis: str = "none"
-    ) -> Planned: ...
+    ) -> ClientPlan: ...
 
     @overload
     def plan(
         self, names: Several, answer: str = "auto", basis: str = "none"
-    ) -> tuple[Planned, ...]: ...
+    ) -> tuple[ClientPlan, ...]: ...
 
     def plan(
         self, names: Names, answer: str = "auto", basis: str = "none"
-    ) -> Planned | tuple[Planned, ...]:
+    ) -> ClientPlan | tuple[ClientPlan, ...]:
         """Return every answer that a client could be given, with its cost; do nothing.
 
         Of a list of names, what each is answered if all of them leave together.
@@ -152,9 +152,9 @@ class Run:
         Raises:
             RunError: a client is not known to the run, or they cannot all leave.
         """
-        wanted = asked(answer, basis)
-        run = readable(self._folder, self._given, "plan(...)")
-        found = plans(run, self._folder, listed(names), *wanted)
+        wanted = wanted_answer(answer, basis)
+        run = readable(self._folder, self._overrides, "plan(...)")
+        found = client_plans(run, self._folder, listed(names), *wanted)
         return found[0] if isinstance(names, str | Returning) else found
 
     def explain(self, name: ClientName) -> dict[str, Any]:
@@ -163,8 +163,8 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        run = readable(self._folder, self._given, "explain(...)")
-        return explained(run, self._folder, name)
+        run = readable(self._folder, self._overrides, "explain(...)")
+        return explain_client(run, self._folder, name)
 
     def forget(
         self,
@@ -173,7 +173,7 @@ class Run:
         basis: str | None = None,
         observe: Observer = quiet,
         on_answer: OnAnswer = quiet,
-    ) -> tuple[Forgotten, ...]:
+    ) -> tuple[ForgetResult, ...]:
         """Let clients leave, play again what has to be, and prove what was answered.
 
         Args:
@@ -190,21 +190,21 @@ class Run:
             CoveyError: neither answer nor basis is given, a client is not known, or the
                 answer cannot be given; nothing was done.
         """
-        wanted, clients = asked(answer, basis), listed(names)
-        run = parts_at_hand(self._folder, self._given, "forget(...)")
-        for plan in plans(run, self._folder, clients, *wanted):
+        wanted, clients = wanted_answer(answer, basis), listed(names)
+        run = available_parts(self._folder, self._overrides, "forget(...)")
+        for plan in client_plans(run, self._folder, clients, *wanted):
             check_answerable(run, self._folder, plan)
-        self._story = None
+        self._record = None
         return forget(run, self._folder, clients, *wanted, observe, on_answer)[1]
 
     def verify(
         self,
         proof: str | Path,
         key: str | Path | None = None,
-        mine: tuple[ClientName, str] | None = None,
+        name_and_salt: tuple[ClientName, str] | None = None,
     ) -> list[Check]:
         """Check a proof against this run's ledger; arguments as of `covey.verify`."""
-        return verify(proof, self.folder, key, mine)
+        return verify(proof, self.folder, key, name_and_salt)
 
     def export(
         self,
@@ -249,19 +249,19 @@ class Run:
     ) -> dict[str, Any]:
         """Attack every final cluster model; arguments as of `covey.audit`."""
         request = AuditRequest(tuple(attacks), references, observe)
-        run = playable(self._folder, self._given, "audit(...)")
+        run = playable(self._folder, self._overrides, "audit(...)")
         return write_audit(audit_run(run, self._folder, request), self.folder)
 
     def audit_epsilon(self, draws: int = 10_000) -> dict[str, Any]:
         """Put the run's noise to the test; arguments as of `covey.audit_epsilon`."""
-        run = playable(self._folder, self._given, "audit_epsilon(...)")
+        run = playable(self._folder, self._overrides, "audit_epsilon(...)")
         return asdict(audit_noise(run, draws))
 
     def game(
         self, *, control: bool = False, observe: Observer = quiet
     ) -> dict[str, Any]:
         """Play the participation game; arguments as of `covey.game`."""
-        run = playable(self._folder, self._given, "game(...)")
+        run = playable(self._folder, self._overrides, "game(...)")
         return asdict(play_game(run, self._folder, control=control, observe=observe))
 
     def resume(self, observe: Observer = quiet, on_answer: OnAnswer = quiet) -> "Run":
@@ -270,23 +270,26 @@ class Run:
         Raises:
             CoveyError: the run cannot be played here, or is not the one that began.
         """
-        run = playable(self._folder, self._given, "resume()")
-        self._story = None
-        self.answered = (*self.answered, *played(run, self._folder, observe, on_answer))
+        run = playable(self._folder, self._overrides, "resume()")
+        self._record = None
+        self.answered = (
+            *self.answered,
+            *run_to_end(run, self._folder, observe, on_answer),
+        )
         return self
 
-    def _told(self) -> Story:
-        if self._story is None:
-            self._story = story_of(self._folder)
-        return self._story
+    def _current_record(self) -> RunRecord:
+        if self._record is None:
+            self._record = read_run_record(self._folder)
+        return self._record
 
 
-def played(
+def run_to_end(
     run: BuiltRun,
     folder: RunFolder,
     observe: Observer = quiet,
     on_answer: OnAnswer = quiet,
-) -> tuple[Answered, ...]:
-    """Play a run to its end; return who was let go meanwhile."""
-    with opened(run, folder) as desk:
-        return carry_on(desk, run.config.rounds, observe, on_answer=on_answer)[1]
+) -> tuple[AnsweredRequest, ...]:
+    """Run to the end; return the requests that were answered meanwhile."""
+    with open_session(run, folder) as session:
+        return continue_run(session, run.config.rounds, observe, on_answer=on_answer)[1]

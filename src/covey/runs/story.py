@@ -8,11 +8,11 @@ from covey.ledger import Ledger
 from covey.runtime import RunFolder, read_history
 from covey.types import ClientName, Handle
 
-__all__ = ["Story", "story_of"]
+__all__ = ["RunRecord", "read_run_record"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Story:
+class RunRecord:
     """A run as its events tell it.
 
     Attributes:
@@ -24,7 +24,7 @@ class Story:
     names: Mapping[ClientName, Handle]
 
 
-def story_of(folder: RunFolder) -> Story:
+def read_run_record(folder: RunFolder) -> RunRecord:
     """Read a run's ledger, without its data.
 
     Raises:
@@ -32,4 +32,4 @@ def story_of(folder: RunFolder) -> Story:
     """
     with Ledger.read(folder.ledger) as ledger:
         names = {name: handle for handle, name in ledger.names().items()}
-        return Story(read_history(ledger), ledger.head(), names)
+        return RunRecord(read_history(ledger), ledger.head(), names)

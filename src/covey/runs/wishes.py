@@ -7,7 +7,7 @@ from covey.runtime import Returning
 from covey.types import BASES, Basis, ClientName
 from covey.unlearning import ANSWERS
 
-__all__ = ["Names", "Several", "asked", "basis_of", "listed"]
+__all__ = ["Names", "Several", "basis_of", "listed", "wanted_answer"]
 
 Who = ClientName | Returning
 Several = list[ClientName] | list[Who]
@@ -15,7 +15,7 @@ Names = Who | Several | tuple[Who, ...]
 """One client or several: by name or, who has left, by name and salt."""
 
 
-def asked(answer: str | None, basis: str | None) -> tuple[str, Basis]:
+def wanted_answer(answer: str | None, basis: str | None) -> tuple[str, Basis]:
     """Return the answer that is wanted, and what the request rests on.
 
     Raises:

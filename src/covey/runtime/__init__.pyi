@@ -1,55 +1,55 @@
 from .asking import Returning
 from .auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
-from .completed_run import Finished, finished, is_finished
-from .federation_metadata import Roster, Unreachable, reassembled
+from .completed_run import CompletedRun, is_finished, load_completed
+from .federation_metadata import FederationMetadata, Unreachable, rebuilt_run
 from .folder import RunFolder
-from .loop import Observer, carry_on, play
-from .planning import Plan, planned
+from .loop import Observer, continue_run, run_rounds
+from .planning import UnlearningPlan, plan_for
 from .recorded import RecordedRun, recorded_run, unplayed_reason
-from .session import Desk, begun, opened, read_events, read_history
+from .session import Session, open_or_create, open_session, read_events, read_history
 from .state_io import load_state
-from .unlearning_executor import Answered
+from .unlearning_executor import AnsweredRequest
 from .unlearning_service import (
-    Forgotten,
-    Planned,
-    explained,
+    ClientPlan,
+    ForgetResult,
+    client_plans,
+    enqueue_requests,
+    explain_client,
     forget,
-    plans,
-    put_down,
 )
 
 __all__ = [
     "DEFAULT_ATTACKS",
-    "Answered",
+    "AnsweredRequest",
     "Audit",
     "AuditRequest",
-    "Desk",
-    "Finished",
-    "Forgotten",
+    "ClientPlan",
+    "CompletedRun",
+    "FederationMetadata",
+    "ForgetResult",
     "Observer",
-    "Plan",
-    "Planned",
     "RecordedRun",
     "Returning",
-    "Roster",
     "RunFolder",
+    "Session",
+    "UnlearningPlan",
     "Unreachable",
     "audit_run",
-    "begun",
-    "carry_on",
-    "explained",
-    "finished",
+    "client_plans",
+    "continue_run",
+    "enqueue_requests",
+    "explain_client",
     "forget",
     "is_finished",
+    "load_completed",
     "load_state",
-    "opened",
-    "planned",
-    "plans",
-    "play",
-    "put_down",
+    "open_or_create",
+    "open_session",
+    "plan_for",
     "read_events",
     "read_history",
-    "reassembled",
+    "rebuilt_run",
     "recorded_run",
+    "run_rounds",
     "unplayed_reason",
 ]

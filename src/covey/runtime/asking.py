@@ -1,4 +1,4 @@
-"""Who asks to leave: by name, or by name and salt if the name is erased already."""
+"""Which client asks to leave: by name, or by name and salt after its name was erased."""
 
 import secrets
 from collections.abc import Sequence
@@ -7,12 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from covey.build import BuiltRun
 from covey.errors import RunError
 from covey.ledger import Asking, Request
-from covey.runtime.session import Desk
+from covey.runtime.session import Session
 from covey.types import ClientName, Handle
-from covey.unlearning import Wish, sealed, unsealed
+from covey.unlearning import WantedAnswer, sealed, unsealed
 from covey.unlearning.proof import subject_mark
 
-__all__ = ["Mark", "Returning", "asking", "found", "mark_of", "wish_of"]
+__all__ = [
+    "Mark",
+    "Returning",
+    "find_clients",
+    "mark_of",
+    "new_request",
+    "wanted_answer_of",
+]
 
 SALT_BYTES = 16
 
@@ -50,29 +57,31 @@ class Mark:
         return cls(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
 
 
-def found(
-    desk: Desk, run: BuiltRun, clients: Sequence[ClientName | Returning]
-) -> tuple[Desk, dict[ClientName, Handle]]:
-    """Return who these clients are, each once, and the run in which they can be found.
+def find_clients(
+    session: Session, run: BuiltRun, clients: Sequence[ClientName | Returning]
+) -> tuple[Session, dict[ClientName, Handle]]:
+    """Return the clients' handles, each once, and the session in which they are found.
 
     Args:
-        desk: the run without those who left.
+        session: the run without those who left.
         run: the run with the data that are there, of those who left as well.
         clients: their names, with the salt of those who left.
 
     Raises:
         RunError: a client is not known to the run.
     """
-    handles = {client.name: client.handle for client in desk.run.population.clients}
+    handles = {client.name: client.handle for client in session.run.population.clients}
     known: dict[ClientName, Handle] = {}
     for each in clients:
         name = each.client if isinstance(each, Returning) else each
         handle = (
-            _opened(desk, each) if isinstance(each, Returning) else handles.get(name)
+            _unsealed_handle(session, each)
+            if isinstance(each, Returning)
+            else handles.get(name)
         )
         if handle is None:
             raise RunError(
-                f"Clients are asked for by the names that {desk.folder.path} knows, but "
+                f"Clients are asked for by the names that {session.folder.path} knows, but "
                 f"it knows no client {name!r}: it never did, or not any more. Check the "
                 f"spelling; who left comes back with --salt and the salt of the last "
                 f"answer, unless that was a retraining."
@@ -84,40 +93,44 @@ def found(
         for client in run.population.clients
         if client.name in back
     }
-    return replace(desk, returned=returned), known
+    return replace(session, returned=returned), known
 
 
-def asking(desk: Desk, name: ClientName, wish: Wish) -> Asking:
+def new_request(
+    session: Session, name: ClientName, wanted_answer: WantedAnswer
+) -> Asking:
     """Return what to put in the ledger's queue.
 
     Nobody but the requester knows the name of who left, so its marks are made now: a
     request that a crash cuts off is served without the name.
     """
-    left = wish.handle not in desk.ledger.names()
-    note = {"mark": asdict(Mark.fresh(wish.handle, name))} if left else None
-    return Asking(wish.handle, wish.wanted, basis=wish.basis, note=note)
+    left = wanted_answer.handle not in session.ledger.names()
+    note = {"mark": asdict(Mark.fresh(wanted_answer.handle, name))} if left else None
+    return Asking(
+        wanted_answer.handle, wanted_answer.wanted, basis=wanted_answer.basis, note=note
+    )
 
 
-def mark_of(desk: Desk, request: Request) -> Mark:
-    """Return the marks of who asked."""
+def mark_of(session: Session, request: Request) -> Mark:
+    """Return the requester's marks."""
     if request.note is not None:
         return Mark(**request.note["mark"])
-    return Mark.fresh(request.handle, desk.ledger.names()[request.handle])
+    return Mark.fresh(request.handle, session.ledger.names()[request.handle])
 
 
-def wish_of(request: Request) -> Wish:
+def wanted_answer_of(request: Request) -> WantedAnswer:
     """Return what a request asks for."""
-    return Wish(request.handle, request.wanted, request.basis)
+    return WantedAnswer(request.handle, request.wanted, request.basis)
 
 
-def _opened(desk: Desk, back: Returning) -> Handle | None:
+def _unsealed_handle(session: Session, returning: Returning) -> Handle | None:
     try:
-        salt = bytes.fromhex(back.salt)
+        salt = bytes.fromhex(returning.salt)
     except ValueError as error:
         raise RunError(
             f"A salt is hexadecimal digits, as the answer printed them, but: {error}. "
             f"Copy it again."
         ) from error
-    records = [each.sealed for each in desk.ledger.requests() if each.sealed]
-    opened = (unsealed(record, back.client, salt) for record in records)
+    records = [each.sealed for each in session.ledger.requests() if each.sealed]
+    opened = (unsealed(record, returning.client, salt) for record in records)
     return next((handle for handle in opened if handle is not None), None)

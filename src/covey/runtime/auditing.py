@@ -32,7 +32,7 @@ from covey.membership import (
     no_better_than_guessing,
     source_of,
 )
-from covey.runtime.completed_run import Finished, finished
+from covey.runtime.completed_run import CompletedRun, load_completed
 from covey.runtime.folder import RunFolder
 from covey.types import Params
 
@@ -43,7 +43,7 @@ SOURCE = "source"
 """Source inference: not who was trained on, but by which cluster."""
 
 
-def nobody(_: int, __: int) -> None:
+def no_progress(_: int, __: int) -> None:
     """Watch nothing."""
 
 
@@ -60,7 +60,7 @@ class AuditRequest:
 
     attacks: tuple[str | Scorer, ...] = DEFAULT_ATTACKS
     references: int = 4
-    observe: Callable[[int, int], None] = nobody
+    observe: Callable[[int, int], None] = no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
         RunError: the run is not finished, or its settings or data are others now.
     """
     attacks = _attacks(request)
-    found = finished(run, folder, "An audit")
+    found = load_completed(run, folder, "An audit")
     run, targets = found.run, _targets(found)
     auditor = Auditor(
         attacks=attacks,
@@ -142,7 +142,7 @@ def _attack(asked: str | Scorer) -> tuple[str, Scorer]:
     return called, found if known else user_function(f"attack {name}", found)
 
 
-def _targets(found: Finished) -> list[Target]:
+def _targets(found: CompletedRun) -> list[Target]:
     """Return each cluster model with the clients that use it and trained it."""
     run, history = found.run, found.history
 

@@ -1,4 +1,4 @@
-"""A run that was played to its end, for who looks at it afterwards and writes nothing."""
+"""A completed run, opened read-only."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,31 +12,31 @@ from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
 from covey.runtime.session import (
-    as_known,
     check_data,
     check_same,
     read_events,
     read_history,
+    with_recorded_handles,
 )
 from covey.runtime.state_io import load_state
 from covey.types import Handle, Params
 
-__all__ = ["Finished", "final_models", "finished", "is_finished"]
+__all__ = ["CompletedRun", "final_models", "is_finished", "load_completed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Finished:
+class CompletedRun:
     """What is left of a run.
 
     Attributes:
         run: with the clients that have not left, under their handles.
-        took_part: everybody who was ever in a cohort.
+        participants: everybody who was ever in a cohort.
         models: the final cluster models.
     """
 
     run: BuiltRun
     history: History
-    took_part: frozenset[Handle]
+    participants: frozenset[Handle]
     models: tuple[Params, ...]
 
 
@@ -49,13 +49,13 @@ def is_finished(path: Path) -> bool:
         return read_history(ledger).finished is not None
 
 
-def finished(run: BuiltRun, folder: RunFolder, what: str) -> Finished:
+def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedRun:
     """Read a finished run.
 
     Args:
         run: as its settings make it, those who left included.
         folder: the run's.
-        what: who asks, as an error's sentence begins: "An audit".
+        purpose: who asks, as an error's sentence begins: "An audit".
 
     Raises:
         RunError: the run is not finished, or its settings or data are others now.
@@ -65,30 +65,34 @@ def finished(run: BuiltRun, folder: RunFolder, what: str) -> Finished:
         secrets = secrets_of(
             run.streams, run.config.secrets.source, folder.secret_marker
         )
-        history, everybody = history_of(entries), run
-        run = as_known(run, ledger, secrets)
+        history, whole = history_of(entries), run
+        run = with_recorded_handles(run, ledger, secrets)
         check_same(run, history, folder)
-        check_data(everybody, run, history, ledger)
-    took_part = frozenset(
+        check_data(whole, run, history, ledger)
+    participants = frozenset(
         handle
         for _, events in entries
         for event in events
         if isinstance(event, CohortSampled)
         for handle in event.handles
     )
-    return Finished(run, history, took_part, final_models(folder, history, what))
+    return CompletedRun(
+        run, history, participants, final_models(folder, history, purpose)
+    )
 
 
-def final_models(folder: RunFolder, history: History, what: str) -> tuple[Params, ...]:
+def final_models(
+    folder: RunFolder, history: History, purpose: str
+) -> tuple[Params, ...]:
     """Return the cluster models that a run ended with.
 
     Raises:
-        RunError: it has not ended; `what` needs it to.
+        RunError: it has not ended; `purpose` needs it to.
     """
     newest = newest_checkpoint(folder.checkpoints)
     if history.finished is None or newest is None:
         raise RunError(
-            f"{what} needs a finished run, and {folder.path} is not. Carry it on with "
+            f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
             f"`covey resume {folder.path}`."
         )
     return load_state(newest)[0].clusters

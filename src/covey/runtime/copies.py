@@ -29,14 +29,14 @@ __all__ = [
     "keep_copy",
     "model_bytes",
     "moved_up",
-    "now",
     "recipient_of",
     "record_copy",
+    "timestamp",
 ]
 
-What = Literal["model", "report", "comparison", "explanation"]
+CopyKind = Literal["model", "report", "comparison", "explanation"]
 
-LONGEST = 200
+MAX_RECIPIENT_LENGTH = 200
 """Characters of a recipient's name."""
 
 
@@ -58,7 +58,7 @@ class Copy:
     """
 
     id: str
-    what: What
+    what: CopyKind
     path: str
     sha256: str
     written: str
@@ -74,7 +74,7 @@ class Copy:
         """Whether it was written into the run's folder."""
         return not Path(self.path).is_absolute()
 
-    def place(self, folder: RunFolder) -> Path:
+    def location(self, folder: RunFolder) -> Path:
         """Return where it was written."""
         return folder.path / self.path
 
@@ -103,19 +103,19 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
 
 def record_copy(
     folder: RunFolder,
-    what: What,
+    kind: CopyKind,
     path: Path,
     sha256: str,
     more: Mapping[str, Any] | None = None,
 ) -> Copy:
-    """Put down that something is written to a path; to be called before it is.
+    """Record that something is written to a path; to be called before it is.
 
     What was written there before, for nobody in particular, is no longer there: its
     record goes.
 
     Args:
         folder: of the run that the copy shows.
-        what: kind of copy.
+        kind: kind of copy.
         path: the file.
         sha256: of its bytes.
         more: further attributes of the copy.
@@ -125,15 +125,15 @@ def record_copy(
     """
     copy = Copy(
         id=secrets.token_hex(8),
-        what=what,
-        path=_kept(folder, path),
+        what=kind,
+        path=_recorded_path(folder, path),
         sha256=sha256,
-        written=now(),
+        written=timestamp(),
         **(more or {}),
     )
-    before = [each for each in copies_of(folder) if each.path == copy.path]
+    previous = [each for each in copies_of(folder) if each.path == copy.path]
     keep_copy(folder, copy)
-    for each in before:
+    for each in previous:
         if not each.recipient:
             erase_copy(folder, each)
     return copy
@@ -168,10 +168,10 @@ def recipient_of(text: str) -> str:
         ConfigError: it is no line of text.
     """
     name = text.strip()
-    if len(name) > LONGEST or not name.isprintable():
+    if len(name) > MAX_RECIPIENT_LENGTH or not name.isprintable():
         raise ConfigError(
-            f"--recipient takes one line of at most {LONGEST} characters, found "
-            f"{len(name)} characters, or some that cannot be printed. Shorten it."
+            f"--recipient takes one line of at most {MAX_RECIPIENT_LENGTH} characters, "
+            f"found {len(name)} characters, or some that cannot be printed. Shorten it."
         )
     return name
 
@@ -194,7 +194,7 @@ def hash_of(path: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def now() -> str:
+def timestamp() -> str:
     """Return the time, as the ledger writes it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -205,7 +205,7 @@ def moved_up(copy: Copy, inner: str) -> Copy:
     return replace(copy, path=path, round_index=None)
 
 
-def _kept(folder: RunFolder, path: Path) -> str:
+def _recorded_path(folder: RunFolder, path: Path) -> str:
     whole, home = path.resolve(), folder.path.resolve()
     return (
         whole.relative_to(home).as_posix() if whole.is_relative_to(home) else str(whole)

@@ -27,10 +27,10 @@ from covey.errors import RunError
 from covey.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed
 from covey.rng import Streams
 
-__all__ = ["CanaryAudit", "audit_noise", "merged_draws", "stepped_draws"]
+__all__ = ["CanaryAudit", "aggregation_draws", "audit_noise", "gradient_draws"]
 
 COORDINATES = 10
-LOUD = 1e3
+CANARY_SCALE = 1e3
 """Times the bound: a canary that is not clipped gives itself away at once."""
 
 Draws = Float[ndarray, " draws"]
@@ -70,18 +70,20 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
     privacy, clients = config.privacy, len(run.population.clients)
     if privacy.client_noise > 0:
         merge = aggregator_of(_all_taking_part(config), clients)
-        loud = LOUD * privacy.client_clip
-        cases, facts = merged_draws(merge, (loud, 0.0), 2, draws, streams)
+        loud = CANARY_SCALE * privacy.client_clip
+        cases, facts = aggregation_draws(merge, (loud, 0.0), 2, draws, streams)
         return _audited("client", cases, facts, privacy.delta)
     terms = anonymity_of(config)
     if terms and terms.accounted:
         merge = aggregator_of(config, clients)
-        loud = LOUD * terms.radius
+        loud = CANARY_SCALE * terms.radius
         hidden_among = terms.min_anonymity
-        cases, facts = merged_draws(merge, (loud, -loud), hidden_among, draws, streams)
+        cases, facts = aggregation_draws(
+            merge, (loud, -loud), hidden_among, draws, streams
+        )
         return _audited("sound", cases, facts, terms.delta)
     if privacy.record_noise > 0:
-        cases, facts = stepped_draws(config, draws, streams)
+        cases, facts = gradient_draws(config, draws, streams)
         return _audited("record", cases, facts, privacy.delta)
     raise RunError(
         "covey audit --epsilon puts noise to the test that is accounted for, and this run "
@@ -90,8 +92,8 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
     )
 
 
-def merged_draws(
-    merge: Aggregator,
+def aggregation_draws(
+    aggregate: Aggregator,
     canary: tuple[float, float],
     clients: int,
     draws: int,
@@ -100,7 +102,7 @@ def merged_draws(
     """Return how far merges moved along the canary's axis, in both cases.
 
     Args:
-        merge: of a run.
+        aggregate: of a run.
         canary: the first coordinate of one client's update in the one case and the other.
         clients: in all; the others' updates are 0.
         draws: of each case.
@@ -112,20 +114,20 @@ def merged_draws(
     model = {"weight": torch.zeros(COORDINATES)}
     facts: tuple[Event, ...] = ()
 
-    def moved(first: float, own: Streams) -> float:
+    def moved(first: float, draw_streams: Streams) -> float:
         nonlocal facts
         updates = [ClientUpdate(str(i), 0, model, 1.0) for i in range(clients)]
         loud = torch.zeros(COORDINATES)
         loud[0] = first
         updates[0] = replace(updates[0], update={"weight": loud})
-        merged = merge((model,), updates, own)
+        merged = aggregate((model,), updates, draw_streams)
         facts = (*merged.events, ModelsMerged("", (clients,)))
         return float(merged.clusters[0]["weight"][0])
 
     return _cases(moved, canary, draws, streams), facts
 
 
-def stepped_draws(
+def gradient_draws(
     config: Config, draws: int, streams: Streams
 ) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
     """Return how far one noisy gradient pointed along the canary's, in both cases."""
@@ -139,11 +141,11 @@ def stepped_draws(
     module = nn.Linear(COORDINATES // 2, 2, bias=False)
     nn.init.zeros_(module.weight)
 
-    def pointed(size: float, own: Streams) -> float:
+    def pointed(size: float, draw_streams: Streams) -> float:
         inputs = torch.zeros(1, COORDINATES // 2)
         inputs[0, 0] = size
         examples = Examples(inputs, torch.zeros(1, dtype=torch.int64))
-        job = TrainingJob(dict(module.state_dict()), examples, own, recipe)
+        job = TrainingJob(dict(module.state_dict()), examples, draw_streams, recipe)
         (gradient,) = next(private_gradients(module, job))
         return float(gradient[1, 0] - gradient[0, 0]) / math.sqrt(2)
 
@@ -152,7 +154,7 @@ def stepped_draws(
         StepsPerturbed(privacy.record_noise, {"": 1}, {"": 1.0}),
         ModelsMerged("", (1,)),
     )
-    return _cases(pointed, (LOUD, 0.0), draws, streams), facts
+    return _cases(pointed, (CANARY_SCALE, 0.0), draws, streams), facts
 
 
 def _cases(
@@ -161,11 +163,11 @@ def _cases(
     draws: int,
     streams: Streams,
 ) -> tuple[Draws, Draws]:
-    there, absent = (
+    present, absent = (
         np.array([play(size, streams.at(case, i)) for i in range(draws)])
         for case, size in zip(("there", "absent"), canary, strict=True)
     )
-    return there, absent
+    return present, absent
 
 
 def _audited(
@@ -175,9 +177,9 @@ def _audited(
     delta: float,
 ) -> CanaryAudit:
     """Hold the draws to the account of the same facts."""
-    (told,) = guarantees(facts, delta, secret=True)
+    (guarantee,) = guarantees(facts, delta, secret=True)
     found = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
-    accounted = told.epsilon if told.epsilon is not None else math.inf
+    accounted = guarantee.epsilon if guarantee.epsilon is not None else math.inf
     return CanaryAudit(mechanism, delta, accounted, found, found.epsilon <= accounted)
 
 

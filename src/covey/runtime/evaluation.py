@@ -17,8 +17,8 @@ from covey.types import Handle, Params
 __all__ = [
     "Accuracies",
     "accuracies",
-    "agreement",
-    "judged",
+    "adjusted_rand_index",
+    "labelled_predictions",
     "round_measured",
     "with_fewer_tests",
 ]
@@ -47,20 +47,20 @@ def accuracies(
         for pair, scored in _answers(engine, clusters, assignment, population).items()
         if scored.correct is not None
     }
-    own = {client.handle: _pair(client, assignment) for client in population.clients}
-    return {handle: right[pair] for handle, pair in own.items() if pair in right}
+    pairs = {client.handle: _pair(client, assignment) for client in population.clients}
+    return {handle: right[pair] for handle, pair in pairs.items() if pair in right}
 
 
-def with_fewer_tests(population: Population, most: int) -> Population:
+def with_fewer_tests(population: Population, max_examples: int) -> Population:
     """Return the population with at most so many test examples, evenly spaced.
 
     Evenly, because test files may be ordered: MNIST's begins with the easier writers.
     """
 
     def thinned(test: Examples) -> Examples:
-        if len(test) <= most:
+        if len(test) <= max_examples:
             return test
-        return test.take(torch.linspace(0, len(test) - 1, most).long())
+        return test.take(torch.linspace(0, len(test) - 1, max_examples).long())
 
     return replace(population, test=tuple(thinned(test) for test in population.test))
 
@@ -87,13 +87,13 @@ def round_measured(
     )
 
 
-def judged(
+def labelled_predictions(
     engine: Engine,
     clusters: Sequence[Params],
     assignment: Mapping[Handle, int],
     population: Population,
 ) -> Judged | None:
-    """Let each test example be answered by the model of one client of its group.
+    """Return each test example's prediction by the model of one client of its group.
 
     The clients of a group take turns, so that every model answers in proportion to the
     clients who chose it. None without groups, and where nothing is simply right or wrong.
@@ -124,7 +124,7 @@ def judged(
     )
 
 
-def agreement(
+def adjusted_rand_index(
     assignment: Mapping[Handle, int], clients: Sequence[Client]
 ) -> float | None:
     """Return the adjusted Rand index between clusters and true groups: 1 is equal."""

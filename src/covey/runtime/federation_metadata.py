@@ -13,11 +13,11 @@ from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
 from covey.types import ClientName
 
-__all__ = ["Roster", "Unreachable", "reassembled"]
+__all__ = ["FederationMetadata", "Unreachable", "rebuilt_run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class FederationMetadata:
     """A federation as its run remembers it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Roster:
     home: str
 
     @classmethod
-    def of(cls, folder: RunFolder) -> "Roster | None":
+    def of(cls, folder: RunFolder) -> "FederationMetadata | None":
         """Read what a run's folder keeps; None where the run is not of this kind."""
         path = _place(folder)
         if not path.is_file():
@@ -62,7 +62,7 @@ class Unreachable:
         self._names = names
 
     def available_clients(self) -> Collection[ClientName]:
-        """Return whom the run knows: it is composed for them, and asks nobody."""
+        """Return the clients that the run knows; none of them is asked."""
         return self._names
 
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
@@ -81,17 +81,17 @@ class Unreachable:
         return ClientReports()
 
 
-def reassembled(folder: RunFolder, given: Overrides | None = None) -> BuiltRun:
+def rebuilt_run(folder: RunFolder, overrides: Overrides | None = None) -> BuiltRun:
     """Return a run's parts again; the clients of a federation are out of reach.
 
-    `given` is what a program passes again that the settings do not name.
+    `overrides` is what a program passes again that the settings do not name.
 
     Raises:
         CoveyError: some part does not fit.
     """
-    roster = Roster.of(folder)
+    roster = FederationMetadata.of(folder)
     if roster is None or roster.profile is None:
-        return build_run(folder.config(), given)
+        return build_run(folder.config(), overrides)
     names = _known(folder)
     if not names:
         raise RunError(
@@ -99,7 +99,7 @@ def reassembled(folder: RunFolder, given: Overrides | None = None) -> BuiltRun:
             f"none has taken part yet. Start the nodes, and play the run."
         )
     unreachable = Unreachable(roster.profile, names)
-    model = given.model if given else None
+    model = overrides.model if overrides else None
     return build_run(
         folder.config(), Overrides(model=model, client_backend=unreachable)
     )

@@ -1,4 +1,4 @@
-"""The end of a run: every client chooses once more, and the truth is measured."""
+"""The end of a run: every client chooses once more, and true risks are measured."""
 
 from collections import Counter
 from collections.abc import Mapping, Set
@@ -32,17 +32,17 @@ from covey.rng import Streams
 from covey.runtime.evaluation import (
     Accuracies,
     accuracies,
-    agreement,
-    judged,
+    adjusted_rand_index,
+    labelled_predictions,
     round_measured,
 )
-from covey.runtime.remote_hooks import reported
+from covey.runtime.remote_hooks import reported_accuracies
 from covey.types import Handle
 
-__all__ = ["conclude"]
+__all__ = ["finalize"]
 
 
-def conclude(
+def finalize(
     run: BuiltRun, state: ServerState, history: History, streams: Streams
 ) -> RoundResult:
     """Return the last facts of a run, which has played all its rounds.
@@ -66,10 +66,13 @@ def conclude(
         for audit in audits
     )
     args = (run.engine, final.clusters, final.assignment, run.population)
-    told = (
+    reports = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
     )
-    found, answers = accuracies(*args) or reported(told.events), judged(*args)
+    found, answers = (
+        accuracies(*args) or reported_accuracies(reports.events),
+        labelled_predictions(*args),
+    )
     comparable = answers and diverged.keys().isdisjoint(final.assignment.values())
     gaps = (
         fairness(answers, streams.at("fairness").generator())
@@ -78,18 +81,21 @@ def conclude(
     )
     exposed = _exposed(run, final, history, (found, audits))
     new = (each for each in diverged.values() if each not in last.events)
-    measured = (_void(each, diverged) for each in last.events)
-    heard, finished = (*told.events, *measured, *new), _finished(run, final, found)
-    return RoundResult(final, (*heard, *audits, *gaps, *exposed, finished))
+    measured = (_voided(each, diverged) for each in last.events)
+    reported, finished = (
+        (*reports.events, *measured, *new),
+        _finished(run, final, found),
+    )
+    return RoundResult(final, (*reported, *audits, *gaps, *exposed, finished))
 
 
-def _void(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
-    """Take back the figure of a model that turned out to be none."""
+def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
+    """Void the risk estimate of a model that turned out to have diverged."""
     if not isinstance(fact, RiskMeasured) or fact.cluster not in diverged:
         return fact
     reason = f"{DIVERGED}: {diverged[fact.cluster].reason}"
-    nothing = replace(fact, risk=None, standard_error=None, auc=None)
-    return replace(nothing, members=0, non_members=0, calibrated=False, reason=reason)
+    unknown = replace(fact, risk=None, standard_error=None, auc=None)
+    return replace(unknown, members=0, non_members=0, calibrated=False, reason=reason)
 
 
 def _assigned(run: BuiltRun, final: ServerState) -> Cohort:
@@ -118,8 +124,8 @@ def _diverged(
         for j in range(len(final.clusters))
     )
     found = {each.cluster: each for each in facts if each.reason}
-    told = (each for each in last.events if isinstance(each, ModelDiverged))
-    return found | {each.cluster: each for each in told}
+    recorded = (each for each in last.events if isinstance(each, ModelDiverged))
+    return found | {each.cluster: each for each in recorded}
 
 
 def _accepted(history: History) -> set[Handle]:
@@ -142,13 +148,13 @@ def _accepted(history: History) -> set[Handle]:
 def _membership(
     run: BuiltRun, assignment: Mapping[Handle, int], history: History
 ) -> Membership:
-    everybody, clusters = run.population.clients, range(run.num_clusters)
+    all_clients, clusters = run.population.clients, range(run.num_clusters)
     accepted = _accepted(history)
-    broken = {c.handle for c in everybody if not has_finite_examples(c)}
+    broken = {c.handle for c in all_clients if not has_finite_examples(c)}
     broken |= history.refused - accepted
 
     def clients(handles: Set[Handle]) -> tuple[Client, ...]:
-        return tuple(c for c in everybody if c.handle in handles - broken)
+        return tuple(c for c in all_clients if c.handle in handles - broken)
 
     trained = trained_clusters(history, run.num_clusters)
     pooled = pooled_clusters(history, run.num_clusters)
@@ -198,7 +204,7 @@ def _finished(run: BuiltRun, final: ServerState, found: Accuracies) -> RunFinish
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
         accuracy_by_group=overall.accuracy_by_group,
-        adjusted_rand_index=agreement(
+        adjusted_rand_index=adjusted_rand_index(
             final.assignment,
             run.population.clients,
         ),

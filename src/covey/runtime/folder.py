@@ -15,10 +15,10 @@ from covey.config import Config
 from covey.errors import RunError
 from covey.types import Basis, ClientName
 
-__all__ = ["RunFolder", "Word"]
+__all__ = ["QueuedRequest", "RunFolder"]
 
 
-class Word(NamedTuple):
+class QueuedRequest(NamedTuple):
     """Who asks to leave, and for which answer, on what basis."""
 
     client: ClientName
@@ -38,7 +38,7 @@ class RunFolder:
     """
 
     path: Path
-    made: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
+    created: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
     """Folders that `create` has just made, the innermost first; None: it was a run."""
 
     @classmethod
@@ -83,14 +83,14 @@ class RunFolder:
 
     def discard(self) -> None:
         """Take away what `create` has just made; a run that was there before stays."""
-        if self.made is None:
+        if self.created is None:
             return
         for each in self.path.iterdir():
             if each.is_dir():
                 shutil.rmtree(each)
             else:
                 each.unlink()
-        for folder in self.made:
+        for folder in self.created:
             with suppress(OSError):  # something else was put there meanwhile
                 folder.rmdir()
 
@@ -135,7 +135,7 @@ class RunFolder:
         return self.path / "copies"
 
     @property
-    def asking(self) -> Path:
+    def request_queue(self) -> Path:
         """Who asked to leave while another process played the run."""
         return self.path / "asking"
 
@@ -149,25 +149,28 @@ class RunFolder:
         """Where the events are: a file of this folder, or a database elsewhere."""
         return self.config().ledger.url or self.ledger_path
 
-    def leave_word(self, client: str, wanted: str, basis: Basis = "none") -> None:
-        """Put down that a client asks to leave, for whoever is playing the run now."""
-        self.asking.mkdir(exist_ok=True)
-        word = json.dumps([client, wanted, basis]).encode("utf-8")
-        replace_whole(self._word(client), word, mode=0o600)
+    def queue_request(self, client: str, wanted: str, basis: Basis = "none") -> None:
+        """Queue a client's request to leave, for the process that runs the rounds now."""
+        self.request_queue.mkdir(exist_ok=True)
+        content = json.dumps([client, wanted, basis]).encode("utf-8")
+        replace_whole(self._request_path(client), content, mode=0o600)
 
-    def words(self) -> Iterator[Word]:
-        """Yield who asks to leave, and for which answer."""
-        for path in sorted(self.asking.glob("*.json")):
-            yield Word(*json.loads(path.read_text(encoding="utf-8")))
+    def queued_requests(self) -> Iterator[QueuedRequest]:
+        """Yield the queued requests to leave."""
+        for path in sorted(self.request_queue.glob("*.json")):
+            yield QueuedRequest(*json.loads(path.read_text(encoding="utf-8")))
 
-    def words_left(self) -> Iterator[Word]:
-        """Yield who asks to leave, and for which answer; each word is then deleted."""
-        for word in self.words():
-            yield word
-            self._word(word.client).unlink()
+    def take_requests(self) -> Iterator[QueuedRequest]:
+        """Yield the queued requests; each is deleted after it was yielded."""
+        for request in self.queued_requests():
+            yield request
+            self._request_path(request.client).unlink()
 
-    def _word(self, client: str) -> Path:
-        return self.asking / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+    def _request_path(self, client: str) -> Path:
+        return (
+            self.request_queue
+            / f"{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+        )
 
     def config(self) -> Config:
         """Read the settings back."""

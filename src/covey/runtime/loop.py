@@ -33,23 +33,35 @@ from covey.runtime.evaluation import (
     round_measured,
     with_fewer_tests,
 )
-from covey.runtime.finalization import conclude
+from covey.runtime.finalization import finalize
 from covey.runtime.folder import RunFolder
-from covey.runtime.remote_hooks import gathered, noted, reported, rewound, stalled
-from covey.runtime.session import Desk, by_entry, opened, read_history, what_matters
+from covey.runtime.remote_hooks import (
+    gather_present,
+    queue_requests,
+    reported_accuracies,
+    roll_back_lost_rounds,
+    with_stalled_clusters,
+)
+from covey.runtime.session import (
+    Session,
+    by_entry,
+    config_hash,
+    open_session,
+    read_history,
+)
 from covey.runtime.state_io import load_state, save_state
 from covey.runtime.unlearning_executor import (
-    Answered,
-    drawn,
-    finish,
-    kept_models,
-    serve,
-    tidy,
+    AnsweredRequest,
+    cleanup,
+    finish_request,
+    serve_requests,
+    simulated_request,
+    unaffected_models,
 )
 from covey.runtime.updates import read_updates, write_updates
 from covey.types import Handle
 
-__all__ = ["Observer", "OnAnswer", "Witness", "carry_on", "play"]
+__all__ = ["BeforeAnswer", "Observer", "OnAnswer", "continue_run", "run_rounds"]
 
 log = logging.getLogger(__name__)
 
@@ -59,18 +71,18 @@ TESTS_PER_ROUND = 2_000
 Observer = Callable[[History], None]
 """Called after every durable round, with the story so far."""
 
-OnAnswer = Callable[[Answered], None]
+OnAnswer = Callable[[AnsweredRequest], None]
 """Called with an answer that was signed, before its salt is forgotten."""
 
-Witness = Callable[[Desk, Request], None]
+BeforeAnswer = Callable[[Session, Request], None]
 """Called before a request is served, while everything on the disk is as it was."""
 
 
-def play(
+def run_rounds(
     run: BuiltRun,
     folder: RunFolder,
     observe: Observer = lambda _: None,
-    before_answer: Witness = lambda _, __: None,
+    before_answer: BeforeAnswer = lambda _, __: None,
 ) -> History:
     """Play a run to its end, from its newest checkpoint if there is one.
 
@@ -83,21 +95,21 @@ def play(
         LedgerMismatch: a replayed round is not the recorded one.
         LedgerLocked: another process is playing this run.
     """
-    with opened(run, folder) as desk:
-        return carry_on(desk, run.config.rounds, observe, before_answer)[0]
+    with open_session(run, folder) as session:
+        return continue_run(session, run.config.rounds, observe, before_answer)[0]
 
 
-def carry_on(
-    desk: Desk,
+def continue_run(
+    session: Session,
     until: int,
     observe: Observer = lambda _: None,
-    before_answer: Witness = lambda _, __: None,
+    before_answer: BeforeAnswer = lambda _, __: None,
     on_answer: OnAnswer = lambda _: None,
-) -> tuple[History, tuple[Answered, ...]]:
-    """Serve who asked to leave and play on, up to the round `until` or a run's end.
+) -> tuple[History, tuple[AnsweredRequest, ...]]:
+    """Serve pending requests and run rounds, up to the round `until` or a run's end.
 
     Args:
-        desk: the run.
+        session: the run.
         until: the round before which to stop.
         observe: called after every round.
         before_answer: called before a request is served.
@@ -107,106 +119,108 @@ def carry_on(
     Returns:
         The story, and the requests that were answered.
     """
-    answered: list[Answered] = []
+    answered: list[AnsweredRequest] = []
     leavers: dict[str, Client | None] = {}
     while True:
-        stretch = _stretch(desk, until, observe)
-        desk = stretch.desk
-        if stretch.served is not None:
-            leaver = leavers.get(stretch.served.id)
-            done = finish(desk, stretch.served, stretch.state, leaver)
+        segment = _play_segment(session, until, observe)
+        session = segment.desk
+        if segment.served is not None:
+            leaver = leavers.get(segment.served.id)
+            done = finish_request(session, segment.served, segment.state, leaver)
             on_answer(done)
-            desk.ledger.answered(done.request, done.option.answer)
+            session.ledger.answered(done.request, done.option.answer)
             log.info("request of %s answered: %s", done.handle, done.option.answer)
             answered.append(done)
-        elif stretch.asked:
-            for each in stretch.asked:
-                before_answer(desk, each)
-                leavers[each.id] = desk.client(each.handle)
-            desk = serve(desk, stretch.asked, stretch.state)
+        elif segment.pending:
+            for each in segment.pending:
+                before_answer(session, each)
+                leavers[each.id] = session.client(each.handle)
+            session = serve_requests(session, segment.pending, segment.state)
         else:
             if answered:
-                desk.ledger.scrub()  # of the salts as well
-            return stretch.history, tuple(answered)
+                session.ledger.scrub()  # of the salts as well
+            return segment.history, tuple(answered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
-    """What was played until somebody had to be answered, or to the end.
+class Segment:
+    """The rounds run until a request had to be answered, or to the end.
 
     Attributes:
-        asked: the requests that come next, in order.
+        pending: the requests that come next, in order.
         served: a request whose rounds have all been played again.
     """
 
-    desk: Desk
+    desk: Session
     state: ServerState
     history: History
-    asked: Sequence[Request] = ()
+    pending: Sequence[Request] = ()
     served: Request | None = None
 
 
-def _stretch(desk: Desk, until: int, observe: Observer) -> Stretch:
-    """Replay what no checkpoint holds, and play on until somebody has to be answered."""
-    tidy(desk)
-    noted(desk, ())
-    rounds, state = desk.run.config.rounds, _restored(desk)
-    rewound(desk, state.round_index)
-    last = desk.ledger.last_round()
-    glance = with_fewer_tests(desk.run.population, TESTS_PER_ROUND)
-    history = _told_until(desk, state.round_index)
+def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
+    """Replay rounds without a checkpoint, then run on until a request is due."""
+    cleanup(session)
+    queue_requests(session, ())
+    rounds, state = session.run.config.rounds, _restored(session)
+    roll_back_lost_rounds(session, state.round_index)
+    last = session.ledger.last_round()
+    test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
+    history = _history_until(session, state.round_index)
     observe(history)
-    replay = _replay(desk)
+    replay = _replay(session)
     while True:
         t = state.round_index
         if last is None or t > last or t == rounds:
-            served, asked = _next(desk, t)
-            if served or asked:
-                _save(desk, state)
-                return Stretch(desk, state, history, asked, served)
+            served, pending = _next_requests(session, t)
+            if served or pending:
+                _save(session, state)
+                return Segment(session, state, history, pending, served)
             if t >= until:
                 break
-        desk, here, joined = gathered(desk)
-        replay = _replay(desk) if joined else replay
-        played = _round(desk, here, state, glance, replay).preceded_by(
+        session, present, joined = gather_present(session)
+        replay = _replay(session) if joined else replay
+        played = _round(session, present, state, test_sample, replay).preceded_by(
             joined if t else ()
         )
-        history = _record(desk, (t, played.events), last, history)
+        history = _record(session, (t, played.events), last, history)
         state = played.state
-        _keep(desk, played, replay)
+        _store_round(session, played, replay)
         observe(history)
     if t == rounds and last != t:
-        history = _concluded(desk, state, history)
+        history = _finalized(session, state, history)
         observe(history)
-    return Stretch(desk, state, history)
+    return Segment(session, state, history)
 
 
-def _concluded(desk: Desk, state: ServerState, history: History) -> History:
+def _finalized(session: Session, state: ServerState, history: History) -> History:
     """Let every client choose once more, and record the end."""
     t = state.round_index
-    streams = desk.secrets.at_round(t).at("round", t)
-    events = conclude(desk.run, state, history, streams).events
-    history = _record(desk, (t, events), desk.ledger.last_round(), history)
-    desk.secrets.forget_before(t + 1)
+    streams = session.secrets.at_round(t).at("round", t)
+    events = finalize(session.run, state, history, streams).events
+    history = _record(session, (t, events), session.ledger.last_round(), history)
+    session.secrets.forget_before(t + 1)
     return history
 
 
-def _told_until(desk: Desk, round_index: int) -> History:
+def _history_until(session: Session, round_index: int) -> History:
     """Fold what is recorded, up to this round; a finished run to its end."""
-    finished = desk.ledger.last_round() == desk.run.config.rounds == round_index
-    return read_history(desk.ledger, None if finished else round_index)
+    finished = session.ledger.last_round() == session.run.config.rounds == round_index
+    return read_history(session.ledger, None if finished else round_index)
 
 
-def _next(desk: Desk, t: int) -> tuple[Request | None, Sequence[Request]]:
+def _next_requests(
+    session: Session, t: int
+) -> tuple[Request | None, Sequence[Request]]:
     """Return a request whose rounds are all played again, or else those to serve."""
-    requests = desk.ledger.requests()
+    requests = session.ledger.requests()
     for each in requests:
         if each.state == "serving" and each.note and each.note["until"] <= t:
             return each, ()
     if any(each.state == "serving" for each in requests):
         return None, ()  # rounds that are owed to somebody come first
     pending = [each for each in requests if each.state == "pending"]
-    fresh = None if pending else drawn(desk, t)
+    fresh = None if pending else simulated_request(session, t)
     return None, pending if fresh is None else [fresh]
 
 
@@ -225,8 +239,8 @@ class Replay:
     run: BuiltRun
 
 
-def _replay(desk: Desk) -> Replay | None:
-    records = desk.ledger.replay()
+def _replay(session: Session) -> Replay | None:
+    records = session.ledger.replay()
     rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
     if not rewinds:
         return None
@@ -236,8 +250,8 @@ def _replay(desk: Desk) -> Replay | None:
         if rewind.how == "recorded"
         else {}
     )
-    again = desk.run.for_replay(ReplayOptions(recorded=recorded))
-    return Replay(rewind.until, rewind.how == "calibrated", again)
+    replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
+    return Replay(rewind.until, rewind.how == "calibrated", replayed)
 
 
 def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int]]:
@@ -251,35 +265,35 @@ def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int
 
 
 def _round(
-    desk: Desk,
-    here: Cohort,
+    session: Session,
+    present: Cohort,
     state: ServerState,
     tested: Population,
     replay: Replay | None,
 ) -> RoundResult:
-    """Sample a cohort of who is here, play the round, and look at what came of it."""
-    t, run = state.round_index, desk.run
-    streams = desk.secrets.at_round(t).at("round", t)
-    cohort = _cohort(run, here, streams)
+    """Sample a cohort of the clients present, run the round and measure its result."""
+    t, run = state.round_index, session.run
+    streams = session.secrets.at_round(t).at("round", t)
+    cohort = _cohort(run, present, streams)
     if replay is not None and t < replay.until:
         run = replay.run
         if replay.calibrating:
-            stored = read_updates(desk.folder.updates, t)
+            stored = read_updates(session.folder.updates, t)
             run = run.for_replay(ReplayOptions(stored_updates=stored))
             cohort = cohort if stored else ()
-        elif kept := kept_models(desk, t):
+        elif kept := unaffected_models(session, t):
             run = run.for_replay(ReplayOptions(frozen_models=kept))
     played = run.strategy.play_round(state, run.clients(cohort, t), streams)
     clusters, assignment = played.state.clusters, played.state.assignment
-    told = (
+    reports = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
     )
     if run.client_backend is not None:
-        refused = stalled(played.state, (*told.events, *played.events))
+        refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
         played = played._replace(state=refused)
-    noted(desk, told.leaving)
-    found = accuracies(run.engine, clusters, assignment, tested) or reported(
-        told.events
+    queue_requests(session, reports.leaving)
+    found = accuracies(run.engine, clusters, assignment, tested) or reported_accuracies(
+        reports.events
     )
     measured = round_measured(found, assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
@@ -287,12 +301,12 @@ def _round(
     diverged = tuple(
         ModelDiverged(j, t, reason) for j, reason in divergences(played.state).items()
     )
-    events = (*first, sampled, *told.events, *played.events, *diverged, measured)
+    events = (*first, sampled, *reports.events, *played.events, *diverged, measured)
     return played._replace(events=events)
 
 
-def _cohort(run: BuiltRun, here: Cohort, streams: Streams) -> Cohort:
-    """Toss one independent coin per client, so that nobody's depends on the others.
+def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
+    """Sample each client by an independent draw of its own.
 
     Where privacy rests on nobody knowing who came, the coins are hidden.
     """
@@ -301,7 +315,9 @@ def _cohort(run: BuiltRun, here: Cohort, streams: Streams) -> Cohort:
     if run.config.privacy.client_noise > 0:
         coins = coins.hidden()
     return tuple(
-        client for client in here if coins.at(client.name).generator().random() < share
+        client
+        for client in present
+        if coins.at(client.name).generator().random() < share
     )
 
 
@@ -311,7 +327,7 @@ def _started(run: BuiltRun) -> RunStarted:
     return RunStarted(
         covey_version=version("covey"),
         method=config.method.name,
-        config_hash=what_matters(run),
+        config_hash=config_hash(run),
         data_hash=run.data_hash or "",
         num_clusters=run.num_clusters,
         rounds=config.rounds,
@@ -331,9 +347,9 @@ def _started(run: BuiltRun) -> RunStarted:
     )
 
 
-def _restored(desk: Desk) -> ServerState:
-    run, ledger = desk.run, desk.ledger
-    newest = newest_checkpoint(desk.folder.checkpoints)
+def _restored(session: Session) -> ServerState:
+    run, ledger = session.run, session.ledger
+    newest = newest_checkpoint(session.folder.checkpoints)
     if newest is None:
         return run.strategy.init(run.streams)
     state, head = load_state(newest)
@@ -355,7 +371,7 @@ def _restored(desk: Desk) -> ServerState:
 
 
 def _record(
-    desk: Desk,
+    session: Session,
     played: tuple[int, Sequence[Event]],
     last: int | None,
     history: History,
@@ -364,26 +380,26 @@ def _record(
     round_index, events = played
     records = [Record(round_index, *kind_and_body(event)) for event in events]
     if last is not None and round_index <= last:
-        desk.ledger.compare(round_index, records)
+        session.ledger.compare(round_index, records)
     else:
-        desk.ledger.append(round_index, records)
+        session.ledger.append(round_index, records)
     return after(history, round_index, events)
 
 
-def _keep(desk: Desk, played: RoundResult, replay: Replay | None) -> None:
+def _store_round(session: Session, played: RoundResult, replay: Replay | None) -> None:
     """Put on the disk what the settings ask to keep of a round."""
-    config, done = desk.run.config, played.state.round_index
+    config, done = session.run.config, played.state.round_index
     every = config.unlearning.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
-        write_updates(desk.folder.updates, done - 1, played.stored)
+        write_updates(session.folder.updates, done - 1, played.stored)
     if done == config.rounds or done % config.checkpoints.every == 0:
-        _save(desk, played.state)
-        thin(desk.folder.checkpoints, config.checkpoints.keep)
+        _save(session, played.state)
+        thin(session.folder.checkpoints, config.checkpoints.keep)
 
 
-def _save(desk: Desk, state: ServerState) -> None:
-    head = desk.ledger.head_of(state.round_index - 1)
+def _save(session: Session, state: ServerState) -> None:
+    head = session.ledger.head_of(state.round_index - 1)
     if head is not None:  # before round 0 there is nothing to save
-        save_state(desk.folder.checkpoints, state, head)
-        desk.secrets.forget_before(state.round_index)
+        save_state(session.folder.checkpoints, state, head)
+        session.secrets.forget_before(state.round_index)

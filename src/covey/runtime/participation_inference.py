@@ -1,4 +1,4 @@
-"""The participation game on a finished run: who can tell that a client took part?"""
+"""The participation game on a completed run: can an adversary tell who took part?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ from covey.membership.participation import (
     reserved_clients,
 )
 from covey.rng import Streams
-from covey.runtime.completed_run import final_models, finished
+from covey.runtime.completed_run import final_models, load_completed
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import Observer, play
+from covey.runtime.loop import Observer, run_rounds
 from covey.types import Params
 
 __all__ = ["Control", "Game", "play_game"]
 
-MOST_ASKED = 5
+MAX_CONTROL_CLIENTS = 5
 """Participants that the control run does without."""
 
 GAME = "The game"
@@ -80,7 +80,7 @@ class Game:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Table:
+class _Comparison:
     """What every question of the game is asked with."""
 
     engine: Engine
@@ -133,22 +133,22 @@ def play_game(
             the real ones can be made.
     """
     _check_alike(run.config)
-    everybody = run.population.clients
-    found = finished(run, folder, GAME)
+    all_clients = run.population.clients
+    found = load_completed(run, folder, GAME)
     run, models = found.run, found.models
     streams = run.streams.at("participation game")
-    reserved = reserved_clients(everybody, run.reference, streams.at("reserved"))
-    table = _Table(run.engine, reserved, streams)
+    reserved = reserved_clients(all_clients, run.reference, streams.at("reserved"))
+    comparison = _Comparison(run.engine, reserved, streams)
     participants = [
         client
         for client in run.population.clients
-        if client.handle in found.took_part
+        if client.handle in found.participants
         and client.group in reserved
         and has_finite_examples(client)
     ]
-    met = table.outcome(models, participants, "participants")
+    met = comparison.outcome(models, participants, "participants")
     if met is None:
-        raise RunError(_too_few(run, everybody))
+        raise RunError(_too_few(run, all_clients))
     if gone := found.history.diverged:
         j, why = next(iter(sorted(gone.items())))
         raise RunError(
@@ -159,18 +159,18 @@ def play_game(
     if blind is not None and beats_chance(blind):
         raise RunError(f"The game is {refusal(blind)}. Play it on another population.")
     stay = {client.name for client in run.population.clients}
-    gone = [client for client in everybody if client.name not in stay]
-    left = table.outcome(models, gone, "left")
-    asked = _drawn(run, participants, streams) if control else []
+    gone = [client for client in all_clients if client.name not in stay]
+    left = comparison.outcome(models, gone, "left")
+    asked = _control_clients(run, participants, streams) if control else []
     return Game(
         auc=met.auc,
         low=met.low,
         high=met.high,
         participants=met.clients,
-        reserved=table.against(participants),
+        reserved=comparison.against(participants),
         left=left,
         left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
-        control=_control(run, table, models, asked, observe) if asked else None,
+        control=_control(run, comparison, models, asked, observe) if asked else None,
     )
 
 
@@ -188,11 +188,11 @@ def _scores(
     return {group: of(sets) for group, sets in players.items()}
 
 
-def _drawn(
+def _control_clients(
     run: BuiltRun, participants: Sequence[Client], streams: Streams
 ) -> list[Client]:
     """Draw whom the control never meets: few enough that it is still the same run."""
-    asked = min(MOST_ASKED, max(1, len(participants) // 4))
+    asked = min(MAX_CONTROL_CLIENTS, max(1, len(participants) // 4))
     stay = len(run.population.clients) - asked
     terms = anonymity_of(run.config)
     least = terms.min_anonymity if terms else 1
@@ -207,25 +207,25 @@ def _drawn(
 
 def _control(
     run: BuiltRun,
-    table: _Table,
+    comparison: _Comparison,
     models: Sequence[Params],
-    asked: Sequence[Client],
+    clients: Sequence[Client],
     observe: Observer,
 ) -> Control:
     """Play the run without these clients, and ask about them under both runs' models."""
     with TemporaryDirectory(prefix="covey-control-") as place:
-        without = _without(run, asked)
+        without = _without(run, clients)
         folder = RunFolder.create(Path(place), without.config)
-        history = play(without, folder, observe)
+        history = run_rounds(without, folder, observe)
         without_them = final_models(folder, history, GAME)
-        never_met = table.outcome(without_them, asked, "control")
-    met = table.outcome(models, asked, "asked")
+        never_met = comparison.outcome(without_them, clients, "control")
+    met = comparison.outcome(models, clients, "asked")
     assert never_met is not None  # noqa: S101 - all asked have reserved clients
     assert met is not None  # noqa: S101 - the same
     return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
 
 
-def _without(run: BuiltRun, asked: Sequence[Client]) -> BuiltRun:
+def _without(run: BuiltRun, clients: Sequence[Client]) -> BuiltRun:
     """Return the run as if it had never met these clients.
 
     Nothing of it may outlive its folder or reach the run's own database, and nobody
@@ -236,7 +236,7 @@ def _without(run: BuiltRun, asked: Sequence[Client]) -> BuiltRun:
     settings["ledger"]["url"] = ""
     settings["unlearning"] = {}
     settings["checkpoints"] = {"every": run.config.rounds, "keep": "thin"}
-    names = {client.name for client in asked}
+    names = {client.name for client in clients}
     rest = tuple(c for c in run.population.clients if c.name not in names)
     return replace(run, config=Config.of(settings)).with_clients(rest)
 

@@ -18,18 +18,23 @@ from covey.dp import standing_of
 from covey.ledger import Request
 from covey.membership import DIVERGED, no_better_than_guessing, self_judge
 from covey.params import model_hash
-from covey.runtime.session import Desk, read_history
-from covey.runtime.settling import Settled
+from covey.runtime.session import Session, read_history
+from covey.runtime.settling import CopyOutcome
 from covey.runtime.updates import stored_rounds
 from covey.types import Handle
 from covey.unlearning.deniability_probability import representative_probability
 from covey.unlearning.participation import Participation
 from covey.unlearning.plan import Option, sizes_left
-from covey.unlearning.proof import page, proof, refutation_success, text
+from covey.unlearning.proof import (
+    proof_document,
+    proof_json,
+    proof_page,
+    refutation_success,
+)
 from covey.unlearning.proof_text import Facts
 from covey.unlearning.signature import sign, signing_key
 
-__all__ = ["Document", "before", "prove", "recorded"]
+__all__ = ["Document", "model_before", "recorded_facts", "write_proof"]
 
 TOO_FEW = "the requester holds too few examples to attack"
 NOT_AT_HAND = "the requester's data were not at hand"
@@ -40,11 +45,11 @@ Document = Mapping[str, Any]
 GONE = "the answer was interrupted, and the data are gone since"
 
 
-def recorded(
-    desk: Desk, found: Participation, option: Option, handle: Handle
+def recorded_facts(
+    session: Session, found: Participation, option: Option, handle: Handle
 ) -> dict[str, Any]:
     """Return what the record says of an answer, before it is carried out."""
-    terms = anonymity_of(desk.run.config)
+    terms = anonymity_of(session.run.config)
     held = sizes_left(found, handle)
     sizes = [len(each.members) for each, _ in held]
     return {
@@ -54,7 +59,9 @@ def recorded(
                 "round_index": each.round_index,
                 "cluster": each.cluster,
                 "size_left": left,
-                "diameter": _known(each.diameter, "the partition tells no distances"),
+                "diameter": _value_or_reason(
+                    each.diameter, "the partition tells no distances"
+                ),
             }
             for each, left in held
         ],
@@ -65,26 +72,28 @@ def recorded(
         "first_affected_round": option.first_affected_round,
         "first_replayed_round": option.first_replayed_round,
         "rounds_replayed": option.rounds_replayed,
-        "representative_probability": _known(
+        "representative_probability": _value_or_reason(
             representative_probability(sizes) if terms else None,
             "updates were not hidden in anonymity sets: every one of them was used",
         ),
-        "refutation": _refutation(desk, [each.diameter for each, _ in held]),
-        "secrets": desk.secrets.source,
-        "raw_updates_deleted": _known(
-            True if stored_rounds(desk.folder.updates) else None,
+        "refutation": _refutation(session, [each.diameter for each, _ in held]),
+        "secrets": session.secrets.source,
+        "raw_updates_deleted": _value_or_reason(
+            True if stored_rounds(session.folder.updates) else None,
             "this run stored no raw updates, so there were none to delete",
         ),
     }
 
 
-def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, Any]:
+def model_before(
+    session: Session, leaver: Client | None, state: ServerState
+) -> dict[str, Any]:
     """Return the model as it was, and how well it gives the leaver away."""
     found, why_not = None, NOT_AT_HAND
     if leaver is not None and len(leaver.train) > 0:
-        diverged = _diverged(desk, leaver, state)
+        diverged = _diverged(session, leaver, state)
         why_not = f"before the answer the model {diverged}" if diverged else TOO_FEW
-        found = None if diverged else _attacked(desk, leaver, state)
+        found = None if diverged else _attack_leaver(session, leaver, state)
     return {
         "model_before": model_hash(state.clusters),
         "measured_before": found,
@@ -92,29 +101,31 @@ def before(desk: Desk, leaver: Client | None, state: ServerState) -> dict[str, A
     }
 
 
-def prove(
-    desk: Desk,
+def write_proof(
+    session: Session,
     request: Request,
     state: ServerState,
     leaver: Client | None,
-    copies: Sequence[Settled] = (),
+    copies: Sequence[CopyOutcome] = (),
 ) -> tuple[Path, Document]:
     """Sign what was answered, and put it on the disk, as JSON and as a page.
 
     Args:
-        desk: the run, without the leaver.
+        session: the run, without the leaver.
         request: the one that is being served; its note holds what was said before.
         state: after the answer was carried out.
         leaver: its data, to measure again; None if they are gone.
         copies: what had been exported or shown, and what became of it.
     """
-    known = desk.ledger.names().values()
-    told = dict((request.note or {})["facts"])
-    earlier = _known(told.pop("measured_before"), told.pop("unmeasured", TOO_FEW))
-    measured = _measured(desk, earlier, leaver, state)
-    hashes = desk.ledger.hashes()
+    known = session.ledger.names().values()
+    facts_before = dict((request.note or {})["facts"])
+    earlier = _value_or_reason(
+        facts_before.pop("measured_before"), facts_before.pop("unmeasured", TOO_FEW)
+    )
+    measured = _measured(session, earlier, leaver, state)
+    hashes = session.ledger.hashes()
     facts = {
-        **told,
+        **facts_before,
         "covey_version": version("covey"),
         "request": request.id,
         "run": hashes[0][:16],
@@ -122,50 +133,52 @@ def prove(
         "ledger_head": hashes[-1],
         "ledger_events": len(hashes),
         "model_after": model_hash(state.clusters),
-        "guarantee": _guaranteed(desk),
+        "guarantee": _guarantee_facts(session),
         "measured": measured,
-        "copies": [each.proved(known) for each in copies],
+        "copies": [each.as_proof_fact(known) for each in copies],
     }
-    key_path = desk.run.config.secrets.key_path
+    key_path = session.run.config.secrets.key_path
     key = signing_key(Path(key_path) if key_path else None)
-    document = sign(key, proof(TypeAdapter(Facts).validate_json(json.dumps(facts))))
-    path = desk.folder.proofs / f"{request.id}.json"
+    document = sign(
+        key, proof_document(TypeAdapter(Facts).validate_json(json.dumps(facts)))
+    )
+    path = session.folder.proofs / f"{request.id}.json"
     path.parent.mkdir(exist_ok=True)
-    replace_whole(path, text(document).encode("ascii"))
-    replace_whole(path.with_suffix(".html"), page(document).encode())
+    replace_whole(path, proof_json(document).encode("ascii"))
+    replace_whole(path.with_suffix(".html"), proof_page(document).encode())
     return path, document
 
 
-def _guaranteed(desk: Desk) -> dict[str, Any]:
+def _guarantee_facts(session: Session) -> dict[str, Any]:
     """Return what the whole run guarantees now, rounds that were played again included."""
-    found = standing_of(read_history(desk.ledger))
-    return _known(asdict(found.holds) if found.holds else None, found.reason)
+    found = standing_of(read_history(session.ledger))
+    return _value_or_reason(asdict(found.holds) if found.holds else None, found.reason)
 
 
-def _known(value: object, reason: str) -> dict[str, Any]:
+def _value_or_reason(value: object, reason: str) -> dict[str, Any]:
     return {"value": value, "reason": reason if value is None else ""}
 
 
-def _refutation(desk: Desk, diameters: Sequence[float | None]) -> dict[str, Any]:
+def _refutation(session: Session, diameters: Sequence[float | None]) -> dict[str, Any]:
     """Say how well the holder of two candidates' updates tells which one was used."""
-    terms = anonymity_of(desk.run.config)
+    terms = anonymity_of(session.run.config)
     known = [d for d in diameters if d is not None]
     if terms is None or not diameters:
-        return _known(None, "no anonymity set held the requester")
+        return _value_or_reason(None, "no anonymity set held the requester")
     if terms.noise == 0:
-        return _known(1.0, "")
+        return _value_or_reason(1.0, "")
     if terms.noise is None or len(known) < len(diameters):
-        return _known(None, "how far the noise reaches is not recorded")
-    return _known(refutation_success(max(known), terms.noise), "")
+        return _value_or_reason(None, "how far the noise reaches is not recorded")
+    return _value_or_reason(refutation_success(max(known), terms.noise), "")
 
 
-def _diverged(desk: Desk, leaver: Client, state: ServerState) -> str:
+def _diverged(session: Session, leaver: Client, state: ServerState) -> str:
     """Say why the model that the leaver uses is none, and attacks on it tell nothing."""
     j = state.assignment.get(leaver.handle, 0)
     reason = divergences(state).get(j, "")
     if not reason and state.round_index:
-        users = [c for c in desk.run.population.clients if _uses(state, c, j)]
-        engine, model = desk.run.engine, state.clusters[j]
+        users = [c for c in session.run.population.clients if _uses(state, c, j)]
+        engine, model = session.run.engine, state.clusters[j]
         reason = no_better_than_guessing(engine, model, users or [leaver])
     return f"{DIVERGED}: {reason}" if reason else ""
 
@@ -174,13 +187,13 @@ def _uses(state: ServerState, client: Client, cluster: int) -> bool:
     return state.assignment.get(client.handle) == cluster
 
 
-def _attacked(
-    desk: Desk, leaver: Client, state: ServerState
+def _attack_leaver(
+    session: Session, leaver: Client, state: ServerState
 ) -> dict[str, float] | None:
     """Attack the leaver's own records with its holdout, under the model it uses."""
     j = state.assignment.get(leaver.handle, 0)
-    streams = desk.run.streams.at("leaving", state.round_index)
-    models, engine = (state.clusters[j],), desk.run.engine
+    streams = session.run.streams.at("leaving", state.round_index)
+    models, engine = (state.clusters[j],), session.run.engine
     figure = self_judge(engine, models, (leaver,), streams)[leaver.handle][0]
     if figure is None:
         return None
@@ -194,7 +207,7 @@ def _attacked(
 
 
 def _measured(
-    desk: Desk,
+    session: Session,
     earlier: dict[str, Any],
     leaver: Client | None,
     state: ServerState,
@@ -203,8 +216,10 @@ def _measured(
     if found is None:
         return earlier
     if leaver is None:
-        return _known(None, GONE)
+        return _value_or_reason(None, GONE)
     placed = state.with_choices({leaver.handle: int(found["cluster"])})
-    if later := _diverged(desk, leaver, placed):
-        return _known(None, f"after the answer the model {later}")
-    return _known({"before": found, "after": _attacked(desk, leaver, placed)}, "")
+    if later := _diverged(session, leaver, placed):
+        return _value_or_reason(None, f"after the answer the model {later}")
+    return _value_or_reason(
+        {"before": found, "after": _attack_leaver(session, leaver, placed)}, ""
+    )

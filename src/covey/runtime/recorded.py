@@ -1,4 +1,4 @@
-"""A run as its folder records it, for who has neither its model nor its clients' data.
+"""A run as its folder records it, without its model and its clients' data.
 
 Explaining, planning, denying and verifying need settings, ledger, states, secrets and the
 names that the ledger knows. Playing rounds and measuring need a model and data as well;
@@ -21,7 +21,7 @@ from covey.history import History
 from covey.ledger import Ledger
 from covey.membership import Reference, Retrial
 from covey.rng import Streams
-from covey.runtime.federation_metadata import Roster, Unreachable
+from covey.runtime.federation_metadata import FederationMetadata, Unreachable
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import read_history
 from covey.runtime.state_io import load_state
@@ -39,10 +39,10 @@ class RecordedRun(BuiltRun):
     Its clients are known by name, handle and what they accept; their examples are not.
 
     Attributes:
-        why: what is said to who asks for more: a whole message.
+        missing_reason: what is said to who asks for more: a whole message.
     """
 
-    why: str = ""
+    missing_reason: str = ""
 
     def with_clients(self, clients: tuple[Client, ...]) -> "RecordedRun":
         """Return the same run with these clients instead of its own."""
@@ -55,10 +55,10 @@ class RecordedRun(BuiltRun):
 
 
 @dataclass(frozen=True, slots=True)
-class _Absent:
+class _MissingModel:
     """Stands for a model that is not here: whatever needs it is refused."""
 
-    why: str
+    reason: str
 
     def refuse(self, *_: object) -> Never:
         """Refuse to draw, train or score a model.
@@ -66,23 +66,23 @@ class _Absent:
         Raises:
             RunError: always.
         """
-        raise RunError(self.why)
+        raise RunError(self.reason)
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
-        """Refuse to train; of nobody there is nothing to train."""
+        """Refuse to train; no jobs need no training."""
         return iter(()) if not tuple(jobs) else self.refuse()
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
-        """Refuse to score; of nobody there is nothing to score."""
+        """Refuse to score; no jobs need no scoring."""
         return [] if not jobs else self.refuse()
 
 
-def recorded_run(folder: RunFolder, why: str) -> RecordedRun:
+def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
     """Return a run as its folder records it.
 
     Args:
         folder: the run's; nothing is written to it.
-        why: what is said to who asks for a round: a whole message.
+        reason: what is said to who asks for a round: a whole message.
 
     Raises:
         RunError: nothing has been played yet, so no client is known.
@@ -95,8 +95,8 @@ def recorded_run(folder: RunFolder, why: str) -> RecordedRun:
             f"{folder.path} must know its clients before anything can be told of them, and "
             f"none has taken part yet. Play the run first: covey resume {folder.path}"
         )
-    absent = _Absent(why)
-    roster = Roster.of(folder)
+    absent = _MissingModel(reason)
+    roster = FederationMetadata.of(folder)
     profile = roster.profile if roster else None
     return RecordedRun(
         config=config,
@@ -112,7 +112,7 @@ def recorded_run(folder: RunFolder, why: str) -> RecordedRun:
         notes=began.notes,
         data_hash=None if began.data_hash else "",
         client_backend=Unreachable(profile, names.values()) if profile else None,
-        why=why,
+        missing_reason=reason,
     )
 
 
@@ -125,7 +125,7 @@ def unplayed_reason(folder: RunFolder) -> str:
         last, requests = ledger.last_round(), ledger.requests()
     rounds = folder.config().rounds
     if any(each.state in ("pending", "serving") for each in requests) or any(
-        folder.words()
+        folder.queued_requests()
     ):
         return "earlier requests to leave it are not answered yet"
     newest = newest_checkpoint(folder.checkpoints)

@@ -1,4 +1,4 @@
-"""What the loop does otherwise where the clients are really apart."""
+"""What the loop does differently where clients are remote."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,62 +16,69 @@ from covey.events import (
 )
 from covey.ledger import Asking, Record
 from covey.runtime.evaluation import Accuracies
-from covey.runtime.folder import Word
-from covey.runtime.session import Desk
-from covey.runtime.unlearning_executor import usual_wish
+from covey.runtime.folder import QueuedRequest
+from covey.runtime.session import Session
+from covey.runtime.unlearning_executor import default_answer
 from covey.types import ClientName
 
-__all__ = ["Gathered", "gathered", "noted", "reported", "rewound", "stalled"]
+__all__ = [
+    "PresentClients",
+    "gather_present",
+    "queue_requests",
+    "reported_accuracies",
+    "roll_back_lost_rounds",
+    "with_stalled_clusters",
+]
 
 
-class Gathered(NamedTuple):
-    """Who there is before a round.
+class PresentClients(NamedTuple):
+    """The clients present before a round.
 
     Attributes:
-        desk: the run with everybody who ever came, but those who have left.
-        here: who can be asked now.
+        session: the run with everybody who ever came, but those who have left.
+        present: who can be asked now.
         joined: what is told of those who came since the last round.
     """
 
-    desk: Desk
-    here: Cohort
+    session: Session
+    present: Cohort
     joined: tuple[Event, ...] = ()
 
 
-def gathered(desk: Desk) -> Gathered:
-    """Look once who is here, and let newcomers in, unless they have left."""
-    if desk.run.client_backend is None:
-        return Gathered(desk, desk.run.population.clients)
-    known = {client.handle for client in desk.run.population.clients}
-    names = desk.run.client_backend.available_clients()
-    desk = desk.welcoming(names)
-    here = tuple(c for c in desk.run.population.clients if c.name in names)
-    new = tuple(c.handle for c in here if c.handle not in known)
-    return Gathered(desk, here, (ClientsJoined(new),) if new else ())
+def gather_present(session: Session) -> PresentClients:
+    """Return the clients present; newcomers join, unless they have left."""
+    if session.run.client_backend is None:
+        return PresentClients(session, session.run.population.clients)
+    known = {client.handle for client in session.run.population.clients}
+    names = session.run.client_backend.available_clients()
+    session = session.with_newcomers(names)
+    present = tuple(c for c in session.run.population.clients if c.name in names)
+    new = tuple(c.handle for c in present if c.handle not in known)
+    return PresentClients(session, present, (ClientsJoined(new),) if new else ())
 
 
-def rewound(desk: Desk, round_index: int) -> None:
-    """Give up rounds that are recorded and whose state was lost: nobody can repeat them.
+def roll_back_lost_rounds(session: Session, round_index: int) -> None:
+    """Roll back recorded rounds whose state was lost: they cannot be repeated.
 
     What they released stays recorded; they are played anew.
     """
-    last = desk.ledger.last_round()
-    if desk.run.client_backend is None or last is None:
+    last = session.ledger.last_round()
+    if session.run.client_backend is None or last is None:
         return
-    if round_index > last or round_index == desk.run.config.rounds:
+    if round_index > last or round_index == session.run.config.rounds:
         return
     fact = RunRolledBack(round_index, last + 1, "anew")
-    desk.ledger.append_between([Record(None, *kind_and_body(fact))])
-    desk.secrets.begin_again_at(round_index)
+    session.ledger.append_between([Record(None, *kind_and_body(fact))])
+    session.secrets.restart_at(round_index)
 
 
-def reported(facts: Sequence[Event]) -> Accuracies:
-    """Return the accuracies that clients tell of themselves."""
-    told = [each.accuracy for each in facts if isinstance(each, ClientsReported)]
-    return {handle: value for each in told for handle, value in each.items()}
+def reported_accuracies(facts: Sequence[Event]) -> Accuracies:
+    """Return the accuracies that clients report."""
+    accuracies = [each.accuracy for each in facts if isinstance(each, ClientsReported)]
+    return {handle: value for each in accuracies for handle, value in each.items()}
 
 
-def stalled(state: ServerState, facts: Sequence[Event]) -> ServerState:
+def with_stalled_clusters(state: ServerState, facts: Sequence[Event]) -> ServerState:
     """Return the state of a round that may have got no update but refused ones.
 
     The nodes' answers are refused before a strategy sees them: where all that came were
@@ -89,12 +96,14 @@ def stalled(state: ServerState, facts: Sequence[Event]) -> ServerState:
     return state.keeping(Stalled(clusters=frozenset(range(len(state.clusters)))))
 
 
-def noted(desk: Desk, leaving: Iterable[ClientName]) -> None:
-    """Put down who asks to be forgotten, once each: through its node, or in the folder."""
-    handles = {client.name: client.handle for client in desk.run.population.clients}
-    asked = {request.handle for request in desk.ledger.requests()}
-    words = (Word(name, usual_wish(desk.run.config)) for name in leaving)
-    for name, wanted, basis in (*words, *desk.folder.words_left()):
+def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
+    """Queue requests to leave, once per client: from its node, or from the folder."""
+    handles = {client.name: client.handle for client in session.run.population.clients}
+    asked = {request.handle for request in session.ledger.requests()}
+    queued = (
+        QueuedRequest(name, default_answer(session.run.config)) for name in leaving
+    )
+    for name, wanted, basis in (*queued, *session.folder.take_requests()):
         if name in handles and handles[name] not in asked:
-            desk.ledger.ask_together([Asking(handles[name], wanted, basis=basis)])
+            session.ledger.ask_together([Asking(handles[name], wanted, basis=basis)])
             asked.add(handles[name])

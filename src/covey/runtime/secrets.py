@@ -1,4 +1,4 @@
-"""What nobody may recompute: where a run's hidden draws and its tombstones come from.
+"""Secrets: the source of a run's hidden draws and its tombstones.
 
 Seeded, everything follows from the seed, and so does what should be hidden: whoever holds
 it can tell who spoke for a set. From the operating system, 32 random bytes lie outside the
@@ -63,7 +63,7 @@ class Secrets:
             text = key.to_bytes(BYTES, "big").hex()
             _write(self.path, {**kept, "round": round_index, "key": text})
 
-    def begin_again_at(self, round_index: int) -> None:
+    def restart_at(self, round_index: int) -> None:
         """Draw the rounds from this one on anew, where they were drawn before."""
         if self.path is None:
             return
@@ -114,31 +114,31 @@ def secrets_of(
             "key": secrets.token_hex(BYTES),
             "tombstones": secrets.token_hex(BYTES),
         }
-        _write(_own_folder() / f"{name}.json", {"round": 0, **fresh})
+        _write(_created_secret_folder() / f"{name}.json", {"round": 0, **fresh})
         # only now: a run that has had a secret must not get another one unnoticed
         marker.write_text(name, encoding="ascii")
     name = marker.read_text(encoding="ascii")
-    return Secrets(streams, _own_folder() / f"{name}.json")
+    return Secrets(streams, _created_secret_folder() / f"{name}.json")
 
 
 def secret_path(marker: Path) -> Path | None:
     """Return the file of a run's secret, without making any; None: it has none."""
     if not marker.is_file():
         return None
-    return _own_place() / f"{marker.read_text(encoding='ascii')}.json"
+    return _secret_folder() / f"{marker.read_text(encoding='ascii')}.json"
 
 
 def _ratcheted(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _own_place() -> Path:
+def _secret_folder() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "covey" / "runs"
 
 
-def _own_folder() -> Path:
-    folder = _own_place()
+def _created_secret_folder() -> Path:
+    folder = _secret_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 

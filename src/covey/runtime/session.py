@@ -1,4 +1,4 @@
-"""A run that is open to be carried on: its parts, its folder, its ledger, its secrets."""
+"""An open run that can be continued: its parts, folder, ledger and secrets."""
 
 import hashlib
 from collections.abc import Collection, Generator, Mapping
@@ -27,22 +27,22 @@ from covey.runtime.secrets import Secrets, secrets_of
 from covey.types import ClientName, Handle
 
 __all__ = [
-    "Desk",
-    "as_known",
-    "begun",
+    "Session",
     "by_entry",
     "check_data",
     "check_same",
-    "opened",
+    "config_hash",
+    "open_or_create",
+    "open_session",
     "read_events",
     "read_history",
-    "what_matters",
+    "with_recorded_handles",
 ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Desk:
-    """What it takes to write one run; the ledger's lock is held.
+class Session:
+    """Everything needed to write one run; the ledger's lock is held.
 
     Attributes:
         returned: clients that left and ask for a stronger answer, as far as their data
@@ -57,16 +57,18 @@ class Desk:
 
     def client(self, handle: Handle) -> Client | None:
         """Return a client that takes part or has returned, if its data are there."""
-        here = (c for c in self.run.population.clients if c.handle == handle)
-        return next(here, self.returned.get(handle))
+        present = (c for c in self.run.population.clients if c.handle == handle)
+        return next(present, self.returned.get(handle))
 
-    def welcoming(self, names: Collection[ClientName]) -> "Desk":
+    def with_newcomers(self, names: Collection[ClientName]) -> "Session":
         """Return the same run with these clients in it, unless they have left."""
-        run = as_known(self.run.with_clients_named(names), self.ledger, self.secrets)
+        run = with_recorded_handles(
+            self.run.with_clients_named(names), self.ledger, self.secrets
+        )
         self.ledger.enrol({c.handle: c.name for c in run.population.clients})
         return replace(self, run=run)
 
-    def without(self, handles: Collection[Handle]) -> "Desk":
+    def without_clients(self, handles: Collection[Handle]) -> "Session":
         """Return the same run without these clients."""
         clients = self.run.population.clients
         stay = tuple(c for c in clients if c.handle not in handles)
@@ -75,7 +77,7 @@ class Desk:
         return replace(self, run=self.run.with_clients(stay))
 
 
-def begun(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
+def open_or_create(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
     """Return the run of a folder, or a new one in it, with nothing played.
 
     Raises:
@@ -88,7 +90,7 @@ def begun(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
 
 
 @contextmanager
-def opened(run: BuiltRun, folder: RunFolder) -> Generator[Desk]:
+def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
     """Open a run, with the clients that have not left, under their handles.
 
     A start that fails before anything was recorded leaves no folder behind.
@@ -100,32 +102,32 @@ def opened(run: BuiltRun, folder: RunFolder) -> Generator[Desk]:
     is_open = False
     try:
         with _ledger(run, folder) as ledger:
-            desk = _desk(run, folder, ledger)
+            session = _session(run, folder, ledger)
             is_open = True
-            yield desk
+            yield session
     except Exception:
         # Names that a ledger elsewhere holds must stay within this folder's reach.
         elsewhere = is_open and bool(run.config.ledger.url)
-        if not elsewhere and (not is_open or _holds_nothing(folder)):
+        if not elsewhere and (not is_open or _is_unrecorded(folder)):
             folder.discard()
         raise
 
 
-def _desk(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Desk:
-    """Look whether the run is the recorded one, and enrol its clients."""
+def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
+    """Check that the run is the recorded one, and enrol its clients."""
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
     secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
-    mine = as_known(run, ledger, secrets)
+    active = with_recorded_handles(run, ledger, secrets)
     history = history_of(read_events(ledger))
-    check_same(mine, history, folder)
-    check_data(run, mine, history, ledger)
-    ledger.enrol({c.handle: c.name for c in mine.population.clients})
-    _note_threshold(mine, ledger, history.started)
-    return Desk(mine, folder, ledger, secrets)
+    check_same(active, history, folder)
+    check_data(run, active, history, ledger)
+    ledger.enrol({c.handle: c.name for c in active.population.clients})
+    _note_threshold(active, ledger, history.started)
+    return Session(active, folder, ledger, secrets)
 
 
-def _holds_nothing(folder: RunFolder) -> bool:
+def _is_unrecorded(folder: RunFolder) -> bool:
     """Return whether it is certain that nothing was recorded of a run."""
     try:
         with Ledger.read(folder.ledger) as ledger:
@@ -169,18 +171,18 @@ def by_entry(records: list[Record]) -> list[tuple[int | None, list[Event]]]:
 
 
 def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
-    """Refuse to carry on somebody else's run."""
+    """Refuse to continue a run with other settings."""
     began = history.started
     if began is None:
         return
-    before, now = began.config_hash, what_matters(run)
+    before, now = began.config_hash, config_hash(run)
     if before != now:
-        raise RunError(_another("settings in config.toml", folder.path, before, now))
+        raise RunError(_mismatch("settings in config.toml", folder.path, before, now))
     recorded = _sources(history.components)
     for key, now in _sources(next(iter(run.components_used), None)).items():
         if recorded.get(key, now) != now:
             what = f"source file of {key}"
-            raise RunError(_another(what, folder.path, recorded[key], now))
+            raise RunError(_mismatch(what, folder.path, recorded[key], now))
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
@@ -190,7 +192,7 @@ def _sources(used: ComponentsUsed | None) -> dict[str, str]:
 
 
 def check_data(
-    everybody: BuiltRun, mine: BuiltRun, history: History, ledger: Ledger
+    whole: BuiltRun, active: BuiltRun, history: History, ledger: Ledger
 ) -> None:
     """Refuse other data than those that the run last knew.
 
@@ -199,8 +201,8 @@ def check_data(
     by the clients' names where nobody does.
 
     Args:
-        everybody: the run with the clients that its settings or a program bring.
-        mine: the same, with the clients that have not left, under their handles.
+        whole: the run with the clients that its settings or a program bring.
+        active: the same, with the clients that have not left, under their handles.
         history: the run's.
         ledger: the same.
 
@@ -208,22 +210,22 @@ def check_data(
         RunError: they are others.
     """
     began = history.started
-    if began is None or mine.data_hash in (None, began.data_hash):
+    if began is None or active.data_hash in (None, began.data_hash):
         return
     unknown = takewhile(lambda each: each.data_hash is None, reversed(history.left))
     left = {each.handle for each in unknown}
-    back = [c for c in everybody.population.clients if c.handle in left]
-    present = {client.name: client for client in mine.population.clients}
+    back = [c for c in whole.population.clients if c.handle in left]
+    present = {client.name: client for client in active.population.clients}
     if len(back) == len(left):
         clients = tuple(
             present.get(client.name, client)
-            for client in everybody.population.clients
+            for client in whole.population.clients
             if client.name in present or client.handle in left
         )
-        merged = replace(everybody.population, clients=clients)
+        merged = replace(whole.population, clients=clients)
         before, now = began.data_hash, data_hash(merged)
         if before != now:
-            raise RunError(_another("clients' data", ledger.where, before, now))
+            raise RunError(_mismatch("clients' data", ledger.where, before, now))
     elif odd := sorted(present.keys() ^ set(ledger.names().values())):
         raise RunError(
             f"The clients must be those that {ledger.where} knows by name, and "
@@ -232,32 +234,36 @@ def check_data(
         )
 
 
-def _another(what: str, where: object, before: str, now: str) -> str:
+def _mismatch(what: str, where: object, before: str, now: str) -> str:
     return (
         f"The {what} must be those that began the run in {where}, with hash "
         f"{before[:12]}, found {now[:12]}. Put them back, or start a new run."
     )
 
 
-def what_matters(run: BuiltRun) -> str:
+def config_hash(run: BuiltRun) -> str:
     """Hash the settings that can change a result: not how many workers found it."""
     settings = sorted(that_matter(run.config).items())
     return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
-def as_known(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:
+def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:
     """Return the run with the clients that have not left, under their handles."""
-    gone = ledger.tombstones()
+    tombstones = ledger.tombstones()
     handles = {name: handle for handle, name in ledger.names().items()}
 
-    def known(client: Client) -> Client:
+    def recorded(client: Client) -> Client:
         handle = handles.get(client.name) or secrets.handle(client.handle)
         return client if handle == client.handle else replace(client, handle=handle)
 
-    everybody = run.population.clients
-    stay = [c for c in everybody if not gone or secrets.tombstone(c.name) not in gone]
-    clients = tuple(known(client) for client in stay)
-    same = [c.handle for c in clients] == [c.handle for c in everybody]
+    all_clients = run.population.clients
+    stay = [
+        c
+        for c in all_clients
+        if not tombstones or secrets.tombstone(c.name) not in tombstones
+    ]
+    clients = tuple(recorded(client) for client in stay)
+    same = [c.handle for c in clients] == [c.handle for c in all_clients]
     return run if same else run.with_clients(clients)
 
 

@@ -1,4 +1,4 @@
-"""What an answer makes of the copies on record: deleted here, or to be told of."""
+"""What happens to the recorded copies when a request is answered: deletion, or notice."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from covey.runtime.copies import (
     keep_copy,
     model_bytes,
     moved_up,
-    now,
+    timestamp,
 )
 from covey.runtime.folder import RunFolder
 from covey.runtime.mentions import Mention, masked
@@ -27,10 +27,10 @@ from covey.unlearning.proof_text import Fate, SettledCopy
 __all__ = [
     "BASELINE",
     "RENDERED",
-    "Settled",
-    "copies_told",
+    "CopyOutcome",
     "erase_from_copies",
-    "settled",
+    "outcome_lines",
+    "settle_copies",
     "unrecorded",
 ]
 
@@ -38,7 +38,7 @@ BASELINE = "baseline"
 RENDERED = ("report.html", "metrics.csv", "figures", "audit", BASELINE)
 """What shows a run as it was, and can be made again: it goes with every answer."""
 
-HEADS: Mapping[Fate, str] = MappingProxyType(
+FATE_WORDS: Mapping[Fate, str] = MappingProxyType(
     {
         "deleted": "deleted",
         "unchanged": "stays, as the answer did not change it",
@@ -48,14 +48,14 @@ HEADS: Mapping[Fate, str] = MappingProxyType(
 )
 
 REQUESTER = "[requester]"
-"""What stands in a record where the name of who leaves stood."""
+"""What replaces a leaving client's name in a record."""
 
-EARLIER = "cluster-[0-9]*.safetensors"
+LEGACY_EXPORTS = "cluster-[0-9]*.safetensors"
 """Where exports lay by default before they had a folder and a record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class CopyOutcome:
     """A copy on record, and what an answer makes of it.
 
     Attributes:
@@ -66,8 +66,8 @@ class Settled:
     fate: Fate
     notify: bool
 
-    def told(self) -> dict[str, Any]:
-        """Return it for whoever answers; a relative path is inside the run's folder."""
+    def describe(self) -> dict[str, Any]:
+        """Return it for the operator; a relative path is inside the run's folder."""
         copy = self.copy
         return {
             "what": copy.what,
@@ -80,7 +80,7 @@ class Settled:
             "notify": self.notify,
         }
 
-    def proved(self, known: Collection[ClientName]) -> dict[str, Any]:
+    def as_proof_fact(self, known: Collection[ClientName]) -> dict[str, Any]:
         """Return it for a proof: no path, and no client's name."""
         recipient = masked(self.copy.recipient, known, "[a client of the run]")
         path = self.copy.path.encode("utf-8", "surrogatepass")
@@ -95,16 +95,16 @@ class Settled:
         return asdict(fact)
 
 
-def copies_told(copies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def outcome_lines(copies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield lines for a person: what became of each copy, and what is still to be done.
 
     Args:
-        copies: as `Settled.told` returns them.
+        copies: as `CopyOutcome.describe` returns them.
     """
     for each in copies:
         of = "" if each["cluster"] is None else f" of cluster {each['cluster']}"
         what = f"{each['what']}{of} in {each['path']}, written {each['written']}"
-        yield f"{HEADS[each['fate']]}: {what}"
+        yield f"{FATE_WORDS[each['fate']]}: {what}"
         if each["notify"]:
             yield f"  to notify (GDPR Art. 19): {each['recipient']}"
 
@@ -118,8 +118,8 @@ def erase_from_copies(
     """
     inner = RunFolder(folder.path / BASELINE)
     for copy in copies_of(inner):
-        here = moved_up(copy, BASELINE)
-        keep_copy(folder, _deleted(folder, here) if here.is_inside else here)
+        outer = moved_up(copy, BASELINE)
+        keep_copy(folder, _deleted(folder, outer) if outer.is_inside else outer)
         erase_copy(inner, copy)
     mention = Mention.of(leaver, known)
     for copy in copies_of(folder):
@@ -137,10 +137,10 @@ def erase_from_copies(
             )
 
 
-def settled(
+def settle_copies(
     folder: RunFolder, request: Request, models: Sequence[Params]
-) -> tuple[Settled, ...]:
-    """Delete the copies inside the run's folder that no longer hold, and tell of all.
+) -> tuple[CopyOutcome, ...]:
+    """Delete obsolete copies inside the run's folder, and report every copy.
 
     May be done again after a crash: what was deleted since the request stays told.
 
@@ -154,31 +154,31 @@ def settled(
     if first is None and facts.get("answer") == "retrain":
         first = 0  # what is not today's model may be of rounds that held the client
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
-    found: list[Settled] = []
+    found: list[CopyOutcome] = []
     for copy in (*copies_of(folder), *unrecorded(folder)):
         if copy.subject not in ("", request.handle):
             continue
-        told = _settled(folder, copy, first, current)
+        outcome = _outcome(folder, copy, first, current)
         since = not copy.deleted or copy.deleted >= request.asked_at
-        if since or told.notify:
-            found.append(told)
+        if since or outcome.notify:
+            found.append(outcome)
     return tuple(found)
 
 
-def _settled(
+def _outcome(
     folder: RunFolder, copy: Copy, first: int | None, current: Collection[str]
-) -> Settled:
+) -> CopyOutcome:
     obsolete = copy.what != "model" or _is_superseded(copy, first, current)
     notify = copy.what == "model" and obsolete and bool(copy.recipient)
     if copy.deleted:
-        return Settled(copy, "deleted", notify and first is not None)
+        return CopyOutcome(copy, "deleted", notify and first is not None)
     if not obsolete:
-        return Settled(copy, "unchanged", notify=False)
+        return CopyOutcome(copy, "unchanged", notify=False)
     if not _is_there(folder, copy):
-        return Settled(copy, "missing", notify)
+        return CopyOutcome(copy, "missing", notify)
     if copy.is_inside:
-        return Settled(_deleted(folder, copy), "deleted", notify)
-    return Settled(copy, "outside", notify)
+        return CopyOutcome(_deleted(folder, copy), "deleted", notify)
+    return CopyOutcome(copy, "outside", notify)
 
 
 def _is_superseded(copy: Copy, first: int | None, current: Collection[str]) -> bool:
@@ -192,7 +192,7 @@ def _is_there(folder: RunFolder, copy: Copy) -> bool:
     if REQUESTER in copy.path:
         return True  # who gives the answer knows the name, and covey does not any more
     try:
-        found = hash_of(copy.place(folder))
+        found = hash_of(copy.location(folder))
     except OSError:
         return True  # there, and not for covey to read
     return found is not None and (not copy.sha256 or found == copy.sha256)
@@ -200,19 +200,19 @@ def _is_there(folder: RunFolder, copy: Copy) -> bool:
 
 def _deleted(folder: RunFolder, copy: Copy) -> Copy:
     """Delete a copy inside the run's folder, and then say so in the record."""
-    path = copy.place(folder)
+    path = copy.location(folder)
     beside = [each for pattern in copy.beside for each in path.parent.glob(pattern)]
     for each in (path, *beside):
         each.unlink(missing_ok=True)
-    gone = replace(copy, deleted=now())
-    keep_copy(folder, gone)
-    return gone
+    deleted = replace(copy, deleted=timestamp())
+    keep_copy(folder, deleted)
+    return deleted
 
 
 def unrecorded(folder: RunFolder) -> Iterator[Copy]:
     """Yield the models in the run's folder that lie where exports do, without a record."""
-    known = {copy.place(folder) for copy in copies_of(folder) if not copy.deleted}
-    places = (*folder.path.glob(EARLIER), *folder.exports.glob("*.safetensors"))
+    known = {copy.location(folder) for copy in copies_of(folder) if not copy.deleted}
+    places = (*folder.path.glob(LEGACY_EXPORTS), *folder.exports.glob("*.safetensors"))
     for path in sorted(set(places) - known):
         sha256 = hash_of(path) or ""
         yield Copy(

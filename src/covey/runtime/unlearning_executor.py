@@ -29,39 +29,39 @@ from covey.events import (
     kind_and_body,
 )
 from covey.ledger import Record, Request, Serving
-from covey.runtime.asking import mark_of, wish_of
+from covey.runtime.asking import mark_of, wanted_answer_of
 from covey.runtime.folder import RunFolder
-from covey.runtime.planning import Plan, read_plan
-from covey.runtime.proof_builder import before, prove, recorded
-from covey.runtime.session import Desk
+from covey.runtime.planning import UnlearningPlan, read_plan
+from covey.runtime.proof_builder import model_before, recorded_facts, write_proof
+from covey.runtime.session import Session
 from covey.runtime.settling import (
     RENDERED,
-    Settled,
-    copies_told,
+    CopyOutcome,
     erase_from_copies,
-    settled,
+    outcome_lines,
+    settle_copies,
 )
 from covey.runtime.state_io import load_state
 from covey.runtime.updates import delete_updates, drop_client, stored_rounds
 from covey.types import Basis, Handle, Params
-from covey.unlearning.influence import touched_by
-from covey.unlearning.jointly import How, jointly, replayed_as
+from covey.unlearning.influence import influences_on
+from covey.unlearning.jointly import ReplayKind, choose_answers, replay_kind
 from covey.unlearning.participation import Participation
 from covey.unlearning.plan import Option
 
 __all__ = [
-    "Answered",
-    "drawn",
-    "finish",
-    "kept_models",
-    "serve",
-    "tidy",
-    "usual_wish",
+    "AnsweredRequest",
+    "cleanup",
+    "default_answer",
+    "finish_request",
+    "serve_requests",
+    "simulated_request",
+    "unaffected_models",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRequest:
     """A request that was answered.
 
     Attributes:
@@ -81,41 +81,48 @@ class Answered:
     salt: str
     basis: Basis
     sealed_record_kept: bool
-    copies: tuple[Settled, ...] = ()
+    copies: tuple[CopyOutcome, ...] = ()
 
     @property
-    def told(self) -> str:
-        """What whoever plays the run is told of it, once."""
+    def message(self) -> str:
+        """The message about the answer, shown once to the operator of the run."""
         lines = (
             f"request {self.request} was finished: {self.option.answer}, proof "
             f"{self.proof}, salt for the requester, shown once: {self.salt}",
-            *copies_told([each.told() for each in self.copies]),
+            *outcome_lines([each.describe() for each in self.copies]),
         )
         return "\n".join(lines)
 
 
-def drawn(desk: Desk, t: int) -> Request | None:
+def simulated_request(session: Session, t: int) -> Request | None:
     """Return the request that a simulation draws before round t, unless it is answered."""
-    config = desk.run.config
-    chance, clients = config.unlearning.request_probability, desk.run.population.clients
-    if chance == 0 or t == 0 or len(clients) < 2 or desk.run.data_hash is None:
+    config = session.run.config
+    chance, clients = (
+        config.unlearning.request_probability,
+        session.run.population.clients,
+    )
+    if chance == 0 or t == 0 or len(clients) < 2 or session.run.data_hash is None:
         return None  # of a run that cannot be played on, nothing is drawn
-    generator = desk.run.streams.at("request", t - 1).generator()
+    generator = session.run.streams.at("request", t - 1).generator()
     if generator.random() >= chance:
         return None
     leaver = clients[int(generator.integers(len(clients)))]
-    request = desk.ledger.ask(leaver.handle, usual_wish(config), after_round=t - 1)
+    request = session.ledger.ask(
+        leaver.handle, default_answer(config), after_round=t - 1
+    )
     return request if request.state == "pending" else None
 
 
-def usual_wish(config: Config) -> str:
+def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
     if anonymity_of(config):
         return "auto"
     return "calibrate" if config.unlearning.store_updates else "retrain"
 
 
-def serve(desk: Desk, asked: Sequence[Request], state: ServerState) -> Desk:
+def serve_requests(
+    session: Session, pending: Sequence[Request], state: ServerState
+) -> Session:
     """Answer requests, as many of them as go together, and return the run without them.
 
     Who needs no replay is answered first, so that its proof is about the model as it
@@ -125,165 +132,181 @@ def serve(desk: Desk, asked: Sequence[Request], state: ServerState) -> Desk:
     first, after a crash as well. If rounds have to be played again, the answers are
     finished once they are.
     """
-    plan, rules = read_plan(desk)
-    together = _of_one_kind(desk, asked)
-    wishes = [wish_of(each) for each in together]
-    choices = jointly(plan.participation, wishes, rules)
+    plan, rules = read_plan(session)
+    compatible = _compatible_requests(session, pending)
+    wanted_answers = [wanted_answer_of(each) for each in compatible]
+    choices = choose_answers(plan.participation, wanted_answers, rules)
     group: list[tuple[Request, Option]] = []
-    for request, choice in zip(together, choices, strict=True):
+    for request, choice in zip(compatible, choices, strict=True):
         if choice.chosen is None:
-            desk.ledger.refused(request.id, choice.reason)
+            session.ledger.refused(request.id, choice.reason)
         else:
             group.append((request, choice.chosen))
     at_once = [each for each in group if each[1].first_replayed_round is None]
     answers = at_once or group
-    return _serve(desk, _Turn.of(plan, answers), state) if answers else desk
+    return _serve(session, _Batch.of(plan, answers), state) if answers else session
 
 
-def _of_one_kind(desk: Desk, asked: Sequence[Request]) -> list[Request]:
+def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[Request]:
     """Return the requests that can be planned together with the first one.
 
     Somebody has to stay: the last one is refused. So is a client's second request, if
     it was put down before the first one was served.
     """
-    names, here = desk.ledger.names(), {c.handle for c in desk.run.population.clients}
-    calibrated = asked[0].wanted == "calibrate"
-    together: list[Request] = []
-    for each in asked:
+    names, present = (
+        session.ledger.names(),
+        {c.handle for c in session.run.population.clients},
+    )
+    calibrated = pending[0].wanted == "calibrate"
+    compatible: list[Request] = []
+    for each in pending:
         gone = each.handle not in names and each.note is None
-        if gone or any(each.handle == other.handle for other in together):
-            desk.ledger.refused(
+        if gone or any(each.handle == other.handle for other in compatible):
+            session.ledger.refused(
                 each.id, "An earlier request of this client came first."
             )
         elif (each.wanted == "calibrate") == calibrated:
-            together.append(each)
-    if here <= {each.handle for each in together}:
-        last = [each for each in together if each.handle in here][-1]
-        desk.ledger.refused(last.id, "A run needs somebody to go on with.")
-        together.remove(last)
-    return together
+            compatible.append(each)
+    if present <= {each.handle for each in compatible}:
+        last = [each for each in compatible if each.handle in present][-1]
+        session.ledger.refused(last.id, "A run needs somebody to go on with.")
+        compatible.remove(last)
+    return compatible
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Batch:
     """Requests that are answered in one transaction.
 
     Attributes:
         plan: of the run, with all of them among those who left.
-        how: rounds are played again; None: none is.
+        replay_kind: rounds are played again; None: none is.
     """
 
-    plan: Plan
+    plan: UnlearningPlan
     answers: Sequence[tuple[Request, Option]]
-    how: How | None
+    replay_kind: ReplayKind | None
 
     @classmethod
-    def of(cls, plan: Plan, answers: Sequence[tuple[Request, Option]]) -> "_Turn":
+    def of(
+        cls, plan: UnlearningPlan, answers: Sequence[tuple[Request, Option]]
+    ) -> "_Batch":
         """Return the turn of these answers, whose replay is one."""
         found = plan.participation
         left = dict.fromkeys((*found.left, *(each.handle for each, _ in answers)))
         chosen = [option for _, option in answers]
-        again = chosen[0].first_replayed_round is not None
+        replays = chosen[0].first_replayed_round is not None
         plan = replace(plan, participation=replace(found, left=tuple(left)))
-        return cls(plan, answers, replayed_as(chosen) if again else None)
+        return cls(plan, answers, replay_kind(chosen) if replays else None)
 
 
-def _serve(desk: Desk, turn: _Turn, state: ServerState) -> Desk:
+def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
     """Record the answers in one transaction, with what has to outlive a crash."""
-    rest = desk.without({request.handle for request, _ in turn.answers})
+    rest = session.without_clients({request.handle for request, _ in batch.answers})
     facts: list[Event] = [
         ClientLeft(request.handle, option.answer, rest.run.data_hash)
-        for request, option in turn.answers
+        for request, option in batch.answers
     ]
-    first = turn.answers[0][1].first_replayed_round
-    if first is not None and turn.how is not None:
-        facts.append(RunRolledBack(first, state.round_index, turn.how))
-    names = desk.ledger.names()
-    for request, _ in turn.answers:
+    first = batch.answers[0][1].first_replayed_round
+    if first is not None and batch.replay_kind is not None:
+        facts.append(RunRolledBack(first, state.round_index, batch.replay_kind))
+    names = session.ledger.names()
+    for request, _ in batch.answers:
         if request.handle in names:
-            erase_from_copies(desk.folder, names[request.handle], names.values())
-    desk.ledger.serve(
-        [_serving(desk, turn, each, state) for each in turn.answers],
+            erase_from_copies(session.folder, names[request.handle], names.values())
+    session.ledger.serve(
+        [_serving(session, batch, each, state) for each in batch.answers],
         [Record(None, *kind_and_body(fact)) for fact in facts],
     )
     return rest
 
 
 def _serving(
-    desk: Desk, turn: _Turn, given: tuple[Request, Option], state: ServerState
+    session: Session,
+    batch: _Batch,
+    answered: tuple[Request, Option],
+    state: ServerState,
 ) -> Serving:
     """Return what is kept of one request until it is answered, and what after that."""
-    request, option = given
+    request, option = answered
     handle, first = request.handle, option.first_replayed_round
-    mark, name = mark_of(desk, request), desk.ledger.names().get(handle)
+    mark, name = mark_of(session, request), session.ledger.names().get(handle)
     kept = option.answer != "retrain"
-    found = turn.plan.participation
+    found = batch.plan.participation
     note = {
         "first": first,
         "until": state.round_index if first is not None else 0,
         "salt": mark.salt,
-        "cluster": None if _refused(turn.plan) else _apart(desk, state, handle),
+        "cluster": None
+        if _had_refusals(batch.plan)
+        else _independent_cluster(session, state, handle),
         "facts": {
             "asked": request.asked_at,
             "basis": request.basis,
             "subject": mark.subject,
-            "replayed": turn.how,
+            "replayed": batch.replay_kind,
             "sealed_record_kept": kept,
-            "superseded_deleted": _superseded(desk.folder, option),
-            "touched": [asdict(each) for each in touched_by(turn.plan.story, handle)],
-            **recorded(desk, found, option, handle),
-            **before(desk, desk.client(handle), _placed(state, found, handle)),
+            "superseded_deleted": _superseded_counts(session.folder, option),
+            "touched": [
+                asdict(each) for each in influences_on(batch.plan.events, handle)
+            ],
+            **recorded_facts(session, found, option, handle),
+            **model_before(
+                session, session.client(handle), _placed(state, found, handle)
+            ),
         },
     }
-    tombstone = None if name is None else desk.secrets.tombstone(name)
+    tombstone = None if name is None else session.secrets.tombstone(name)
     return Serving(request, tombstone, note, mark.sealed if kept else None)
 
 
 def _placed(state: ServerState, found: Participation, handle: Handle) -> ServerState:
-    """Return the state with who has returned in the cluster that it trained last."""
+    """Return the state with a returning client in the cluster that it trained last."""
     trained = found.trained.get(handle)
     if handle in state.assignment or not trained:
         return state
     return state.with_choices({handle: trained[max(trained)]})
 
 
-def tidy(desk: Desk) -> None:
+def cleanup(session: Session) -> None:
     """Delete what answers that are being served made obsolete; any number of times.
 
     States that still hold for the other clusters are set aside until the answer is signed.
     """
-    requests = desk.ledger.requests()
+    requests = session.ledger.requests()
     notes = [r.note for r in requests if r.state == "serving" and r.note is not None]
     if notes:
-        desk.ledger.scrub()
-        for path in _shown_or_cut_off(desk.folder):
+        session.ledger.scrub()
+        for path in _obsolete_files(session.folder):
             _delete(path)
     for note in notes:
-        first, last = note["first"], desk.ledger.last_round()
+        first, last = note["first"], session.ledger.last_round()
         if first is not None and (last is None or last < first):
             if note.get("cluster") is not None:
-                set_aside_from(desk.folder.checkpoints, first, desk.folder.superseded)
-            delete_from(desk.folder.checkpoints, first)
+                set_aside_from(
+                    session.folder.checkpoints, first, session.folder.superseded
+                )
+            delete_from(session.folder.checkpoints, first)
             if note["facts"]["answer"] != "calibrate":
-                delete_updates(desk.folder.updates, first)
-            desk.secrets.begin_again_at(first)
+                delete_updates(session.folder.updates, first)
+            session.secrets.restart_at(first)
 
 
-def _shown_or_cut_off(folder: RunFolder) -> Iterator[Path]:
+def _obsolete_files(folder: RunFolder) -> Iterator[Path]:
     """Yield what shows the run as it was, and files whose writing a kill cut off."""
     yield from (folder.path / name for name in RENDERED)
     for place in (folder.copies, folder.path / "exports"):
         yield from place.glob("*.unfinished")
 
 
-def kept_models(desk: Desk, t: int) -> Mapping[int, Params]:
-    """Return the models after round t, as it was, of clusters that met nobody who leaves.
+def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
+    """Return the models after the original round t of clusters without a leaving client.
 
     They are what they would be again, so only the other clusters have to be trained.
     Empty where that does not hold of this run, or its state was not kept.
     """
-    path = checkpoint_of(desk.folder.superseded, t)
-    notes = [each.note for each in desk.ledger.requests() if each.state == "serving"]
+    path = checkpoint_of(session.folder.superseded, t)
+    notes = [each.note for each in session.ledger.requests() if each.state == "serving"]
     left = {note.get("cluster") for note in notes if note}
     if path is None or None in left:
         return {}
@@ -291,59 +314,63 @@ def kept_models(desk: Desk, t: int) -> Mapping[int, Params]:
     return {j: model for j, model in enumerate(clusters) if j not in left}
 
 
-def finish(
-    desk: Desk, request: Request, state: ServerState, leaver: Client | None
-) -> Answered:
+def finish_request(
+    session: Session, request: Request, state: ServerState, leaver: Client | None
+) -> AnsweredRequest:
     """Sign what was answered; until the request is closed this may be done again."""
     note = request.note or {}
-    told = note["facts"]
-    drop_client(desk.folder.updates, request.handle)
-    _delete(desk.folder.superseded)
-    copies = settled(desk.folder, request, state.clusters)
-    path, document = prove(desk, request, state, leaver, copies)
-    return Answered(
+    facts = note["facts"]
+    drop_client(session.folder.updates, request.handle)
+    _delete(session.folder.superseded)
+    copies = settle_copies(session.folder, request, state.clusters)
+    path, document = write_proof(session, request, state, leaver, copies)
+    return AnsweredRequest(
         request=request.id,
         handle=request.handle,
         option=Option(
-            told["answer"],
-            first_affected_round=told["first_affected_round"],
-            first_replayed_round=told["first_replayed_round"],
-            rounds_replayed=told["rounds_replayed"],
+            facts["answer"],
+            first_affected_round=facts["first_affected_round"],
+            first_replayed_round=facts["first_replayed_round"],
+            rounds_replayed=facts["rounds_replayed"],
         ),
         model_changed=document["model_changed"],
         model_hash=document["model_after"],
         proof=path,
         salt=note["salt"],
         basis=request.basis,
-        sealed_record_kept=told.get("sealed_record_kept", False),
+        sealed_record_kept=facts.get("sealed_record_kept", False),
         copies=copies,
     )
 
 
-def _apart(desk: Desk, state: ServerState, handle: Handle) -> int | None:
+def _independent_cluster(
+    session: Session, state: ServerState, handle: Handle
+) -> int | None:
     """Return the one cluster that ever met this client; None where there may be more."""
-    apart = has_independent_clusters(desk.run.config, desk.run.engine)
-    return state.assignment.get(handle) if apart else None
+    independent = has_independent_clusters(session.run.config, session.run.engine)
+    return state.assignment.get(handle) if independent else None
 
 
-def _refused(plan: Plan) -> bool:
+def _had_refusals(plan: UnlearningPlan) -> bool:
     """Say whether an update was ever refused: a replay may not take its sender as in."""
-    return any(isinstance(event, AnswerRefused) for _, event in plan.story)
+    return any(isinstance(event, AnswerRefused) for _, event in plan.events)
 
 
-def _superseded(folder: RunFolder, option: Option) -> dict[str, int]:
+def _superseded_counts(folder: RunFolder, option: Option) -> dict[str, int]:
     first = option.first_replayed_round
-    gone = {
+    counts = {
         "of report, figures, metrics, audit and baseline": sum(
             (folder.path / name).exists() for name in RENDERED
         )
     }
     if first is None:
-        return gone
+        return counts
     states = [t for t in checkpointed_rounds(folder.checkpoints) if t >= first]
     updates = [t for t in stored_rounds(folder.updates) if t >= first]
-    gone |= {"states": len(states)}
-    return gone if option.answer == "calibrate" else gone | {"updates": len(updates)}
+    counts |= {"states": len(states)}
+    return (
+        counts if option.answer == "calibrate" else counts | {"updates": len(updates)}
+    )
 
 
 def _delete(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a person asks of a run: what is held on a client, and that it be let go."""
+"""The requests of an operator: explain, plan and carry out that a client leaves."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,32 +11,32 @@ from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.history import History
 from covey.ledger import Request
-from covey.runtime.asking import Returning, asking, found
+from covey.runtime.asking import Returning, find_clients, new_request
 from covey.runtime.folder import RunFolder
-from covey.runtime.loop import Observer, OnAnswer, carry_on
-from covey.runtime.places import Sought, places_of
-from covey.runtime.planning import planned, planned_jointly
-from covey.runtime.session import Desk, opened
+from covey.runtime.loop import Observer, OnAnswer, continue_run
+from covey.runtime.places import SearchTarget, search_places
+from covey.runtime.planning import plan_for, plan_jointly
+from covey.runtime.session import Session, open_session
 from covey.runtime.settling import erase_from_copies
-from covey.runtime.unlearning_executor import Answered
+from covey.runtime.unlearning_executor import AnsweredRequest
 from covey.runtime.updates import stored_rounds
 from covey.types import Basis, ClientName, Handle
-from covey.unlearning.jointly import Wish
+from covey.unlearning.jointly import WantedAnswer
 from covey.unlearning.plan import Option
 
 __all__ = [
-    "Cost",
-    "Forgotten",
-    "Planned",
-    "explained",
+    "AnswerCost",
+    "ClientPlan",
+    "ForgetResult",
+    "client_plans",
+    "enqueue_requests",
+    "explain_client",
     "forget",
-    "plans",
-    "put_down",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class AnswerCost:
     """What an answer takes.
 
     Attributes:
@@ -49,7 +49,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class ClientPlan:
     """One client's possible answers, each with its cost, and the one it would be given.
 
     Attributes:
@@ -58,14 +58,14 @@ class Planned:
     """
 
     client: ClientName
-    options: tuple[tuple[Option, Cost], ...]
+    options: tuple[tuple[Option, AnswerCost], ...]
     chosen: Option | None
     reason: str
     basis: Basis = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgetResult:
     """A client's request, and what came of it.
 
     Attributes:
@@ -73,25 +73,25 @@ class Forgotten:
     """
 
     client: ClientName
-    answered: Answered
+    answered: AnsweredRequest
     seconds: float
 
 
-def plans(
+def client_plans(
     run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
     basis: Basis = "none",
-) -> tuple[Planned, ...]:
+) -> tuple[ClientPlan, ...]:
     """Return what each client would be answered if all of them left now; nothing is done.
 
     Raises:
         RunError: a client is not known to the run, or they cannot all leave.
     """
-    with opened(run, folder) as desk:
-        desk, known = found(desk, run, clients)
-        return _planned(desk, known, wanted, basis)
+    with open_session(run, folder) as session:
+        session, known = find_clients(session, run, clients)
+        return _client_plans(session, known, wanted, basis)
 
 
 def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
@@ -102,10 +102,10 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
     basis: Basis = "none",
     observe: Observer = lambda _: None,
     on_answer: OnAnswer = lambda _: None,
-) -> tuple[History, tuple[Forgotten, ...]]:
+) -> tuple[History, tuple[ForgetResult, ...]]:
     """Let clients leave, and play again, once for all, what has to be played again.
 
-    An unfinished run is not carried on. `on_answer` is as in `carry_on`.
+    An unfinished run is not carried on. `on_answer` is as in `continue_run`.
 
     Returns:
         The story, and what came of each request, but for those that requests from
@@ -116,55 +116,59 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
             done.
     """
     began = time.monotonic()
-    with opened(run, folder) as desk:
-        desk, known = found(desk, run, clients)
-        requests = _put_down(desk, known, wanted, basis)
-        last = desk.ledger.last_round()
+    with open_session(run, folder) as session:
+        session, known = find_clients(session, run, clients)
+        requests = _enqueue(session, known, wanted, basis)
+        last = session.ledger.last_round()
         until = 0 if last is None else min(last + 1, run.config.rounds)
-        history, answered = carry_on(desk, until, observe, on_answer=on_answer)
-        given = {each.request: each for each in answered}
+        history, answered = continue_run(session, until, observe, on_answer=on_answer)
+        by_request = {each.request: each for each in answered}
     seconds = time.monotonic() - began
     return history, tuple(
-        Forgotten(name, given[request.id], seconds)
+        ForgetResult(name, by_request[request.id], seconds)
         for name, request in zip(known, requests, strict=True)
-        if request.id in given
+        if request.id in by_request
     )
 
 
-def put_down(
+def enqueue_requests(
     run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
     basis: Basis = "none",
 ) -> None:
-    """Leave it to whoever plays the run next to let these clients leave.
+    """Queue these clients' requests for the next process that runs the rounds.
 
     Raises:
         RunError: a client is not known, or an answer would not be true; nothing was
             done.
     """
-    with opened(run, folder) as desk:
-        desk, known = found(desk, run, clients)
-        _put_down(desk, known, wanted, basis)
+    with open_session(run, folder) as session:
+        session, known = find_clients(session, run, clients)
+        _enqueue(session, known, wanted, basis)
 
 
-def explained(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict[str, Any]:
-    """Return what is held on a client, as it could be told to it: nobody else is named.
+def explain_client(
+    run: BuiltRun, folder: RunFolder, client: ClientName
+) -> dict[str, Any]:
+    """Return what is held on a client; no other client is named.
 
     Raises:
         RunError: the client is not known to the run.
     """
-    with opened(run, folder) as desk:
-        (handle,) = found(desk, run, [client])[1].values()
-        held = planned(desk, handle).participation
-        own = next(c for c in desk.run.population.clients if c.handle == handle)
+    with open_session(run, folder) as session:
+        (handle,) = find_clients(session, run, [client])[1].values()
+        held = plan_for(session, handle).participation
+        client_data = next(
+            c for c in session.run.population.clients if c.handle == handle
+        )
         trained = held.trained.get(handle, {})
         first = held.first_round(handle)
         states = checkpointed_rounds(folder.checkpoints)
-        known = frozenset(desk.ledger.names().values())
-        search = places_of(
-            Sought(folder, desk.run.config, client, handle, known, first)
+        known = frozenset(session.ledger.names().values())
+        search = search_places(
+            SearchTarget(folder, session.run.config, client, handle, known, first)
         )
         return {
             "client": client,
@@ -173,7 +177,7 @@ def explained(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict[str,
             "clusters_trained": sorted(set(trained.values())),
             "risk_threshold": None
             if run.client_backend
-            else own.preference.risk_threshold,
+            else client_data.preference.risk_threshold,
             "anonymity_sets": [
                 {
                     "round": each.round_index,
@@ -198,7 +202,7 @@ def explained(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict[str,
                     "state": r.state,
                     "asked": r.asked_at,
                 }
-                for r in desk.ledger.requests()
+                for r in session.ledger.requests()
                 if r.handle == handle
             ],
             "places": [asdict(each) for each in search.places],
@@ -206,35 +210,37 @@ def explained(run: BuiltRun, folder: RunFolder, client: ClientName) -> dict[str,
         }
 
 
-def _put_down(
-    desk: Desk, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
+def _enqueue(
+    session: Session, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
-    for each in _planned(desk, known, wanted, basis):
+    for each in _client_plans(session, known, wanted, basis):
         if each.chosen is None:
             who = f"{each.client}: " if len(known) > 1 else ""
             raise RunError(f"{who}{each.reason}")
-    names = desk.ledger.names()
+    names = session.ledger.names()
     for name, handle in known.items():
         if handle not in names:  # nobody else knows the name of who comes back
-            erase_from_copies(desk.folder, name, {*names.values(), name})
-    return desk.ledger.ask_together(
+            erase_from_copies(session.folder, name, {*names.values(), name})
+    return session.ledger.ask_together(
         [
-            asking(desk, name, Wish(handle, wanted, basis))
+            new_request(session, name, WantedAnswer(handle, wanted, basis))
             for name, handle in known.items()
         ]
     )
 
 
-def _planned(
-    desk: Desk, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
-) -> tuple[Planned, ...]:
-    wishes = [Wish(handle, wanted, basis) for handle in known.values()]
-    choices = planned_jointly(desk, wishes)
+def _client_plans(
+    session: Session, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
+) -> tuple[ClientPlan, ...]:
+    wanted_answers = [WantedAnswer(handle, wanted, basis) for handle in known.values()]
+    choices = plan_jointly(session, wanted_answers)
     return tuple(
-        Planned(
+        ClientPlan(
             client=name,
-            options=tuple((option, _cost(desk, option)) for option in choice.options),
+            options=tuple(
+                (option, _cost(session, option)) for option in choice.options
+            ),
             chosen=choice.chosen,
             reason=choice.reason,
             basis=basis,
@@ -243,19 +249,19 @@ def _planned(
     )
 
 
-def _cost(desk: Desk, option: Option) -> Cost:
+def _cost(session: Session, option: Option) -> AnswerCost:
     first = option.first_replayed_round
     if not option.possible or first is None:
-        return Cost(0.0, 0)
-    took = desk.ledger.seconds_per_round()
-    folders = (desk.folder.checkpoints, desk.folder.updates)
-    gone = [
+        return AnswerCost(0.0, 0)
+    took = session.ledger.seconds_per_round()
+    folders = (session.folder.checkpoints, session.folder.updates)
+    obsolete = [
         path
         for folder in folders
         for path in folder.glob("round-*.safetensors")
         if int(path.stem.removeprefix("round-")) >= first
     ]
-    return Cost(
+    return AnswerCost(
         seconds=option.rounds_replayed * median(took) if took else None,
-        bytes_deleted=sum(path.stat().st_size for path in gone),
+        bytes_deleted=sum(path.stat().st_size for path in obsolete),
     )

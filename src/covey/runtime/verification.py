@@ -16,7 +16,7 @@ def verify(
     proof: str | Path,
     run: str | Path | None = None,
     key: str | Path | None = None,
-    mine: tuple[ClientName, str] | None = None,
+    name_and_salt: tuple[ClientName, str] | None = None,
 ) -> list[Check]:
     """Check a proof without the run's server, and against its ledger if that is given.
 
@@ -24,12 +24,12 @@ def verify(
         proof: the JSON file.
         run: the folder of the run that it speaks of.
         key: public keys of the signer, from elsewhere than the proof, as PEM.
-        mine: the requester's name and the salt that it was given with the answer, to
-            see that the proof is its own.
+        name_and_salt: the requester's name and the salt that it was given with the
+            answer, to see that the proof is its own.
     """
     try:
         written = Path(proof).read_bytes()
-        name_and_salt = (mine[0], bytes.fromhex(mine[1])) if mine else None
+        subject = _with_bytes(name_and_salt) if name_and_salt else None
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
@@ -37,7 +37,12 @@ def verify(
         ) from error
     trusted = trusted_keys(Path(key)) if key is not None else None
     chain = _chain(Path(run), written) if run is not None else None
-    return check_proof(written, trusted, chain, name_and_salt)
+    return check_proof(written, trusted, chain, subject)
+
+
+def _with_bytes(name_and_salt: tuple[ClientName, str]) -> tuple[ClientName, bytes]:
+    name, salt = name_and_salt
+    return name, bytes.fromhex(salt)
 
 
 def _chain(folder: Path, proof: bytes) -> ChainView:
@@ -55,5 +60,5 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
             hashes, records = ledger.hashes(), current(ledger.replay()[:position])
         except LedgerError:
             return ChainView((), verified=False)
-    story = [(r.round_index, event_from(r.kind, r.body)) for r in records]
-    return ChainView(hashes, verified=True, head_model_hash=latest_models(story))
+    events = [(r.round_index, event_from(r.kind, r.body)) for r in records]
+    return ChainView(hashes, verified=True, head_model_hash=latest_models(events))

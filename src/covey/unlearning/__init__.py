@@ -2,12 +2,18 @@
 
 from covey.unlearning.basis import answer_for, check_basis
 from covey.unlearning.deniability_probability import (
-    Budget,
+    DeniabilityBudget,
     budget,
     rollback_probability,
     settings_below,
 )
-from covey.unlearning.jointly import Choice, How, Wish, jointly, replayed_as
+from covey.unlearning.jointly import (
+    AnswerChoice,
+    ReplayKind,
+    WantedAnswer,
+    choose_answers,
+    replay_kind,
+)
 from covey.unlearning.participation import (
     Participation,
     latest_models,
@@ -15,8 +21,8 @@ from covey.unlearning.participation import (
 )
 from covey.unlearning.plan import (
     ANSWERS,
+    AnswerRules,
     Option,
-    Rules,
     at_risk,
     cheapest,
     options,
@@ -28,25 +34,25 @@ from covey.unlearning.signature import Check, signing_key, trusted_keys
 
 __all__ = [
     "ANSWERS",
-    "Budget",
+    "AnswerChoice",
+    "AnswerRules",
     "ChainView",
     "Check",
-    "Choice",
-    "How",
+    "DeniabilityBudget",
     "Option",
     "Participation",
-    "Rules",
-    "Wish",
+    "ReplayKind",
+    "WantedAnswer",
     "answer_for",
     "at_risk",
     "budget",
     "cheapest",
     "check_basis",
-    "jointly",
+    "choose_answers",
     "latest_models",
     "options",
     "participation_of",
-    "replayed_as",
+    "replay_kind",
     "rollback_probability",
     "sealed",
     "settings_below",

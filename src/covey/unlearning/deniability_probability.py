@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
-    "Budget",
-    "Row",
+    "DeniabilityBudget",
+    "DeniabilityRow",
     "budget",
     "representative_probability",
     "rollback_probability",
     "settings_below",
 ]
 
-LARGEST = 32
+MAX_SET_SIZE = 32
 """Largest k that is proposed: beyond it, sets hardly differ from the whole cohort."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DeniabilityRow:
     """One setting of k and x.
 
     Attributes:
@@ -40,7 +40,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DeniabilityBudget:
     """How many more requests can be denied.
 
     Attributes:
@@ -100,7 +100,7 @@ def rollback_probability(
 
 def settings_below(
     target: float, clients: int, rounds: int, requests: int
-) -> tuple[Row, ...]:
+) -> tuple[DeniabilityRow, ...]:
     """Return every 2 <= x <= k <= N/2, and which keep forced rollbacks at the target.
 
     A set alone would be the whole cohort, so there are at least two; k ends at 32.
@@ -118,17 +118,17 @@ def settings_below(
         raise ValueError(
             f"expected a probability from 0 to 1, found {target}: set target in between"
         )
-    rows: list[Row] = []
-    for k in range(2, min(clients // 2, LARGEST) + 1):
+    rows: list[DeniabilityRow] = []
+    for k in range(2, min(clients // 2, MAX_SET_SIZE) + 1):
         for x in range(2, k + 1):
             odds = rollback_probability(clients, k, x, rounds, requests)
-            rows.append(Row(k, x, clients // k, odds, odds <= target))
+            rows.append(DeniabilityRow(k, x, clients // k, odds, odds <= target))
     return tuple(rows)
 
 
 def budget(
     remaining_sizes: Iterable[int], x: int, at_risk: int, clients: int
-) -> Budget:
+) -> DeniabilityBudget:
     """Return how many more requests can be denied, at worst and as a matter of luck.
 
     worst_case = max(0, min_c (m_c - x)),  next_forces = at_risk / clients
@@ -140,7 +140,7 @@ def budget(
         clients: those that could ask next.
     """
     spare = min((size - x for size in remaining_sizes), default=None)
-    return Budget(
+    return DeniabilityBudget(
         worst_case=None if spare is None else max(0, spare),
         next_forces=at_risk / clients if clients else None,
     )

@@ -1,4 +1,4 @@
-"""Several requests that are answered at once: what is true of all of them together.
+"""Joint answers to several requests at once.
 
 Each is judged as if those before it had left already, so that no set loses two members
 and is counted for each of them alone. Whoever needs a replay shares one, which starts
@@ -13,18 +13,27 @@ from covey.errors import RunError
 from covey.types import Basis, Handle
 from covey.unlearning.basis import answer_for
 from covey.unlearning.participation import Participation
-from covey.unlearning.plan import Option, Rules, options
+from covey.unlearning.plan import AnswerRules, Option, options
 
-__all__ = ["Choice", "How", "Wish", "jointly", "replayed_as"]
+__all__ = [
+    "AnswerChoice",
+    "ReplayKind",
+    "WantedAnswer",
+    "choose_answers",
+    "replay_kind",
+]
 
-How = Literal["recorded", "anew", "calibrated"]
+ReplayKind = Literal["recorded", "anew", "calibrated"]
 """The others keep the clusters that are recorded, choose anew, or only calibrate."""
 
-REPLAYED: dict[str, How] = {"roll_back": "recorded", "calibrate": "calibrated"}
+REPLAY_KINDS: dict[str, ReplayKind] = {
+    "roll_back": "recorded",
+    "calibrate": "calibrated",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WantedAnswer:
     """What one client asks for."""
 
     handle: Handle
@@ -33,7 +42,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerChoice:
     """What one client could be answered beside the others, and what it is.
 
     Attributes:
@@ -46,42 +55,48 @@ class Choice:
     reason: str = ""
 
 
-def jointly(
-    participation: Participation, wishes: Sequence[Wish], rules: Rules
-) -> tuple[Choice, ...]:
+def choose_answers(
+    participation: Participation,
+    wanted_answers: Sequence[WantedAnswer],
+    rules: AnswerRules,
+) -> tuple[AnswerChoice, ...]:
     """Return what each client is answered if all of them leave at once."""
-    found: list[Choice] = []
-    for wish in wishes:
-        choice = _alone(participation, wish, rules)
+    found: list[AnswerChoice] = []
+    for wanted_answer in wanted_answers:
+        choice = _choose_alone(participation, wanted_answer, rules)
         found.append(choice)
         if choice.chosen is not None:
-            left = dict.fromkeys((*participation.left, wish.handle))
+            left = dict.fromkeys((*participation.left, wanted_answer.handle))
             participation = replace(participation, left=tuple(left))
-    return _in_one_replay(found, wishes, rules)
+    return _in_one_replay(found, wanted_answers, rules)
 
 
-def replayed_as(chosen: Sequence[Option]) -> How:
+def replay_kind(chosen: Sequence[Option]) -> ReplayKind:
     """Return how rounds are played again for these answers at once.
 
     The others' old choices were made in the presence of all who leave: as soon as one
     of these is owed a run that never met it, they choose anew.
     """
-    found: set[How] = {REPLAYED.get(each.answer, "anew") for each in chosen}
+    found: set[ReplayKind] = {REPLAY_KINDS.get(each.answer, "anew") for each in chosen}
     return "anew" if len(found) > 1 else found.pop()
 
 
-def _alone(participation: Participation, wish: Wish, rules: Rules) -> Choice:
-    found = options(participation, wish.handle, rules)
-    if wish.handle in participation.left:
+def _choose_alone(
+    participation: Participation, wanted_answer: WantedAnswer, rules: AnswerRules
+) -> AnswerChoice:
+    found = options(participation, wanted_answer.handle, rules)
+    if wanted_answer.handle in participation.left:
         found = tuple(map(_stronger, found))
     try:
-        return Choice(found, answer_for(found, wish.wanted, wish.basis))
+        return AnswerChoice(
+            found, answer_for(found, wanted_answer.wanted, wanted_answer.basis)
+        )
     except RunError as error:
-        return Choice(found, None, str(error))
+        return AnswerChoice(found, None, str(error))
 
 
 def _stronger(option: Option) -> Option:
-    """Deny nobody twice."""
+    """Refuse to deny a client a second time."""
     if option.answer != "deny":
         return option
     return Option(
@@ -92,8 +107,10 @@ def _stronger(option: Option) -> Option:
 
 
 def _in_one_replay(
-    found: Sequence[Choice], wishes: Sequence[Wish], rules: Rules
-) -> tuple[Choice, ...]:
+    found: Sequence[AnswerChoice],
+    wanted_answers: Sequence[WantedAnswer],
+    rules: AnswerRules,
+) -> tuple[AnswerChoice, ...]:
     starts = [
         each.chosen.first_replayed_round
         for each in found
@@ -102,22 +119,22 @@ def _in_one_replay(
     if len(starts) < 2:
         return tuple(found)
     start = min(starts)
-    again = rules.next_round - start
+    replayed = rules.next_round - start
     anew = any(each.chosen and each.chosen.answer == "retrain" for each in found)
 
-    def shared(choice: Choice, wish: Wish) -> Choice:
+    def shared(choice: AnswerChoice, wanted_answer: WantedAnswer) -> AnswerChoice:
         chosen = choice.chosen
         if chosen is None or chosen.first_replayed_round is None:
             return choice
-        if anew and wish.wanted == "auto":
-            chosen = _no_dearer(choice, start) or chosen
-        chosen = replace(chosen, first_replayed_round=start, rounds_replayed=again)
+        if anew and wanted_answer.wanted == "auto":
+            chosen = _retraining_if_no_dearer(choice, start) or chosen
+        chosen = replace(chosen, first_replayed_round=start, rounds_replayed=replayed)
         return replace(choice, chosen=chosen)
 
-    return tuple(map(shared, found, wishes))
+    return tuple(map(shared, found, wanted_answers))
 
 
-def _no_dearer(choice: Choice, start: int) -> Option | None:
+def _retraining_if_no_dearer(choice: AnswerChoice, start: int) -> Option | None:
     """Return the retraining of a client whose every round is played again anew anyway."""
     option = next(each for each in choice.options if each.answer == "retrain")
     first = option.first_affected_round

@@ -1,4 +1,4 @@
-"""Who took part in what: the part of a run's story that a request to leave asks for."""
+"""Participation: which clients took part in which rounds, sets and clusters."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ from covey.events import (
 )
 from covey.types import Handle
 
-__all__ = ["HidingSet", "Participation", "latest_models", "participation_of"]
+__all__ = ["AnonymitySet", "Participation", "latest_models", "participation_of"]
 
 FINAL, SHARED = "final", "shared"
 PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
 
 
 @dataclass(frozen=True, slots=True)
-class HidingSet:
+class AnonymitySet:
     """An anonymity set, as it was formed.
 
     Attributes:
@@ -37,15 +37,15 @@ class HidingSet:
     diameter: float | None
     near: Mapping[Handle, frozenset[Handle]] | None = None
 
-    def speaking_for(self, leaver: Handle, left: frozenset[Handle]) -> int:
-        """Count who stays in the set and could as well be the one behind its update."""
+    def plausible_members(self, leaver: Handle, left: frozenset[Handle]) -> int:
+        """Count the remaining members to whom the set's update can be attributed."""
         others = self.members if self.near is None else self.near[leaver]
         return len(others - left - {leaver})
 
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """What the events say of who took part.
+    """Which client took part in which round, folded from the events.
 
     Attributes:
         sets: every anonymity set of every round.
@@ -56,7 +56,7 @@ class Participation:
             that others had made in its presence, the first one.
     """
 
-    sets: tuple[HidingSet, ...] = ()
+    sets: tuple[AnonymitySet, ...] = ()
     trained: Mapping[Handle, Mapping[int, int]] = field(
         default_factory=dict[Handle, Mapping[int, int]]
     )
@@ -66,7 +66,7 @@ class Participation:
     left: tuple[Handle, ...] = ()
     lingering: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
 
-    def sets_of(self, handle: Handle) -> tuple[HidingSet, ...]:
+    def sets_of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
         return tuple(each for each in self.sets if handle in each.members)
 
@@ -80,14 +80,14 @@ class Participation:
         return min((t for t in found if t is not None), default=None)
 
 
-def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation:
-    """Fold the current story, rounds that were rolled back left out."""
-    sets: list[HidingSet] = []
+def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
+    """Fold the current events; rounds that were rolled back are left out."""
+    sets: list[AnonymitySet] = []
     trained: dict[Handle, dict[int, int]] = {}
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
     lingering: dict[Handle, int] = {}
-    for round_index, event in story:
+    for round_index, event in events:
         match round_index, event:
             case None, ClientLeft(handle):
                 left[handle] = None
@@ -111,13 +111,13 @@ def participation_of(story: Iterable[tuple[int | None, Event]]) -> Participation
     )
 
 
-def latest_models(story: Iterable[tuple[int | None, Event]]) -> str | None:
+def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
     """Return the hash of the newest cluster models.
 
     None before the first round, and while a warm start trains one model for all clusters.
     """
     found, shared, alone = None, False, False
-    for _, event in story:
+    for _, event in events:
         match event:
             case RunStarted():
                 alone = event.num_clusters == 1
@@ -133,7 +133,7 @@ def latest_models(story: Iterable[tuple[int | None, Event]]) -> str | None:
 def _lingering(
     found: Mapping[Handle, int], left: Iterable[Handle], rewind: RunRolledBack
 ) -> dict[Handle, int]:
-    """Return where those who left linger, after a replay without them.
+    """Return the first round that still shows the clients that left, after a replay.
 
     Played anew, nothing of them is left; else what the others chose beside them is.
     """
@@ -143,14 +143,14 @@ def _lingering(
     return {handle: min(first, found.get(handle, first)) for handle in left}
 
 
-def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[HidingSet, ...]:
+def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[AnonymitySet, ...]:
     def near(c: int) -> dict[Handle, frozenset[Handle]] | None:
         if not event.near:
             return None
         return dict(zip(event.sets[c], map(frozenset, event.near[c]), strict=True))
 
     return tuple(
-        HidingSet(
+        AnonymitySet(
             round_index, event.cluster, frozenset(members), event.diameters[c], near(c)
         )
         for c, members in enumerate(event.sets)

@@ -17,25 +17,25 @@ from typing import Literal
 
 from covey.errors import RunError
 from covey.types import Handle
-from covey.unlearning.participation import HidingSet, Participation
+from covey.unlearning.participation import AnonymitySet, Participation
 
 __all__ = [
     "ANSWERS",
-    "Answer",
+    "AnswerKind",
+    "AnswerRules",
     "Option",
-    "Rules",
     "at_risk",
     "cheapest",
     "options",
     "sizes_left",
 ]
 
-Answer = Literal["deny", "roll_back", "retrain", "calibrate"]
-ANSWERS: tuple[Answer, ...] = ("deny", "roll_back", "retrain", "calibrate")
+AnswerKind = Literal["deny", "roll_back", "retrain", "calibrate"]
+ANSWERS: tuple[AnswerKind, ...] = ("deny", "roll_back", "retrain", "calibrate")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AnswerRules:
     """What a run allows.
 
     Attributes:
@@ -43,7 +43,7 @@ class Rules:
         stored_updates: whether raw updates are on disk.
         restorable: the rounds r such that the state before r can be had; 0 is one.
         next_round: the first round that has not been played.
-        alike_from_the_start: whether rounds before a client's first one are what they
+        prefix_independent: whether rounds before a client's first one are what they
             would be without it; else it can only be removed from round 0 on.
     """
 
@@ -51,7 +51,7 @@ class Rules:
     stored_updates: bool
     restorable: tuple[int, ...]
     next_round: int
-    alike_from_the_start: bool = True
+    prefix_independent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Option:
         rounds_replayed: how many rounds are played again.
     """
 
-    answer: Answer
+    answer: AnswerKind
     reason: str = ""
     first_affected_round: int | None = None
     first_replayed_round: int | None = None
@@ -78,7 +78,7 @@ class Option:
 
 
 def options(
-    participation: Participation, handle: Handle, rules: Rules
+    participation: Participation, handle: Handle, rules: AnswerRules
 ) -> tuple[Option, ...]:
     """Return all four answers, cheapest first."""
     broken = _first_broken(participation, handle, rules)
@@ -124,7 +124,7 @@ def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
 
 
 def _first_broken(
-    participation: Participation, handle: Handle, rules: Rules
+    participation: Participation, handle: Handle, rules: AnswerRules
 ) -> int | None:
     """Return the first round in which a set with this client would fall below x."""
     x = rules.deniability_threshold
@@ -139,29 +139,29 @@ def _first_broken(
     return min(broken, default=None)
 
 
-def _breaking(held: HidingSet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
-    """Return the members whose leaving would leave somebody fewer than x to hide among.
+def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
+    """Return the members whose leaving would leave a member fewer than x others.
 
     Whoever was denied before counts on the same set, and must stay deniable too.
     """
     stay = held.members - left
     if held.near is None:  # all count for all: x and the leaver
         return stay if len(stay) <= x else frozenset()
-    beside = {gone: near - left - {gone} for gone, near in held.near.items()}
-    found = {one for one in stay if len(beside[one]) < x}
+    remaining = {gone: near - left - {gone} for gone, near in held.near.items()}
+    found = {one for one in stay if len(remaining[one]) < x}
     for gone in held.members & left:
-        if len(beside[gone]) <= x:
-            found |= stay if len(beside[gone]) < x else beside[gone]
+        if len(remaining[gone]) <= x:
+            found |= stay if len(remaining[gone]) < x else remaining[gone]
     return frozenset(found)
 
 
 def sizes_left(
     participation: Participation, handle: Handle
-) -> tuple[tuple[HidingSet, int], ...]:
+) -> tuple[tuple[AnonymitySet, int], ...]:
     """Return the sets that held this client, with how many still speak for it."""
     left = frozenset((*participation.left, handle))
     return tuple(
-        (each, each.speaking_for(handle, left))
+        (each, each.plausible_members(handle, left))
         for each in participation.sets_of(handle)
     )
 
@@ -172,7 +172,7 @@ NO_SETS = (
 )
 
 
-def _deny(broken: int | None, rules: Rules) -> Option:
+def _deny(broken: int | None, rules: AnswerRules) -> Option:
     x = rules.deniability_threshold
     if x is None:
         return Option("deny", NO_SETS)
@@ -193,7 +193,7 @@ def _deny(broken: int | None, rules: Rules) -> Option:
     return Option("deny")
 
 
-def _roll_back(broken: int | None, rules: Rules) -> Option:
+def _roll_back(broken: int | None, rules: AnswerRules) -> Option:
     if rules.deniability_threshold is None:
         return Option("roll_back", NO_SETS)
     if broken is None:
@@ -202,25 +202,31 @@ def _roll_back(broken: int | None, rules: Rules) -> Option:
             "A run is rolled back to the first round in which a set would become too "
             "small, and none would. Ask with --answer deny or retrain.",
         )
-    return _again("roll_back", broken, rules)
+    return _replay_option("roll_back", broken, rules)
 
 
-def _retrain(first: int | None, rules: Rules) -> Option:
-    start = first if rules.alike_from_the_start else 0
-    return Option("retrain") if start is None else _again("retrain", start, rules)
+def _retrain(first: int | None, rules: AnswerRules) -> Option:
+    start = first if rules.prefix_independent else 0
+    return (
+        Option("retrain") if start is None else _replay_option("retrain", start, rules)
+    )
 
 
-def _calibrate(first: int | None, rules: Rules) -> Option:
+def _calibrate(first: int | None, rules: AnswerRules) -> Option:
     if not rules.stored_updates:
         return Option(
             "calibrate",
             "Updates can be calibrated where they were stored, and this run stores none "
             "(unlearning.store_updates = 0). Ask with --answer retrain.",
         )
-    start = first if rules.alike_from_the_start else 0
-    return Option("calibrate") if start is None else _again("calibrate", start, rules)
+    start = first if rules.prefix_independent else 0
+    return (
+        Option("calibrate")
+        if start is None
+        else _replay_option("calibrate", start, rules)
+    )
 
 
-def _again(answer: Answer, affected: int, rules: Rules) -> Option:
+def _replay_option(answer: AnswerKind, affected: int, rules: AnswerRules) -> Option:
     start = max(r for r in rules.restorable if r <= affected)
     return Option(answer, "", affected, start, rules.next_round - start)

@@ -26,16 +26,16 @@ from covey.unlearning.proof_text import (
     refuters,
 )
 from covey.unlearning.signature import Check, PublicKey, canonical, check_signature
-from covey.unlearning.telling import done, summary
+from covey.unlearning.telling import answer_sentences, summary_sentences
 
 __all__ = [
     "ChainView",
     "Proof",
-    "page",
-    "proof",
+    "proof_document",
+    "proof_json",
+    "proof_page",
     "refutation_success",
     "subject_mark",
-    "text",
     "verify",
 ]
 
@@ -94,27 +94,27 @@ class ChainView:
     head_model_hash: str | None = None
 
 
-def proof(facts: Facts) -> dict[str, Any]:
+def proof_document(facts: Facts) -> dict[str, Any]:
     """Return the document of an answer, in plain JSON values, not yet signed.
 
     Raises:
         LedgerError: a text that was given says what no proof may say, or JSON has no
             word for some value.
     """
-    told = {
+    document = {
         **asdict(facts),
         "format": FORMAT,
         "version": VERSION,
         "model_changed": facts.model_before != facts.model_after,
         "claim": claim(facts),
-        "summary": summary(facts),
-        "done": done(facts),
+        "summary": summary_sentences(facts),
+        "done": answer_sentences(facts),
         "refuters": refuters(facts),
         "left_to_do": left_to_do(facts),
         "limits": limits(facts),
     }
-    _refuse_forbidden({k: v for k, v in told.items() if k not in IDENTIFIERS})
-    return json.loads(canonical(told))
+    _refuse_forbidden({k: v for k, v in document.items() if k not in IDENTIFIERS})
+    return json.loads(canonical(document))
 
 
 def subject_mark(name: str, salt: bytes) -> str:
@@ -126,7 +126,7 @@ def subject_mark(name: str, salt: bytes) -> str:
 
 
 def refutation_success(distance: float, noise_std: float) -> float:
-    """Return how often who holds two candidates' updates tells which one was released.
+    """Return the success of an adversary who holds both candidates' updates.
 
     1 - Phi(-d / (2 s)), the best test of one perturbed release; 1 without noise.
 
@@ -139,7 +139,7 @@ def refutation_success(distance: float, noise_std: float) -> float:
     return (1 + math.erf(distance / (2 * noise_std) / math.sqrt(2))) / 2
 
 
-def text(document: Mapping[str, Any]) -> str:
+def proof_json(document: Mapping[str, Any]) -> str:
     """Return the one form of a proof's file: indented ASCII JSON, keys sorted."""
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
@@ -160,25 +160,25 @@ def verify(
     """
     try:
         document = json.loads(written.decode("ascii"))
-        told = _reader()(written)
-        one_form = text(document).encode() == written
-        _require_fields_of(told.version, document)
+        parsed = _reader()(written)
+        one_form = proof_json(document).encode() == written
+        _require_fields_of(parsed.version, document)
     except (ValueError, RecursionError) as error:
         return [Check.failed("format", f"not a covey proof: {_reason(error)}")]
     checks = [
-        _check_form(told, one_form=one_form),
+        _check_form(parsed, one_form=one_form),
         *check_signature(document, trusted),
-        _check_set_sizes(told),
-        _check_model(told),
+        _check_set_sizes(parsed),
+        _check_model(parsed),
     ]
     if chain is not None:
-        checks.append(_check_ledger(told, chain))
+        checks.append(_check_ledger(parsed, chain))
     if name_and_salt is not None:
-        checks.append(_check_subject(told, *name_and_salt))
+        checks.append(_check_subject(parsed, *name_and_salt))
     return checks
 
 
-def page(document: Mapping[str, Any]) -> str:
+def proof_page(document: Mapping[str, Any]) -> str:
     """Return a signed proof as one printable page that needs nothing beside it."""
     environment = Environment(
         loader=PackageLoader("covey.unlearning"),

@@ -14,13 +14,13 @@ from covey.types import Basis
 
 __all__ = [
     "FORBIDDEN",
-    "Answer",
+    "AnswerKind",
     "Facts",
     "Fate",
     "HeldRound",
+    "Influence",
     "SettledCopy",
-    "Told",
-    "Touch",
+    "ValueOrReason",
     "beginning",
     "claim",
     "counted",
@@ -31,7 +31,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-Answer = Literal["deny", "roll_back", "retrain", "calibrate"]
+AnswerKind = Literal["deny", "roll_back", "retrain", "calibrate"]
 
 Fate = Literal["deleted", "unchanged", "outside", "missing"]
 """What became of a copy; "unchanged": of a model that the answer did not change."""
@@ -50,7 +50,7 @@ FORBIDDEN = (
 
 
 @dataclass(frozen=True)  # slots would make `Told[float](0.5)` raise
-class Told(Generic[T]):
+class ValueOrReason(Generic[T]):
     """A value; or None, and why it is not known or has no bound."""
 
     __pydantic_config__ = STRICT
@@ -78,12 +78,12 @@ class HeldRound:
     round_index: int
     cluster: int
     size_left: int
-    diameter: Told[float]
+    diameter: ValueOrReason[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
-    """Something else of the run that depended on the requester's presence.
+class Influence:
+    """A published value that depended on the requester's presence.
 
     Numbers alone, so that nobody else can be named here.
 
@@ -171,7 +171,7 @@ class Facts:
     asked: str
     answered: str
     subject: str
-    answer: Answer
+    answer: AnswerKind
     ledger_head: str
     ledger_events: int
     model_before: str
@@ -184,14 +184,14 @@ class Facts:
     first_affected_round: int | None
     first_replayed_round: int | None
     rounds_replayed: int
-    representative_probability: Told[float]
-    refutation: Told[float]
-    touched: tuple[Touch, ...]
+    representative_probability: ValueOrReason[float]
+    refutation: ValueOrReason[float]
+    touched: tuple[Influence, ...]
     secrets: Literal["seeded", "os"]
-    guarantee: Told[Mapping[str, Any]]
-    raw_updates_deleted: Told[bool]
+    guarantee: ValueOrReason[Mapping[str, Any]]
+    raw_updates_deleted: ValueOrReason[bool]
     superseded_deleted: Mapping[str, int]
-    measured: Told[Mapping[str, Any]]
+    measured: ValueOrReason[Mapping[str, Any]]
     basis: Basis = "none"
     replayed: Literal["recorded", "anew", "calibrated"] | None = None
     sealed_record_kept: bool = False
@@ -257,7 +257,7 @@ def limits(facts: Facts) -> tuple[str, ...]:
 
 
 def refuters(facts: Facts) -> tuple[str, ...]:
-    """Return what was used of the requester, and who could know or show it."""
+    """Return which of the requester's data were used, and who could know or show it."""
     return (_representative(facts), *_refuters(facts))
 
 

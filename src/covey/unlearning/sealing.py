@@ -1,4 +1,4 @@
-"""What finds a client again whose name was erased, for who brings name and salt.
+"""The sealed record that finds a client whose name was erased, given name and salt.
 
     key    = HKDF-SHA256(salt, info = name)
     sealed = nonce || AES-256-GCM(key, nonce, handle)

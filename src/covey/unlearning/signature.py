@@ -1,4 +1,4 @@
-"""Signatures: who vouches for a document, and that not a byte of it has changed.
+"""Signatures: the signer of a document, and that no byte of it has changed.
 
     value = Ed25519(canonical(the document without "signature"))
 
@@ -95,7 +95,7 @@ def signing_key(path: Path | None = None) -> SigningKey:
     Raises:
         ConfigError: others may read the file, or it cannot be used.
     """
-    place = path or _default_place()
+    place = path or _default_key_path()
     with _explained(place):
         if not place.exists():
             _write_new(place)
@@ -163,14 +163,16 @@ def check_signature(
     try:
         signer = _signer(document)
     except InvalidSignature:
-        return _refused("the document is not the one that was signed")
+        return _failed_check("the document is not the one that was signed")
     except (*UNREADABLE, KeyError, LedgerError) as error:
-        return _refused(f"there is no {ALGORITHM} signature in covey's form: {error!r}")
+        return _failed_check(
+            f"there is no {ALGORITHM} signature in covey's form: {error!r}"
+        )
     valid = Check.passed("signature", f"valid, by {fingerprint(signer)}")
     return valid, _trust(signer, trusted)
 
 
-def _refused(detail: str) -> tuple[Check, Check]:
+def _failed_check(detail: str) -> tuple[Check, Check]:
     nothing = Check.failed("trust", "there is no valid signature to trust")
     return Check.failed("signature", detail), nothing
 
@@ -210,7 +212,7 @@ def _unsigned(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "signature"}
 
 
-def _default_place() -> Path:
+def _default_key_path() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "covey" / "signing-key.pem"
 

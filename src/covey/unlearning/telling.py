@@ -1,14 +1,14 @@
-"""What a proof says was done: three plain sentences, and then each thing by itself."""
+"""What a proof says was done: a summary in three sentences, then each action."""
 
 from collections.abc import Iterator
 
-from covey.unlearning.proof_text import Facts, Told, beginning, counted
+from covey.unlearning.proof_text import Facts, ValueOrReason, beginning, counted
 
-__all__ = ["done", "summary"]
+__all__ = ["answer_sentences", "summary_sentences"]
 
 
-def summary(facts: Facts) -> tuple[str, str, str]:
-    """Return the whole answer for a reader who reads no further."""
+def summary_sentences(facts: Facts) -> tuple[str, str, str]:
+    """Return the answer in three sentences."""
     asked = "A client asked to leave this run, and takes part in no later round of it."
     start, count = facts.first_replayed_round, facts.rounds_replayed
     again = f"{_were(count)} played again without it, {beginning(start)}"
@@ -37,7 +37,7 @@ def summary(facts: Facts) -> tuple[str, str, str]:
             )
 
 
-def done(facts: Facts) -> tuple[str, ...]:
+def answer_sentences(facts: Facts) -> tuple[str, ...]:
     """Return what the answer did, one sentence for each thing."""
     return (
         _model(facts),
@@ -107,9 +107,9 @@ def _replayed(facts: Facts) -> Iterator[str]:
 
 def _deleted(facts: Facts) -> Iterator[str]:
     match facts.raw_updates_deleted:
-        case Told(True):
+        case ValueOrReason(True):
             yield "The requester's raw updates that the run had stored were deleted."
-        case Told(None, reason):
+        case ValueOrReason(None, reason):
             yield f"No raw updates were deleted: {reason}."
         case _:
             yield "Raw updates were not deleted."

@@ -22,7 +22,14 @@ from typing import Any
 from covey.config import Config
 from covey.history import history_of
 from covey.ledger import Ledger, Request
-from covey.runtime import Desk, RunFolder, begun, planned, play, read_events
+from covey.runtime import (
+    RunFolder,
+    Session,
+    open_or_create,
+    plan_for,
+    read_events,
+    run_rounds,
+)
 from covey.unlearning import cheapest
 
 __all__ = ["PAPER", "QUICK_LEAVING", "Leaving", "Outcome", "outcomes", "predicted"]
@@ -173,20 +180,20 @@ def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
 
 def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
     """Play one setting to its end; settings that part from it start from its folder."""
-    run, folder = begun(path, config)
+    run, folder = open_or_create(path, config)
 
-    def before_answer(desk: Desk, request: Request) -> None:
+    def before_answer(desk: Session, request: Request) -> None:
         own = _answer(desk, request, config.merge.deniability_threshold)
         for x, other in others:
             if not other.exists() and _answer(desk, request, x) != own:
                 _fork(path, other, x)
 
-    play(run, folder, before_answer=before_answer)
+    run_rounds(run, folder, before_answer=before_answer)
     return _outcome(folder, config)
 
 
-def _answer(desk: Desk, request: Request, x: int) -> tuple[str, int | None]:
-    chosen = cheapest(planned(desk, request.handle, x).options, request.wanted)
+def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
+    chosen = cheapest(plan_for(desk, request.handle, x).options, request.wanted)
     return chosen.answer, chosen.first_replayed_round
 
 

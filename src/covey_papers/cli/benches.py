@@ -149,7 +149,7 @@ def _seconds_per_round(leaving: benches.Leaving, seed: int, out: Path) -> float:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out) as folder:
         began = time.monotonic()
-        runtime.play(
+        runtime.run_rounds(
             assembled,
             runtime.RunFolder.create(Path(folder) / "probe", assembled.config),
         )

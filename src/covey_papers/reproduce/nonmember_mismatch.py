@@ -15,7 +15,7 @@ from covey.build import BuiltRun, build_run
 from covey.engine import Engine, Scored, ScoringJob, TrainingJob
 from covey.membership import Reference, RiskEstimate, blind_risk, true_risk
 from covey.report import group_sizes
-from covey.runtime import Finished, RunFolder, finished
+from covey.runtime import CompletedRun, RunFolder, load_completed
 from covey.types import Params
 from covey_papers.reproduce.run_cache import note
 
@@ -59,7 +59,9 @@ def _measured(path: Path) -> list[Attacked]:
     references: dict[NonMembers, Reference] = {
         kind: _reference(run, kind) for kind in KINDS
     }
-    found = finished(replace(run, engine=ScoredOnce(run.engine)), folder, "An audit")
+    found = load_completed(
+        replace(run, engine=ScoredOnce(run.engine)), folder, "An audit"
+    )
     return [
         _against(found, reference, kind, group)
         for kind, reference in references.items()
@@ -100,7 +102,7 @@ def _reference(run: BuiltRun, kind: NonMembers) -> Reference:
 
 
 def _against(
-    found: Finished, reference: Reference, kind: NonMembers, group: str
+    found: CompletedRun, reference: Reference, kind: NonMembers, group: str
 ) -> Attacked:
     run, assignment = found.run, found.history.assignment
     index = [each.name for each in run.population.groups].index(group)

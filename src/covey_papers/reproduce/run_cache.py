@@ -11,7 +11,7 @@ from typing import Any
 
 from covey.atomic_io import replace_whole
 from covey.config import Config, heeded, that_matter
-from covey.runtime import Observer, begun, is_finished, play
+from covey.runtime import Observer, is_finished, open_or_create, run_rounds
 from covey_papers.reproduce.provenance import commit
 
 __all__ = ["Shelf", "Shown", "digest", "note", "sources"]
@@ -39,10 +39,10 @@ class Shelf:
         path = self.folder / digest(config)
         if is_finished(path):
             return path
-        run, folder = begun(path, config)
+        run, folder = open_or_create(path, config)
         began = time.monotonic()
         with self.shown(title) as observe:
-            play(run, folder, observe)
+            run_rounds(run, folder, observe)
         seconds = round(time.monotonic() - began, 1)
         note(path / "played.json", {"commit": commit(), "seconds": seconds})
         return path

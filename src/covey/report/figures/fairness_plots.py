@@ -1,4 +1,4 @@
-"""How a run ended: who is above what it accepts, and how unequal groups are."""
+"""How a run ended: clients above their threshold, and gaps between groups."""
 
 from collections.abc import Mapping, Sequence
 
@@ -167,7 +167,7 @@ def _exposures(axes: Axes, places: Sequence[Placed], colour: str, scale: float) 
 
 
 def _crosses(axes: Axes, places: Sequence[int]) -> None:
-    """Mark at the foot of the axes the clients whose risk nobody knows."""
+    """Mark at the foot of the axes the clients whose risk is unknown."""
     heights = [0.03] * len(places)
     axes.plot(places, heights, "x", color=MISSING, transform=axes.get_xaxis_transform())
 

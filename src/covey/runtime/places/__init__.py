@@ -1,6 +1,6 @@
-"""Where a client's name stands, and what came of its data: looked up, not remembered."""
+"""Search for a client's name and for what was made of its data."""
 
-from covey.runtime.places.found import Place, Search, Sought
-from covey.runtime.places.search import places_of
+from covey.runtime.places.found import Place, Search, SearchTarget
+from covey.runtime.places.search import search_places
 
-__all__ = ["Place", "Search", "Sought", "places_of"]
+__all__ = ["Place", "Search", "SearchTarget", "search_places"]

@@ -1,4 +1,4 @@
-"""What is looked for, and what was found where."""
+"""The search target, and the places that were found."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,16 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.mentions import Mention, masked
 from covey.types import ClientName, Handle
 
-__all__ = ["COVEY", "YOU", "Finding", "Findings", "Kind", "Place", "Search", "Sought"]
+__all__ = [
+    "COVEY",
+    "YOU",
+    "Finding",
+    "Findings",
+    "Kind",
+    "Place",
+    "Search",
+    "SearchTarget",
+]
 
 Kind = Literal[
     "ledger",
@@ -66,8 +75,8 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """Whom to look for, and in which run.
+class SearchTarget:
+    """The client to search for, and the run.
 
     Attributes:
         folder: the run's.
@@ -88,14 +97,14 @@ class Sought:
         """How the name is looked for."""
         return Mention.of(self.name, self.known)
 
-    def shown(self, path: Path, root: Path | None = None) -> str:
+    def display_path(self, path: Path, root: Path | None = None) -> str:
         """Return a path for the client's eyes: what lies below `root` names nobody else."""
         top = root.absolute() if root is not None else Path(path.anchor)
         whole = path.absolute()
         if not whole.is_relative_to(top):
             top = Path(whole.anchor)
-        return str(top / self.unnamed(str(whole.relative_to(top))))
+        return str(top / self.without_other_names(str(whole.relative_to(top))))
 
-    def unnamed(self, text: str) -> str:
+    def without_other_names(self, text: str) -> str:
         """Return a text without the names of the other clients."""
         return masked(text, self.known - {self.name}, "[another client]")

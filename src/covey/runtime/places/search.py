@@ -1,12 +1,12 @@
-"""The search itself: every finder, and what no finder looks at."""
+"""The search: every finder, and what no finder covers."""
 
-from covey.runtime.places.beyond import beyond_the_run
-from covey.runtime.places.found import Place, Search, Sought
-from covey.runtime.places.own import in_the_run
+from covey.runtime.places.found import Place, Search, SearchTarget
+from covey.runtime.places.inside import inside_run
+from covey.runtime.places.outside import outside_run
 
-__all__ = ["places_of"]
+__all__ = ["search_places"]
 
-NEVER = (
+NEVER_SEARCHED = (
     "Backups and snapshots of all these places.",
     "Copies that were made without covey, models that a program wrote itself, and runs "
     "in other folders.",
@@ -22,20 +22,20 @@ POSTGRES = (
 )
 
 
-def places_of(sought: Sought) -> Search:
+def search_places(target: SearchTarget) -> Search:
     """Search every place that a run's settings lead to; nothing is written.
 
     Nobody else is named in what is returned.
     """
     places: list[Place] = []
     open_ends: list[str] = []
-    for finder in (in_the_run, beyond_the_run):
-        for found in finder(sought):
+    for finder in (inside_run, outside_run):
+        for found in finder(target):
             if isinstance(found, str):
                 open_ends.append(found)
             elif found not in places:
                 places.append(found)
-    if sought.config.ledger.url:
+    if target.config.ledger.url:
         open_ends.append(POSTGRES)
-    unique = tuple(dict.fromkeys((*open_ends, *NEVER)))
-    return Search(tuple(places), tuple(map(sought.unnamed, unique)))
+    unique = tuple(dict.fromkeys((*open_ends, *NEVER_SEARCHED)))
+    return Search(tuple(places), tuple(map(target.without_other_names, unique)))

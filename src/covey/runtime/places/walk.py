@@ -4,14 +4,14 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from covey.runtime.places.found import Finding, Findings, Place, Sought
+from covey.runtime.places.found import Finding, Findings, Place, SearchTarget
 
-__all__ = ["LARGEST", "MOST", "mentions_below"]
+__all__ = ["MAX_FILES", "MAX_FILE_SIZE", "mentions_below"]
 
-LARGEST = 1 << 28
+MAX_FILE_SIZE = 1 << 28
 """Bytes of a file that is searched."""
 
-MOST = 20_000
+MAX_FILES = 20_000
 """Files of a folder that are searched."""
 
 TEXT = frozenset({".csv", ".json", ".md", ".toml", ".tsv", ".txt", ".yaml", ".yml"})
@@ -19,7 +19,7 @@ TEXT = frozenset({".csv", ".json", ".md", ".toml", ".tsv", ".txt", ".yaml", ".ym
 
 
 def mentions_below(
-    sought: Sought,
+    target: SearchTarget,
     top: Path,
     template: Place,
     without: Collection[Path] = (),
@@ -31,7 +31,7 @@ def mentions_below(
     Links are not followed. A folder of that name is one place.
 
     Args:
-        sought: whom to look for.
+        target: whom to look for.
         top: the folder.
         template: what every place is; its path and what stands there are filled in.
         without: files and folders that were searched already.
@@ -39,29 +39,29 @@ def mentions_below(
     """
     done = {path.absolute() for path in without}
     skipped: list[Path] = []
-    for count, path in enumerate(_below(top.absolute(), sought, done, skipped)):
-        if count == MOST:
+    shown = target.display_path(top, top)
+    for count, path in enumerate(_below(top.absolute(), target, done, skipped)):
+        if count == MAX_FILES:
             yield (
-                f"More than {MOST:,} files in {sought.shown(top, top)}: the others were "
-                f"not searched."
+                f"More than {MAX_FILES:,} files in {shown}: the others were not searched."
             )
             break
-        yield from _looked_at(sought, path, top, template, data=data, skipped=skipped)
+        yield from _mentions_in(target, path, top, template, data=data, skipped=skipped)
     if skipped:
-        first = sought.shown(skipped[0], top)
+        first = target.display_path(skipped[0], top)
         yield (
-            f"{len(skipped)} files and folders in {sought.shown(top, top)} that are larger "
-            f"than {LARGEST >> 20} MiB or cannot be read, first {first}."
+            f"{len(skipped)} files and folders in {shown} that are larger than "
+            f"{MAX_FILE_SIZE >> 20} MiB or cannot be read, first {first}."
         )
 
 
 def _below(
-    top: Path, sought: Sought, done: Collection[Path], skipped: list[Path]
+    top: Path, target: SearchTarget, done: Collection[Path], skipped: list[Path]
 ) -> Iterator[Path]:
     def aside(error: OSError) -> None:
         skipped.append(Path(str(error.filename)))
 
-    mention = sought.mention
+    mention = target.mention
     for folder, inner, files in os.walk(top, onerror=aside):
         here = Path(folder)
         named = [each for each in sorted(inner) if mention.in_text(each)]
@@ -75,8 +75,8 @@ def _below(
                 yield path
 
 
-def _looked_at(  # noqa: PLR0913 - what mentions_below was given
-    sought: Sought,
+def _mentions_in(  # noqa: PLR0913 - what mentions_below was given
+    target: SearchTarget,
     path: Path,
     top: Path,
     template: Place,
@@ -85,20 +85,20 @@ def _looked_at(  # noqa: PLR0913 - what mentions_below was given
     skipped: list[Path],
 ) -> Iterator[Finding]:
     """Yield the place if there is one; what cannot be searched is put aside."""
-    if path.is_dir() or sought.mention.in_text(path.name):
+    if path.is_dir() or target.mention.in_text(path.name):
         what = f"{template.what}, in its own name"
     elif data and path.suffix not in TEXT:
         return
     else:
         try:
-            if path.stat().st_size > LARGEST:
+            if path.stat().st_size > MAX_FILE_SIZE:
                 skipped.append(path)
                 return
-            if not sought.mention.in_file(path):
+            if not target.mention.in_file(path):
                 return
         except OSError:
             skipped.append(path)
             return
         what = template.what
-    shown = sought.shown(path, top)
+    shown = target.display_path(path, top)
     yield Place(shown, what, template.kind, template.who_must_act, template.how)

@@ -8,35 +8,39 @@ from covey.errors import CoveyError
 from covey.ledger import Ledger
 from covey.runtime.copies import Copy, copies_of
 from covey.runtime.folder import RunFolder
-from covey.runtime.places.found import COVEY, YOU, Findings, Place, Sought
+from covey.runtime.places.found import COVEY, YOU, Findings, Place, SearchTarget
 from covey.runtime.places.walk import mentions_below
 from covey.runtime.secrets import secret_path
 from covey.runtime.settling import BASELINE, RENDERED, unrecorded
 from covey.runtime.updates import stored_rounds
 
-__all__ = ["in_the_run"]
+__all__ = ["inside_run"]
 
 
-def in_the_run(sought: Sought) -> Findings:
+def inside_run(target: SearchTarget) -> Findings:
     """Yield what is in the run's folder, and in its ledger wherever that is."""
-    yield from _ledger(sought)
-    yield from _asked(sought)
-    yield from _trained(sought)
-    yield from _rendered(sought)
-    yield from _copied(sought)
-    yield from _secret(sought)
-    yield from _mentioned(sought)
+    yield from _ledger(target)
+    yield from _queued(target)
+    yield from _trained(target)
+    yield from _rendered(target)
+    yield from _copied(target)
+    yield from _secret(target)
+    yield from _mentioned(target)
 
 
-def _ledger(sought: Sought) -> Findings:
+def _ledger(target: SearchTarget) -> Findings:
     try:
-        with Ledger.read(sought.folder.ledger) as ledger:
+        with Ledger.read(target.folder.ledger) as ledger:
             where, names = ledger.where, ledger.names()
     except CoveyError as error:
         yield f"The run's own ledger: {error}"
         return
-    path = where if "://" in where else sought.shown(Path(where), sought.folder.path)
-    if sought.name in names.values():
+    path = (
+        where
+        if "://" in where
+        else target.display_path(Path(where), target.folder.path)
+    )
+    if target.name in names.values():
         how = "Every answer deletes the row, and overwrites what is left of it."
         yield Place(path, "its name, in the table of names", "ledger", COVEY, how)
     yield Place(
@@ -49,15 +53,15 @@ def _ledger(sought: Sought) -> Findings:
     )
 
 
-def _asked(sought: Sought) -> Findings:
-    if any(word.client == sought.name for word in sought.folder.words()):
-        path = sought.shown(sought.folder.asking, sought.folder.path)
+def _queued(target: SearchTarget) -> Findings:
+    if any(word.client == target.name for word in target.folder.queued_requests()):
+        path = target.display_path(target.folder.request_queue, target.folder.path)
         how = "Whoever plays the run takes it away, and answers."
         yield Place(path, "its name, in a request to leave", "request", COVEY, how)
 
 
-def _trained(sought: Sought) -> Findings:
-    folder, first = sought.folder, sought.first_round
+def _trained(target: SearchTarget) -> Findings:
+    folder, first = target.folder, target.first_round
     if first is None:
         return
     replaced = (
@@ -68,17 +72,17 @@ def _trained(sought: Sought) -> Findings:
         states = [t for t in checkpointed_rounds(inner) if t >= first]
         if states:
             what = f"{len(states)} states of models that trained on its data"
-            shown = sought.shown(inner, folder.path)
+            shown = target.display_path(inner, folder.path)
             yield Place(shown, what, "model", COVEY, replaced)
     if kept := [t for t in stored_rounds(folder.updates) if t >= first]:
         what = f"updates that clients sent, in {len(kept)} rounds since it came"
         how = "Every answer takes its own ones out."
-        shown = sought.shown(folder.updates, folder.path)
+        shown = target.display_path(folder.updates, folder.path)
         yield Place(shown, what, "updates", COVEY, how)
 
 
-def _rendered(sought: Sought) -> Findings:
-    folder = sought.folder
+def _rendered(target: SearchTarget) -> Findings:
+    folder = target.folder
     how = "Every answer deletes it; it can be made again, without the client."
     for name in RENDERED:
         path = folder.path / name
@@ -86,33 +90,33 @@ def _rendered(sought: Sought) -> Findings:
             continue
         run = name == BASELINE
         what = "a run on the same data" if run else "what shows the run with it"
-        shown = sought.shown(path, folder.path)
+        shown = target.display_path(path, folder.path)
         yield Place(shown, what, "run" if run else "page", COVEY, how)
 
 
-def _copied(sought: Sought) -> Findings:
-    folder = sought.folder
+def _copied(target: SearchTarget) -> Findings:
+    folder = target.folder
     for copy in (*copies_of(folder), *unrecorded(folder)):
-        if _depends(copy, sought):
-            yield _place_of(copy, sought, folder)
+        if _depends(copy, target):
+            yield _copy_place(copy, target, folder)
     inner = RunFolder(folder.path / BASELINE)
     for copy in copies_of(inner):
         if not copy.is_inside and not copy.deleted:
-            yield _place_of(copy, sought, inner)
+            yield _copy_place(copy, target, inner)
 
 
-def _depends(copy: Copy, sought: Sought) -> bool:
-    if copy.deleted or copy.subject not in ("", sought.handle):
+def _depends(copy: Copy, target: SearchTarget) -> bool:
+    if copy.deleted or copy.subject not in ("", target.handle):
         return False
-    first = sought.first_round
+    first = target.first_round
     if copy.what != "model" or copy.round_index is None:
         return True
     return first is not None and copy.round_index > first
 
 
-def _place_of(copy: Copy, sought: Sought, folder: RunFolder) -> Place:
+def _copy_place(copy: Copy, target: SearchTarget, folder: RunFolder) -> Place:
     root = folder.path if copy.is_inside else None
-    path = sought.shown(copy.place(folder), root)
+    path = target.display_path(copy.location(folder), root)
     model = copy.what == "model"
     what = "an exported model" if model else f"a page: {copy.what}"
     if copy.recipient:
@@ -124,18 +128,18 @@ def _place_of(copy: Copy, sought: Sought, folder: RunFolder) -> Place:
     return Place(path, what, "copy", YOU, how)
 
 
-def _secret(sought: Sought) -> Findings:
-    if sought.config.secrets.source == "seeded":
+def _secret(target: SearchTarget) -> Findings:
+    if target.config.secrets.source == "seeded":
         yield Place(
-            sought.shown(sought.folder.config_path, sought.folder.path),
+            target.display_path(target.folder.config_path, target.folder.path),
             "the seed: with it, who guesses the name computes its handle",
             "secret",
             YOU,
             "Delete the whole run; for real clients set secrets.source = 'os'.",
         )
-    elif (path := secret_path(sought.folder.secret_marker)) is not None:
+    elif (path := secret_path(target.folder.secret_marker)) is not None:
         yield Place(
-            sought.shown(path, path.parent),
+            target.display_path(path, path.parent),
             "the key by which covey knows the name again after it left",
             "secret",
             YOU,
@@ -143,17 +147,17 @@ def _secret(sought: Sought) -> Findings:
         )
 
 
-def _mentioned(sought: Sought) -> Findings:
-    folder = sought.folder
+def _mentioned(target: SearchTarget) -> Findings:
+    folder = target.folder
     record = Place("", "its name", "copy", COVEY, "Every answer takes it out.")
     if folder.copies.is_dir():
-        yield from mentions_below(sought, folder.copies, record)
+        yield from mentions_below(target, folder.copies, record)
     found = Place("", "its name", "file", YOU, "Take it out, or delete the file.")
-    yield from mentions_below(sought, folder.path, found, list(_searched(folder)))
+    yield from mentions_below(target, folder.path, found, list(_searched(folder)))
 
 
 def _searched(folder: RunFolder) -> Iterator[Path]:
-    yield from (folder.asking, folder.copies)
+    yield from (folder.request_queue, folder.copies)
     yield from (folder.path / name for name in RENDERED)
     if isinstance(folder.ledger, Path):
         yield folder.ledger
