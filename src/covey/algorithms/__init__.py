@@ -12,6 +12,7 @@ from covey.algorithms.base import (
     initial_state,
 )
 from covey.algorithms.calibration import Calibration, calibrated_by
+from covey.algorithms.client_memory import ClientMemory
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
     LossSmoother,
@@ -26,6 +27,7 @@ from covey.algorithms.cluster_selection import (
 )
 from covey.algorithms.divergence import divergences
 from covey.algorithms.fedavg import FedAvg, LocalTraining
+from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
 from covey.algorithms.pooling import (
@@ -74,6 +76,7 @@ __all__ = [
     "Algorithm",
     "Calibration",
     "ClientContext",
+    "ClientMemory",
     "ClientRequest",
     "ClientResponse",
     "Clients",
@@ -82,6 +85,7 @@ __all__ = [
     "Control",
     "Evaluate",
     "FedAvg",
+    "FedProx",
     "Ifca",
     "IfcaMir",
     "LastMoves",

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.clients import Clients
 from covey.components.component import Component
+from covey.engine.recipe import Objective
 from covey.events import ClientsAssigned
 from covey.rng import Streams
 from covey.types import Params
@@ -102,6 +103,10 @@ class Algorithm(Component):
             {h: j for h, j in final.items() if j is not None}, "final"
         )
         return RoundResult(state.with_choices(fact.clusters), (fact,))
+
+    def objective(self) -> Objective | None:
+        """Return what clients minimise beside their loss; None: what the settings say."""
+        return None
 
     def strategy(self, setup: Setup) -> Strategy:
         """Return the algorithm in its run; override it to wrap the rounds."""

@@ -49,6 +49,10 @@ class Clients:
         """Return the same clients, asked in another way."""
         return replace(self, steps=steps)
 
+    def sent_along(self, **broadcast: Params) -> "Clients":
+        """Return the same clients, who get these tensors for their objective by name."""
+        return self.asked_by(replace(self.steps, broadcast=broadcast))
+
     def all_in(self, cluster: int, by: str) -> ClientsAssigned:
         """Return the fact that all of them train the model of one cluster."""
         return ClientsAssigned({c.handle: cluster for c in self.cohort}, by)

@@ -17,6 +17,7 @@ from numpy import ndarray
 from covey.aggregation import ClientUpdate, finite_updates
 from covey.algorithms.algorithm import Strategy
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
+from covey.algorithms.client_memory import ClientMemory
 from covey.algorithms.clients import Clients
 from covey.algorithms.round_steps import Clips, Stalled, no_noise_events
 from covey.clustering import Split, gap_split, update_directions
@@ -89,7 +90,9 @@ def _shared_round(
     everybody = clients.all_in(0, "shared")
     stalled = state.kept(Stalled).clusters
     alone = initial_state(state.clusters[:1]).keeping(
-        Clips(norms=state.kept(Clips).norms[:1]), Stalled(clusters=stalled & {0})
+        Clips(norms=state.kept(Clips).norms[:1]),
+        Stalled(clusters=stalled & {0}),
+        state.kept(ClientMemory),
     )
     played = clients.train_and_aggregate(alone, everybody, streams, updates)
     models = len(state.clusters)
@@ -97,6 +100,7 @@ def _shared_round(
     after = state.keeping(
         Clips(norms=played.state.kept(Clips).norms * models),
         Stalled(clusters=frozenset(range(models if nothing_came else 0))),
+        played.state.kept(ClientMemory),
     )
     return RoundResult(after.with_models(played.state.clusters * models), played.events)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from covey.aggregation import (
     refusal_events,
 )
 from covey.algorithms.base import Cohort, RoundResult, ServerState, Waiting
+from covey.algorithms.client_memory import ClientMemory, Memories, noting, with_memory
 from covey.algorithms.remote import RemoteClients, nearest_by_request
 from covey.components.state import ComponentState
 from covey.data.examples import Client, Examples
@@ -65,12 +67,19 @@ NoiseEvents = Callable[[Sequence[Client]], tuple[Event, ...]]
 
 
 def train_with(
-    engine: Engine, recipe: Recipe, weights: Literal["equal", "examples"]
+    engine: Engine,
+    recipe: Recipe,
+    weights: Literal["equal", "examples"],
+    memories: Memories = MappingProxyType({}),
 ) -> Train:
     """Return the step that trains each client from its cluster's model.
 
     theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
+
+    `memories` is what each client keeps, and what the server sends along, for an
+    objective that asks for it.
     """
+    objective = recipe.objective
 
     def client_streams(streams: Streams, client: Client, j: int) -> Streams:
         of_client = streams.at("local training", client.name)
@@ -89,13 +98,22 @@ def train_with(
                 examples=client.train,
                 streams=client_streams(streams, client, assignment[client.handle]),
                 recipe=recipe,
+                memory=memories.get(client.handle, {}),
             )
             for client in cohort
         )
         for client, local in zip(cohort, engine.train(jobs), strict=True):
             j = assignment[client.handle]
             weight = 1.0 if weights == "equal" else float(len(client.train))
-            yield ClientUpdate(client.handle, j, subtract(local, clusters[j]), weight)
+            kept = objective.remember(
+                memories.get(client.handle, {}),
+                clusters[j],
+                local,
+                num_steps(len(client.train), recipe),
+                recipe,
+            )
+            update = subtract(local, clusters[j])
+            yield ClientUpdate(client.handle, j, update, weight, kept)
 
     return train
 
@@ -197,6 +215,9 @@ class Steps:
             update is refused counts as one that sent 0; else it has taken no part.
         server_step: what the server makes of the aggregated models.
         longer: the training of a round that is to show how clients differ; None: the same.
+        remembering: where clients keep something for their objective: how they train with
+            that.
+        broadcast: what the server sends along to every client's objective, by name.
     """
 
     evaluate: Evaluate
@@ -212,6 +233,8 @@ class Steps:
     dp_accounted: bool = False
     server_step: ServerStep = NoServerOptimizer().step
     longer: Training | None = None
+    remembering: Callable[[Memories], Train] | None = None
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
 
     def trained_longer(self) -> "Steps":
         """Return the steps of a round whose training is to show differences."""
@@ -233,7 +256,7 @@ class Steps:
                 if each.handle in asked
             )
 
-        return replace(self, train=train)
+        return replace(self, train=train, remembering=None)
 
     def nearest(
         self, state: ServerState, cohort: Cohort, streams: Streams
@@ -262,7 +285,11 @@ class Steps:
         chosen = self._as_recorded(state, chosen)
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
-        updates = self.train(after.clusters, cohort, after.assignment, streams)
+        noted: dict[Handle, Mapping[str, Params]] = {}
+        train = self._training_with(state.kept(ClientMemory), cohort)
+        updates = noting(
+            train(after.clusters, cohort, after.assignment, streams), noted
+        )
         if self.remote is not None:
             updates = tuple(updates)
             responding = {each.handle for each in updates}
@@ -291,12 +318,24 @@ class Steps:
         after = _with_waiting_counts(after, aggregated.events, counts, self.patience)
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
         after = after.keeping(Clips(norms=aggregated.clips), Stalled(clusters=stalled))
+        came = {handle for handle, _ in accepted}
+        after = with_memory(after, noted, came)
         facts = (*noise, *aggregated.events, *_abandonment_events(state, after), fact)
         return RoundResult(
             after.with_models(models),
             (*refusal_events(refused), chosen, *facts),
             aggregated.stored,
         )
+
+    def _training_with(self, memory: ClientMemory, cohort: Cohort) -> Train:
+        """Return how clients train with what they keep, and what they are sent."""
+        memories = {
+            c.handle: {**memory.kept.get(c.handle, {}), **self.broadcast}
+            for c in cohort
+        }
+        if self.remembering is None or not any(memories.values()):
+            return self.train
+        return self.remembering(memories)
 
     def _as_recorded(
         self, state: ServerState, chosen: ClientsAssigned

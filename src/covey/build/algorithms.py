@@ -133,6 +133,9 @@ def clients_of(
         remote=RemoteClients(send, recipe) if send else None,
         dp_accounted=noise_on_clients(config),
         server_step=server_step_of(config),
+        remembering=None
+        if send or replay.stored_updates or replay.frozen_models
+        else partial(train_with, components.engine, recipe, config.merge.weights),
         longer=Training(
             train(more), no_noise_events if send else noise_events_of(more)
         ),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from covey.algorithms import Algorithm
 from covey.components.capability import Capability, Claim
 from covey.components.component import Component
 from covey.components.registry import find
@@ -24,6 +25,7 @@ from covey.engine import (
     Schedule,
     TorchOptimizer,
 )
+from covey.errors import ConfigError
 
 __all__ = ["recipe_of"]
 
@@ -45,7 +47,7 @@ def _recipe(config: Config) -> Recipe:
     train, privacy = config.train, config.privacy
     loss = component_of(train, "loss", Loss)
     schedule = component_of(train, "schedule", Schedule)
-    objective = component_of(train, "objective", Objective)
+    objective = _objective(config)
     return Recipe(
         local_epochs=train.local_epochs,
         local_steps=train.local_steps,
@@ -56,9 +58,24 @@ def _recipe(config: Config) -> Recipe:
         optimizer=_optimizer(config),
         schedule=_own(schedule, Schedule, OwnSchedule),
         loss=_own(loss, Loss, OwnLoss),
-        objective=_own(objective, Objective, OwnObjective),
+        objective=objective,
         max_gradient_norm=train.max_gradient_norm,
     )
+
+
+def _objective(config: Config) -> Objective:
+    """Return the algorithm's objective, where it has one, or that of the settings."""
+    named = component_of(config.train, "objective", Objective)
+    of_algorithm = component_of(config.method, "name", Algorithm).objective()
+    if of_algorithm is None:
+        return _own(named, Objective, OwnObjective)
+    if type(named) is not Objective:
+        raise ConfigError(
+            f"method.name = {config.method.name!r} has an objective of its own, found "
+            f"train.objective = {config.train.objective!r} beside it. Leave one of the two "
+            f"at its default."
+        )
+    return of_algorithm
 
 
 def _optimizer(config: Config) -> Optimizer:

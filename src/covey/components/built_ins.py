@@ -50,6 +50,10 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "fedavg": BuiltIn(
                 "covey.algorithms.fedavg:FedAvg", "one model for everybody"
             ),
+            "fedprox": BuiltIn(
+                "covey.algorithms.fedprox:FedProx",
+                "FedAvg whose clients stay near the shared model, by `mu`",
+            ),
             "ifca": BuiltIn(
                 "covey.algorithms.ifca:Ifca",
                 "every client trains the cluster model with the lowest loss",

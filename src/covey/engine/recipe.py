@@ -80,12 +80,21 @@ class Objective(Component):
         """Whether anything is ever added."""
         return type(self).correction is not Objective.correction
 
+    @property
+    def remembers(self) -> bool:
+        """Whether clients keep anything for their next round."""
+        return type(self).remember is not Objective.remember
+
     def claim(self, part: str) -> Claim:
         """Return what it needs: clients apart, unless it works number by number."""
         claim = super().claim(part)
         together = self.elementwise or not self.corrects
         alone = frozenset() if together else {Capability.SEPARATE_TRAINING}
-        return Claim(part, claim.requires | alone, claim.rules_out)
+        lost = frozenset[Capability]()
+        if self.remembers:  # nobody could rewind what remote clients keep
+            alone |= {Capability.SIMULATED_CLIENTS}
+            lost = frozenset({Capability.STORED_UPDATES, Capability.CLUSTER_ISOLATION})
+        return Claim(part, claim.requires | alone, claim.rules_out | lost)
 
 
 @dataclass(frozen=True, slots=True)
