@@ -294,8 +294,7 @@ class Steps:
             updates = tuple(updates)
             responding = {each.handle for each in updates}
             cohort = tuple(client for client in cohort if client.handle in responding)
-            stayed = {h: j for h, j in chosen.clusters.items() if h in responding}
-            chosen = replace(chosen, clusters=stayed)
+            chosen = _restricted_to(chosen, responding)
             after = state.with_choices(chosen.clusters)
         aggregate = (
             self.clipping(state.kept(Clips).norms) if self.clipping else self.aggregate
@@ -313,13 +312,14 @@ class Steps:
         models, states = self.server_step(
             state.clusters, aggregated.clusters, after.states
         )
-        after = replace(after, states=states)
         fact = ModelsMerged(model_hash(models), counts)
-        after = _with_waiting_counts(after, aggregated.events, counts, self.patience)
+        after = _with_waiting_counts(
+            replace(after, states=states), aggregated.events, counts, self.patience
+        )
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
-        after = after.keeping(Clips(norms=aggregated.clips), Stalled(clusters=stalled))
-        came = {handle for handle, _ in accepted}
-        after = with_memory(after, noted, came)
+        after = with_memory(after, noted, {handle for handle, _ in accepted}).keeping(
+            Clips(norms=aggregated.clips), Stalled(clusters=stalled)
+        )
         facts = (*noise, *aggregated.events, *_abandonment_events(state, after), fact)
         return RoundResult(
             after.with_models(models),
