@@ -1,6 +1,7 @@
 import hashlib
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -105,6 +106,23 @@ place, name = {
 }[what]
 setattr(place, name, deadly(getattr(place, name)))
 """
+
+
+@pytest.fixture(scope="session")
+def cut() -> Callable[[Path, int], None]:
+    """Take a run back to its first so many rounds, as if it had been stopped there."""
+
+    def taken_back(folder: Path, rounds: int) -> None:
+        with sqlite3.connect(folder / "ledger.sqlite") as database:
+            database.execute("DELETE FROM events WHERE round >= ?", (rounds,))
+            database.execute(
+                "DELETE FROM clock WHERE position > (SELECT max(position) FROM events)"
+            )
+        database.close()
+        for checkpoint in sorted((folder / "checkpoints").iterdir())[rounds:]:
+            checkpoint.unlink()
+
+    return taken_back
 
 
 @pytest.fixture(scope="session")

@@ -40,12 +40,7 @@ THRESHOLD = {"selection": "threshold"}
                 ("before append", 0, "federated", POOLED),  # nothing recorded yet
                 ("before append", 3, "shadow", POOLED),  # as after the save before it
                 ("after save", 2, "shadow", POOLED),
-                (
-                    "after append",
-                    3,
-                    "client",
-                    THRESHOLD,
-                ),  # clients know what they found
+                ("after append", 3, "client", THRESHOLD),  # they know what they found
                 ("after append", 4, "federated", POOLED),  # after its very last fact
             )
         ),
@@ -85,7 +80,7 @@ def test_sparse_and_thinned_checkpoints_resume_to_the_same_end(
     assert resume(every_second.folder).ledger_head == every_second.ledger_head
 
 
-def test_what_choices_left_behind_is_in_the_checkpoint(play):
+def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
     """Prices, smoothed losses and who has just moved decide the rounds to come."""
     whole = play(
         rounds=8,
@@ -101,14 +96,7 @@ def test_what_choices_left_behind_is_in_the_checkpoint(play):
     )
     prices = [fact.prices for _, fact in whole.history.prices]
     assert any(price > 0 for price in prices[3])
-    with sqlite3.connect(whole.folder / "ledger.sqlite") as database:
-        database.execute("DELETE FROM events WHERE round >= 6")
-        database.execute(
-            "DELETE FROM clock WHERE position > (SELECT max(position) FROM events)"
-        )
-    database.close()
-    for checkpoint in sorted((whole.folder / "checkpoints").iterdir())[6:]:
-        checkpoint.unlink()
+    cut(whole.folder, 6)
     assert resume(whole.folder).ledger_head == whole.ledger_head
 
 
