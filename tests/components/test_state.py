@@ -17,8 +17,8 @@ from covey.algorithms import LastMoves, Prices, RiskEstimates, Waiting
 from covey.components import ComponentState, decoded, encoded, keep, kept, without
 from covey.components.state import States
 from covey.errors import ConfigError
-from covey.events import RiskMeasured
-from covey.membership import ShadowFederation
+from covey.membership import RiskEstimate
+from covey.membership.shadow_federation import ShadowFederation, ShadowFederations
 from covey.types import Handle, Params
 
 
@@ -136,13 +136,14 @@ def test_states_lie_beside_each_other_and_defaults_are_there_before_any():
     assert set(keep({}, Everything())) == {f"{__name__}:Everything"}
 
 
-def test_a_red_teams_state_comes_back_as_events_and_federations():
-    figure = RiskMeasured(0, 3, "shadow", 0.6, 0.05, 0.6, 20, 30, True, "told so")  # noqa: FBT003
+def test_a_red_teams_state_comes_back_as_estimates_and_federations():
+    figure = RiskEstimate(0.6, 0.05, 0.6, 20, 30, reason="so", round_index=3)
     federation = ShadowFederation(((0, 3), (1, 4)), (0, 2, 1), 5, {"w": torch.ones(2)})
-    state = RiskEstimates(estimates=(figure, None), shadows=((federation,), ()))
-    again = kept(through_a_checkpoint(keep({}, state)), RiskEstimates)
-    assert again.estimates == (figure, None)
-    assert plain(again.shadows) == plain(state.shadows)
+    figures = RiskEstimates(estimates=(figure, None))
+    federations = ShadowFederations(clusters={1: (federation,)})
+    again = through_a_checkpoint(keep(keep({}, figures), federations))
+    assert kept(again, RiskEstimates) == figures
+    assert plain(kept(again, ShadowFederations)) == plain(federations)
 
 
 def with_leavers() -> States:

@@ -13,7 +13,6 @@ import torch
 from covey import ConfigError, RunError, load, resume
 from covey.algorithms import (
     Clips,
-    KnownRisk,
     LastMoves,
     OwnRisks,
     PoolingShares,
@@ -26,15 +25,18 @@ from covey.algorithms import (
 )
 from covey.checkpoints import save_checkpoint
 from covey.events import RiskMeasured
+from covey.membership import RiskEstimate
+from covey.membership.shadow_federation import ShadowFederation, ShadowFederations
 from covey.params import model_hash, prefixed
 from covey.runtime.state_io import load_state, save_state
 
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
 SHADOWS = tuple({"w": torch.tensor([10.0 + place])} for place in range(3))
-FIGURE = RiskMeasured(1, 4, "shadow", 0.6, 0.05, 0.55, 20, 30, True, "told so")  # noqa: FBT003
+MEASURED = RiskMeasured(1, 4, "shadow", 0.6, 0.05, 0.55, 20, 30, True, "so")  # noqa: FBT003
+ESTIMATE = RiskEstimate(0.6, 0.05, 0.55, 20, 30, True, "so", "shadow", 4)  # noqa: FBT003
 EARLIER: dict[str, Any] = {
     "assignment": {"A": 0, "B": 1},
-    "figures": [None, asdict(FIGURE)],
+    "figures": [None, asdict(MEASURED)],
     # the second cluster's only shadow, then two of the first
     "shadows": [
         {"profile": [[0, 5], [1, 7]], "place": [1, 2, 0], "rounds": 3},
@@ -80,7 +82,7 @@ def test_every_memory_of_an_earlier_checkpoint_is_a_components_state(tmp_path: P
     assert (state.round_index, head) == (5, "a head")
     assert model_hash(state.clusters) == model_hash(MODELS)
     assert state.assignment == {"A": 0, "B": 1}
-    assert state.risk_estimates() == (None, FIGURE)
+    assert state.risk_estimates() == (None, ESTIMATE)
     assert state.kept(PoolingShares).shares == (0.25, 0.5)
     assert state.kept(Waiting) == Waiting(rounds=(0, 2), closed=frozenset({1}))
     assert state.kept(Clips).norms == (0.5, 0.75)
@@ -89,14 +91,15 @@ def test_every_memory_of_an_earlier_checkpoint_is_a_components_state(tmp_path: P
     losses = state.kept(SmoothedLosses).losses
     assert losses == {"A": (0.5, 1.5), "B": (2.5, 0.25)}
     assert state.kept(Prices).prices == (0.0, 0.125)
-    found = (KnownRisk(0.7, 0.1, 4, inside=True), None)
+    found = (RiskEstimate(0.7, 0.1, round_index=4, inside=True), None)
     assert state.kept(OwnRisks).risks == {"A": found}
     assert state.known_risks("A") == found
 
 
 def test_shadows_are_those_of_their_clusters_with_their_models(tmp_path: Path):
     state, _ = load_state(earlier(tmp_path, EARLIER))
-    first, second = state.kept(RiskEstimates).shadows
+    clusters = state.kept(ShadowFederations).clusters
+    first, second = clusters[0], clusters[1]
     assert [each.place for each in first] == [(0, 4, 0), (0, 4, 1)]
     assert [float(each.params["w"]) for each in (*first, *second)] == [11, 12, 10]
     (shadow,) = second
@@ -108,7 +111,7 @@ def test_a_checkpoint_from_before_stalls_were_kept_has_none(tmp_path: Path):
     assert state.risk_estimates() == (None, None)
     assert state.kept(Stalled).clusters == frozenset()
     assert state.kept(Waiting) == Waiting()
-    assert state.kept(RiskEstimates).shadows == ((), ())
+    assert state.kept(ShadowFederations) == ShadowFederations()
     assert state.available() == (True, True)
 
 
@@ -121,10 +124,11 @@ def test_an_earlier_state_is_written_as_states_are_now(tmp_path: Path):
         RiskEstimates, OwnRisks, LastMoves, SmoothedLosses, Prices, PoolingShares,
         Waiting, Clips, Stalled,
     )  # fmt: skip
-    for kind in kinds[1:]:
-        assert again.kept(kind) == state.kept(kind)
-    assert len(state.states) == len(kinds)
-    assert again.risk_estimates() == state.risk_estimates()
+    for kind in kinds:
+        assert again.kept(kind) == state.kept(kind) != kind()
+    one, other = ([e.params for e in shadows_of(each)] for each in (state, again))
+    assert model_hash(one) == model_hash(other)
+    assert len(state.states) == len(kinds) + 1
 
 
 def test_whoever_leaves_is_in_no_memory_of_an_earlier_checkpoint(tmp_path: Path):
@@ -143,16 +147,27 @@ def test_models_in_releases_are_refused_in_a_sentence(tmp_path: Path):
         assert part in said
 
 
+def shadows_of(state: ServerState) -> list[ShadowFederation]:
+    clusters = state.kept(ShadowFederations).clusters
+    return [each for j in sorted(clusters) for each in clusters[j]]
+
+
+def as_row(known: RiskEstimate | None) -> list[object] | None:
+    if known is None:
+        return None
+    return [known.risk, known.standard_error, known.round_index, known.inside]
+
+
 def as_before(state: ServerState, head: str) -> dict[str, Any]:
     """Return a state as covey 0.1 put it down, without its tensors."""
     known = state.kept(OwnRisks).risks
-    shadows = [each for own in state.kept(RiskEstimates).shadows for each in own]
+    figures = enumerate(state.risk_estimates())
     return {
         "assignment": dict(state.assignment),
-        "figures": [each and asdict(each) for each in state.risk_estimates()],
+        "figures": [each and asdict(each.event(j)) for j, each in figures],
         "shadows": [
             {"profile": each.profile, "place": each.place, "rounds": each.rounds}
-            for each in shadows
+            for each in shadows_of(state)
         ],
         "pooling": state.kept(PoolingShares).shares,
         "releases": 1,
@@ -164,7 +179,7 @@ def as_before(state: ServerState, head: str) -> dict[str, Any]:
             "moved": dict(state.kept(LastMoves).rounds),
             "losses": dict(state.kept(SmoothedLosses).losses),
             "prices": state.kept(Prices).prices,
-            "risks": {handle: list(row) for handle, row in known.items()},
+            "risks": {handle: list(map(as_row, row)) for handle, row in known.items()},
         },
         "ledger_head": head,
     }
@@ -193,8 +208,8 @@ def test_a_run_goes_on_from_an_earlier_checkpoint_to_the_same_bits(play, cut, se
     cut(expected.folder, 3)
     newest = sorted((expected.folder / "checkpoints").iterdir())[-1]
     state, head = load_state(newest)
-    shadows = [e.params for own in state.kept(RiskEstimates).shadows for e in own]
-    tensors = prefixed(state.clusters, "cluster") | prefixed(shadows, "shadow")
+    shadows = prefixed([each.params for each in shadows_of(state)], "shadow")
+    tensors = prefixed(state.clusters, "cluster") | shadows
     save_checkpoint(
         newest.parent, state.round_index - 1, tensors, as_before(state, head)
     )
