@@ -17,8 +17,7 @@ from covey.algorithms import LastMoves, Prices, RiskEstimates, Waiting
 from covey.components import ComponentState, decoded, encoded, keep, kept, without
 from covey.components.state import States
 from covey.errors import ConfigError
-from covey.membership import RiskEstimate
-from covey.membership.shadow_federation import ShadowFederation, ShadowFederations
+from covey.membership import RiskEstimate, ShadowFederation, ShadowFederations
 from covey.types import Handle, Params
 
 
@@ -136,14 +135,14 @@ def test_states_lie_beside_each_other_and_defaults_are_there_before_any():
     assert set(keep({}, Everything())) == {f"{__name__}:Everything"}
 
 
-def test_a_red_teams_state_comes_back_as_estimates_and_federations():
-    figure = RiskEstimate(0.6, 0.05, 0.6, 20, 30, reason="so", round_index=3)
+def test_a_red_teams_states_come_back_as_estimates_and_federations():
+    figure = RiskEstimate(0.6, 0.05, 0.6, 20, 30, reason="told so", round_index=3)
     federation = ShadowFederation(((0, 3), (1, 4)), (0, 2, 1), 5, {"w": torch.ones(2)})
-    figures = RiskEstimates(estimates=(figure, None))
-    federations = ShadowFederations(clusters={1: (federation,)})
-    again = through_a_checkpoint(keep(keep({}, figures), federations))
-    assert kept(again, RiskEstimates) == figures
-    assert plain(kept(again, ShadowFederations)) == plain(federations)
+    shadows = ShadowFederations(clusters={0: (federation,), 1: ()})
+    states = keep(keep({}, RiskEstimates(estimates=(figure, None))), shadows)
+    again = through_a_checkpoint(states)
+    assert kept(again, RiskEstimates).estimates == (figure, None)
+    assert plain(kept(again, ShadowFederations).clusters) == plain(shadows.clusters)
 
 
 def with_leavers() -> States:

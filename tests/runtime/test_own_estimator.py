@@ -128,6 +128,21 @@ def test_clients_may_measure_with_it_and_tell_nobody(tmp_path: Path):
     assert sum(unknown) == 1  # before the first choice
 
 
+class NeedsHoldout(ConfidenceGap):
+    """The same, which says that it cannot do without held-out examples."""
+
+    requires: ClassVar[frozenset[covey.Capability]] = frozenset(
+        {covey.Capability.HELD_OUT_EXAMPLES}
+    )
+
+
+def test_what_it_needs_is_compared_with_what_is_ruled_out(tmp_path: Path):
+    config = TINY | {"population.holdout": 0.0, "redteam.source": NeedsHoldout()}
+    with pytest.raises(covey.ConfigError, match=r"NeedsHoldout' needs clients to hold"):
+        covey.run(config=config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("source", ["plugins.attack_margin:Margin", "math:sqrt"])
 def test_something_else_is_no_estimator(tmp_path: Path, source: str):
     with pytest.raises(covey.ConfigError, match=r"RiskEstimator"):

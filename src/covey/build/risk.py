@@ -21,7 +21,7 @@ from covey.build.settled import estimator_of
 from covey.build.user_estimator import user_judge, user_red_team
 from covey.components.capability import Capability
 from covey.components.registry import is_built_in
-from covey.config import Config
+from covey.config import Config, claims_of, refuse_conflicts
 from covey.data import Client, Examples, Preference
 from covey.membership import (
     Assessment,
@@ -47,6 +47,7 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
     Remote clients measure by themselves where it is theirs to measure.
     """
     config, population = components.config, components.population
+    _check_estimator(config)
     every, on_clients = config.redteam.every, estimator_of(config).on_clients
     if on_clients and components.send is not None:
         return strategy
@@ -59,6 +60,14 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
         return strategy
     by_handle = {client.handle: client for client in population.clients}
     return red_teamed(strategy, attack, every, by_handle)
+
+
+def _check_estimator(config: Config) -> None:
+    """Refuse a user's own estimator that needs what other settings rule out."""
+    name = config.redteam.source
+    if not is_built_in("risk_estimator", name):
+        own = estimator_of(config).claim(f"redteam.source = {name!r}")
+        refuse_conflicts([own, *claims_of(config)])
 
 
 def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:

@@ -2,6 +2,7 @@
 
 from covey.config.data_constraints import (
     brings_clients,
+    claims_of,
     claims_of_data,
     is_passed,
     is_remote,
@@ -24,6 +25,7 @@ __all__ = [
     "Setting",
     "Unheeded",
     "brings_clients",
+    "claims_of",
     "claims_of_data",
     "config_of",
     "flat",

@@ -7,11 +7,13 @@ from covey.components.capability import Capability, Claim, conflicts
 from covey.components.foreign import foreign_options
 from covey.components.registry import find
 from covey.components.slots import ComponentSection
+from covey.config.risk_constraints import claims_of_risk
 from covey.config.sections import Sections
 from covey.errors import ConfigError
 
 __all__ = [
     "brings_clients",
+    "claims_of",
     "claims_of_data",
     "data_problems",
     "is_passed",
@@ -61,11 +63,17 @@ def is_passed(section: ComponentSection) -> bool:
 def data_problems(config: Sections) -> Iterator[str]:
     """Yield why these settings cannot be had with these data, or on this engine."""
     yield from _foreign_options(config)
+    yield from conflicts(claims_of(config))
+
+
+def claims_of(config: Sections) -> list[Claim]:
+    """Return what all parts of the settings need and rule out that are covey's own."""
     named = (
         (config.data, "name"),
         (config.population, "shift"),
         (config.population, "partition"),
         (config.engine, "name"),
+        (config.redteam, "source"),
     )
     known = {(type(each).section, field): kind_of(each, field) for each, field in named}
     claims = [
@@ -77,7 +85,7 @@ def data_problems(config: Sections) -> Iterator[str]:
         for (section, field), kind in known.items()
         if kind is not None
     ]
-    yield from conflicts([*claims, *claims_of_data(config)])
+    return [*claims, *claims_of_data(config), *claims_of_risk(config)]
 
 
 def claims_of_data(config: Sections) -> Iterator[Claim]:
@@ -126,12 +134,6 @@ def _needs(config: Sections) -> Iterator[tuple[str, bool, Capability, str]]:
         Capability.KNOWN_GROUPS,
         "Set it to 'warm' or 'random'.",
     )
-    yield (
-        "redteam.source",
-        config.redteam.source == "shadow",
-        Capability.SERVER_DATA,
-        "Set it to 'federated', 'client' or 'none'.",
-    )
     clip = config.privacy.record_clip
     yield (
         "privacy.record_clip",
@@ -162,5 +164,5 @@ def refuse_conflicts(claims: Sequence[Claim]) -> None:
     Raises:
         ConfigError: naming them.
     """
-    if found := list(conflicts(claims)):
+    if found := dict.fromkeys(conflicts(claims)):
         raise ConfigError(" ".join(found))

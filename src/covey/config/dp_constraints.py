@@ -107,12 +107,6 @@ def _client_problems(config: Sections) -> list[str]:
             f"which the sizes of several clusters tell, found method.name = "
             f"{method.name!r}. Set train.participation = 1, or method.name = 'fedavg'."
         )
-    if privacy.adaptive_clip and config.redteam.source == "shadow":
-        problems.append(
-            "privacy.adaptive_clip follows the clients from round to round, and shadows "
-            "cannot, found redteam.source = 'shadow'. Choose another source, or set "
-            "adaptive_clip = false."
-        )
     return problems
 
 

@@ -26,7 +26,7 @@ def apart_problems(config: Sections) -> Iterator[str]:
 
 def _needs(config: Sections) -> Iterator[tuple[str, bool, str, str]]:
     """Yield setting, whether it fits, why it does not, and what to do."""
-    method, redteam, unlearning = config.method, config.redteam, config.unlearning
+    method, unlearning = config.method, config.unlearning
     yield (
         "model.task",
         config.model.task == "multiclass",
@@ -58,12 +58,6 @@ def _needs(config: Sections) -> Iterator[tuple[str, bool, str, str]]:
         method.pooling == 0,
         "weighs models by how many examples clients hold",
         "Set it to 0.",
-    )
-    yield (
-        "redteam.source",
-        redteam.source in ("federated", "client", "none", "shadow"),
-        "looks at data that the server does not have",
-        "Set it to 'federated', 'client' or 'none'.",
     )
     yield (
         "privacy.record_noise",

@@ -68,7 +68,6 @@ def _without_empty(section: object) -> object:
 def _disagreements(config: Sections) -> list[str]:
     """Return what is wrong between settings that are fine one by one."""
     population, method = config.population, config.method
-    source = config.redteam.source
     num_groups = len(population.groups) or 2
     problems = _population_problems(population)
     oracle = method.initialisation == "groups" and not brings_clients(config)
@@ -77,11 +76,6 @@ def _disagreements(config: Sections) -> list[str]:
             f"method.initialisation = 'groups' needs one cluster per group, found "
             f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
             f"method.num_clusters = {num_groups}."
-        )
-    if method.pooling == "risk" and source == "none":
-        problems.append(
-            "method.pooling = 'risk' follows the measured risk, found "
-            "redteam.source = 'none'. Choose a source, or a fixed share of pooling."
         )
     problems += [*_share_problems(method), *_hiding_problems(config)]
     problems += privacy_problems(config)
@@ -92,12 +86,6 @@ def _disagreements(config: Sections) -> list[str]:
         problems.append(
             "method.select_on = 'holdout' compares models on held-out examples, found "
             "population.holdout = 0. Reserve some, or select on 'train'."
-        )
-    if source in ("federated", "client") and population.holdout == 0:
-        problems.append(
-            f"redteam.source = {source!r} scores members against each client's own "
-            "holdout, found population.holdout = 0. Reserve some (0.2), or set "
-            "redteam.source = 'none'."
         )
     return problems
 

@@ -11,24 +11,11 @@ def task_problems(config: Sections) -> Iterator[str]:
     """Yield what needs to know what is right, or how large a loss can be."""
     if config.model.task != "regression":
         return
-    for key, found, wrong, why, remedy in (
-        (
-            "redteam.source",
-            config.redteam.source,
-            "shadow",
-            "compares accuracies, which a number does not have",
-            "Choose another source.",
-        ),
-        (
-            "method.pooling",
-            config.method.pooling,
-            "risk",
-            "compares losses with that of guessing, which has no bound for a number",
-            "Set a share.",
-        ),
-    ):
-        if found == wrong:
-            yield f"{key} = {wrong!r} {why}, found model.task = 'regression'. {remedy}"
+    if config.method.pooling == "risk":
+        yield (
+            "method.pooling = 'risk' compares losses with that of guessing, which has no "
+            "bound for a number, found model.task = 'regression'. Set a share."
+        )
     if config.privacy.selection_noise > 0:
         yield (
             f"privacy.selection_noise is scaled to the largest loss, which a number does "

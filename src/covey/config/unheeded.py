@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from covey.components import find, is_built_in
+from covey.components import Capability, find, is_built_in
 from covey.components.foreign import foreign_options
 from covey.config.data_constraints import kind_of
 from covey.config.identity import flat, unused
@@ -104,8 +104,8 @@ def _rows(config: Config) -> Iterator[Row]:
     )
     yield (
         ("redteam.every",),
-        redteam.source == "none" and _never_waits(config.merge),
-        "redteam.source = 'none' measures nothing",
+        _measures_nothing(config) and _never_waits(config.merge),
+        f"redteam.source = {redteam.source!r} measures nothing",
     )
     noisy = privacy.client_noise or privacy.record_noise or privacy.selection_noise
     yield (
@@ -144,6 +144,11 @@ def _data_rows(config: Config) -> Iterator[Row]:
     )
 
 
+def _measures_nothing(config: Config) -> bool:
+    ruled_out = getattr(kind_of(config.redteam, "source"), "rules_out", ())
+    return Capability.MEASURED_RISK in ruled_out
+
+
 def _source(config: Config) -> Any:  # noqa: ANN401 - a class, or a user's function
     """Return the source of the data, a user's own too; None where it is not at hand."""
     try:
@@ -177,8 +182,8 @@ def _method_rows(config: Config) -> Iterator[Row]:
     yield ("method.risk_weight",), not weighs and ":" not in selection, for_weighted
     yield (
         ("method.risk_scale", "method.risk_weight"),
-        weighs and source == "none",
-        "redteam.source = 'none' leaves no risk to weigh",
+        weighs and _measures_nothing(config),
+        f"redteam.source = {source!r} leaves no risk to weigh",
     )
     yield (
         ("method.pooling_order",),

@@ -46,7 +46,11 @@ from covey.membership.guessing import (
 from covey.membership.intervals import Estimate, Verdict, verdict
 from covey.membership.loss_histograms import EDGES, FOLDS, loss_counts
 from covey.membership.references import PlayRound, Retrial
-from covey.membership.shadow_federation import Laboratory, ShadowFederations
+from covey.membership.shadow_federation import (
+    Laboratory,
+    ShadowFederation,
+    ShadowFederations,
+)
 from covey.membership.signals import Signals
 from covey.membership.source_inference import Attribution, attribution, source_of
 from covey.membership.subgroups import QUARTERS, AttackFigures
@@ -84,6 +88,7 @@ __all__ = [
     "RiskEstimator",
     "Scorer",
     "SelfJudge",
+    "ShadowFederation",
     "ShadowFederations",
     "Signals",
     "Target",

@@ -58,7 +58,7 @@ class ShadowEstimator(RiskEstimator):
             Capability.SERVER_DATA,
             Capability.CLASS_LABELS,
             Capability.KNOWN_POPULATION,
-            Capability.REPLAYABLE_ROUNDS,
+            Capability.SETTLED_ROUNDS,
         }
     )
 
