@@ -1,5 +1,7 @@
 """What a source may say of its clients' groups, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ def pair(count, *, ids=False):
 def request(*, keeps_ids=False):
     spec = PopulationSpec(1, (), "image", 0.5, 0, -1, "matched")
     return PopulationRequest(
-        folder=None,  # type: ignore[arg-type]  # nothing is read
+        folder=Path(),
         label="",
         spec=spec,
         streams=Streams(0),

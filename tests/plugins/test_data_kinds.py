@@ -91,6 +91,20 @@ def test_it_runs_from_a_file_and_as_an_object_to_the_same_models(
     assert "plugins." in stored
 
 
+@pytest.mark.parametrize("name", ["data", "shift", "partition"])
+def test_a_run_that_was_stopped_ends_with_the_same_models(tmp_path: Path, name: str):
+    config = of_objects(CASES[name][1])
+    whole = covey.run(config=config, out=tmp_path / "whole")
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        covey.run(config=config, out=tmp_path / "stopped", observe=stop)
+    resumed = covey.resume(tmp_path / "stopped")
+    assert resumed.summary["model_hash"] == whole.summary["model_hash"]
+
+
 def test_the_options_of_a_source_change_its_data(tmp_path: Path):
     runs = [
         covey.run(config=of_objects({"data": data}), out=tmp_path / str(index))

@@ -77,7 +77,7 @@ def test_own_data_by_a_function(play, mine):
     ("section", "said"),
     [
         ({"initialisation": "groups"}, "to know every client's group"),
-        ({"selection": "MINE:answer"}, "must name a function, found a int"),
+        ({"selection": "MINE:answer"}, "must name a class or a function, found a int"),
         ({"selection": "MINE:missing"}, "importing it failed"),
     ],
 )
