@@ -17,7 +17,6 @@ from covey import (
     ConfigError,
     ModelError,
     Returning,
-    Run,
     RunError,
     load,
     resume,
@@ -231,9 +230,18 @@ def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(
     assert held.summary["model_hash"] == never
 
 
-def test_the_old_name_of_run_warns():
-    with pytest.warns(DeprecationWarning, match=r"covey\.Run"):
-        assert getattr(package, "Result") is Run  # noqa: B009 - types do not know it
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("Ballot", "SelectionInputs"), ("Merged", "AggregationResult"), ("Result", "Run")],
+)
+def test_old_names_are_the_new_ones_and_warn_once(old: str, new: str):
+    with pytest.warns(
+        DeprecationWarning, match=rf"covey\.{old} is now .*{new}"
+    ) as told:
+        found = getattr(package, old)
+    assert found is getattr(package, new)
+    assert len(told) == 1
+    assert old not in package.__all__
 
 
 def test_another_model_than_the_run_s_own_is_refused(folder):

@@ -16,13 +16,12 @@ from covey.aggregation import (
 )
 from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
-from covey.components import Capability, Component, component_of, is_built_in
+from covey.components import Capability, component_of, is_built_in
 from covey.config import Config
 
 __all__ = [
     "aggregator_of",
     "anonymity_of",
-    "isolates_clusters",
     "noise_on_clients",
     "server_step_of",
 ]
@@ -56,19 +55,6 @@ def anonymity_of(config: Config) -> AnonymityTerms | None:
     """Return how the aggregation hides clients among each other; None: it does not."""
     found = component_of(config.merge, "name", Aggregation)
     return found.anonymity() if isinstance(found, Aggregation) else None
-
-
-def isolates_clusters(config: Config) -> bool:
-    """Say whether a cluster's next model hangs on its own clients alone."""
-    parts = (
-        component_of(config.merge, "name", Aggregation),
-        component_of(config.merge, "server_optimizer", ServerOptimizer),
-    )
-    return all(
-        isinstance(each, Component)
-        and Capability.CLUSTER_ISOLATION not in each.claim("").rules_out
-        for each in parts
-    )
 
 
 def noise_on_clients(config: Config) -> bool:

@@ -29,10 +29,10 @@ from covey.algorithms import (
 from covey.build.aggregators import (
     aggregator_of,
     anonymity_of,
-    isolates_clusters,
     noise_on_clients,
     server_step_of,
 )
+from covey.build.isolation import algorithm_isolates, merging_isolates
 from covey.build.local_training import recipe_of
 from covey.build.owned import user_selection
 from covey.build.parts import Components, longer
@@ -252,9 +252,9 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     be, and then no record would tell that they are in it.
     """
     return (
-        algorithm_of(config).isolates_clusters
+        algorithm_isolates(config)
         and not is_remote(config)
-        and isolates_clusters(config)
+        and merging_isolates(config)
         and config.privacy == type(config.privacy)()
         and not isinstance(engine, VmapEngine)
     )

@@ -25,8 +25,8 @@ from covey.build.populations import (
     population_and_notes,
     preference_of,
 )
+from covey.build.recorded import components_used
 from covey.build.risk import retrain_recipe
-from covey.build.settled import components_used
 from covey.build.stated import check_preference_names, with_preferences
 from covey.build.trial import check_trains
 from covey.components.slots import component_of

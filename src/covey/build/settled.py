@@ -4,23 +4,16 @@ from covey.algorithms import Algorithm, Calibration
 from covey.clustering import ClusterSelection, Selection
 from covey.components import (
     Capability,
-    ComponentSection,
     component_of,
     create,
-    find,
-    is_built_in,
-    options_key,
-    source_hash,
 )
 from covey.config import Config
 from covey.errors import ConfigError
-from covey.events import ComponentsUsed
 from covey.membership import RiskEstimator
 
 __all__ = [
     "algorithm_of",
     "calibration_of",
-    "components_used",
     "estimator_needs",
     "estimator_of",
     "selection_of",
@@ -63,32 +56,3 @@ def estimator_of(config: Config) -> RiskEstimator:
 def estimator_needs(config: Config, capability: Capability) -> bool:
     """Say whether the measurement of risk rests on this."""
     return capability in estimator_of(config).claim("redteam.source").requires
-
-
-def components_used(config: Config) -> tuple[ComponentsUsed, ...]:
-    """Return the fact which components are a user's own or have options, if any do."""
-    found: dict[str, dict[str, object]] = {}
-    for _, section in config:
-        if isinstance(section, ComponentSection):
-            found |= _named_in(section)
-    if not found:
-        return ()
-    mixes = (
-        not is_built_in("algorithm", config.method.name)
-        and not algorithm_of(config).isolates_clusters
-    )
-    return (ComponentsUsed(found, mixes),)
-
-
-def _named_in(section: ComponentSection) -> dict[str, dict[str, object]]:
-    """Return the components of one section that are worth a record."""
-    found: dict[str, dict[str, object]] = {}
-    for field, kind in type(section).slots.items():
-        name, key = getattr(section, field), f"{type(section).section}.{field}"
-        options = getattr(section, options_key(field))
-        usual = type(section).model_fields[field].default
-        if not options and (name == usual or is_built_in(kind, name)):
-            continue
-        source = "" if is_built_in(kind, name) else source_hash(find(kind, name, key))
-        found[key] = {"name": name, "options": options, "source": source}
-    return found

@@ -24,6 +24,7 @@ __all__ = [
     "PROMISE",
     "budget_of",
     "client_groups",
+    "components",
     "fairness_gaps",
     "fairness_reason",
     "guarantee_of",
@@ -76,9 +77,20 @@ def summary(history: History) -> dict[str, Any]:
         "adjusted_rand_index": finished.adjusted_rand_index if finished else None,
         **guarantee_of(history),
         **budget_of(history),
+        "components": components(history),
         "left": dict(Counter(each.answer for each in history.left)),
         "notes": [*(started.notes if started else ()), PROMISE],
     }
+
+
+def components(history: History) -> dict[str, Any]:
+    """Return the components that are a user's own or have options, by their setting.
+
+    Each with name, options, and the SHA-256 of its source file ("": covey's own, or
+    unknown).
+    """
+    used = history.components
+    return {} if used is None else {key: dict(c) for key, c in used.components.items()}
 
 
 def guarantee_of(history: History) -> dict[str, Any]:
