@@ -55,12 +55,18 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 
 models = st.dictionaries(st.text(min_size=1, max_size=9), tensors(), max_size=3)
+estimates = st.fixed_dictionaries(
+    {
+        "risk": real,
+        "standard_error": real,
+        "round_index": st.integers(),
+        "inside": st.booleans(),
+    }
+)
 slips = st.fixed_dictionaries(
     {
         "given": st.none() | st.integers(0, 2),
-        "risks": st.lists(
-            st.none() | st.tuples(real, real, st.integers(), st.booleans()), max_size=3
-        ),
+        "risks": st.lists(st.none() | estimates, max_size=3),
         "current": st.integers(-1, 2),
         "settling": st.booleans(),
     }
