@@ -1,0 +1,212 @@
+"""Tiny runs with a component of a user's own, one for every kind, in both spellings."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import covey
+from plugins.aggregation_mixing import Mixing
+from plugins.aggregation_trimmed import TrimmedByNumber
+from plugins.cautious import Cautious
+from plugins.data_hospitals import Hospitals
+from plugins.data_stripes import Stripes
+from plugins.engine_single import Single
+from plugins.fedavgm import FedAvgM
+from plugins.halfway import Halfway
+from plugins.model_wide import TwoLayers
+from plugins.partition_shards import Shards
+from plugins.risk_confidence import ConfidenceGap
+from plugins.server_optimizer_fedavgm import Nesterov
+from plugins.shift_contrast import NoisyContrast
+
+BASE = """
+rounds = 4
+population = {clients = 6, examples_per_client = 20, audit_examples = 0}
+model.name = "linear"
+train.learning_rate = 0.5
+redteam = {every = 2, source = "none"}
+engine.name = "reference"
+checkpoints.every = 1
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run with one component of a user's own.
+
+    Attributes:
+        kind: of `BUILT_INS`.
+        key: the setting that names it.
+        options: that are not the defaults.
+        text: the settings that name it.
+        passed: the same settings, with the object itself.
+        calibrates: whether it is at work only when somebody leaves.
+    """
+
+    kind: str
+    key: str
+    options: Mapping[str, object]
+    text: str
+    passed: Mapping[str, object]
+    calibrates: bool = False
+
+    @property
+    def module(self) -> str:
+        return self.text.partition('"plugins.')[2].partition(":")[0]
+
+    def settings(self, text: str = "") -> dict[str, Any]:
+        """Return the settings as a file has them."""
+        return merged(tomllib.loads(BASE), tomllib.loads(text or self.text))
+
+    def file(self, path: Path, text: str = "") -> Path:
+        path.write_text(covey.Config.of(self.settings(text)).toml())
+        return path
+
+    def config(self) -> covey.Config:
+        """Return the settings as a program has them, with the object."""
+        return covey.Config(**merged(tomllib.loads(BASE), self.passed))
+
+
+def merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: {**base.get(key, {}), **value} if isinstance(value, dict) else value
+        for key, value in {**base, **other}.items()
+    }
+
+
+CASES = {
+    "algorithm": Case(
+        "algorithm",
+        "method.name",
+        {"beta": 0.5},
+        '[method]\nname = "plugins.fedavgm:FedAvgM"\noptions = {beta = 0.5}',
+        {"method": FedAvgM(beta=0.5)},
+    ),
+    "selection": Case(
+        "selection",
+        "method.selection",
+        {"margin": 0.01, "weight": 0.5},
+        '[method]\nselection = "plugins.cautious:Cautious"\ninitialisation = "random"\n'
+        "selection_options = {margin = 0.01, weight = 0.5}\n"
+        '[redteam]\nsource = "federated"',
+        {
+            "method": {
+                "selection": Cautious(margin=0.01, weight=0.5),
+                "initialisation": "random",
+            },
+            "redteam": {"source": "federated"},
+        },
+    ),
+    "aggregation": Case(
+        "aggregation",
+        "merge.name",
+        {"cut": 2},
+        '[merge]\nname = "plugins.aggregation_trimmed:TrimmedByNumber"\n'
+        'options = {cut = 2}\n[method]\nname = "fedavg"',
+        {"merge": TrimmedByNumber(cut=2), "method": {"name": "fedavg"}},
+    ),
+    "aggregation that mixes": Case(
+        "aggregation",
+        "merge.name",
+        {"share": 0.2},
+        '[merge]\nname = "plugins.aggregation_mixing:Mixing"\noptions = {share = 0.2}\n'
+        '[method]\ninitialisation = "random"',
+        {"merge": Mixing(share=0.2), "method": {"initialisation": "random"}},
+    ),
+    "server optimizer": Case(
+        "server_optimizer",
+        "merge.server_optimizer",
+        {"beta": 0.5},
+        '[merge]\nserver_optimizer = "plugins.server_optimizer_fedavgm:Nesterov"\n'
+        'server_optimizer_options = {beta = 0.5}\n[method]\ninitialisation = "random"',
+        {
+            "merge": {"server_optimizer": Nesterov(beta=0.5)},
+            "method": {"initialisation": "random"},
+        },
+    ),
+    "risk estimator": Case(
+        "risk_estimator",
+        "redteam.source",
+        {"sharpness": 2.0, "fewest": 2},
+        '[redteam]\nsource = "plugins.risk_confidence:ConfidenceGap"\n'
+        "source_options = {sharpness = 2.0, fewest = 2}\n"
+        '[method]\nselection = "threshold"\ninitialisation = "random"',
+        {
+            "redteam": {"source": ConfidenceGap(sharpness=2.0, fewest=2)},
+            "method": {"selection": "threshold", "initialisation": "random"},
+        },
+    ),
+    "calibration": Case(
+        "calibration",
+        "unlearning.calibration",
+        {"keep": 0.25},
+        '[unlearning]\ncalibration = "plugins.halfway:Halfway"\nstore_updates = 1\n'
+        'calibration_options = {keep = 0.25}\n[method]\nname = "fedavg"',
+        {
+            "unlearning": {"calibration": Halfway(keep=0.25), "store_updates": 1},
+            "method": {"name": "fedavg"},
+        },
+        calibrates=True,
+    ),
+    "data source": Case(
+        "data",
+        "data.name",
+        {"hospitals": 6, "patients": 20},
+        '[data]\nname = "plugins.data_hospitals:Hospitals"\n'
+        'options = {hospitals = 6, patients = 20}\n[method]\nname = "fedavg"',
+        {"data": Hospitals(hospitals=6, patients=20), "method": {"name": "fedavg"}},
+    ),
+    "data set": Case(
+        "data",
+        "data.name",
+        {"contrast": 60},
+        '[data]\nname = "plugins.data_stripes:Stripes"\noptions = {contrast = 60}\n'
+        '[method]\nname = "fedavg"',
+        {"data": Stripes(contrast=60), "method": {"name": "fedavg"}},
+    ),
+    "shift": Case(
+        "shift",
+        "population.shift",
+        {"noise": 5.0},
+        '[population]\nshift = "plugins.shift_contrast:NoisyContrast"\n'
+        "minority = [0.4, 0.6]\nmajority = [0.9, 1.1]\nshift_options = {noise = 5.0}\n"
+        '[method]\nname = "fedavg"',
+        {
+            "population": {
+                "shift": NoisyContrast(noise=5.0),
+                "minority": (0.4, 0.6),
+                "majority": (0.9, 1.1),
+            },
+            "method": {"name": "fedavg"},
+        },
+    ),
+    "partition": Case(
+        "partition",
+        "population.partition",
+        {"shards_per_client": 3},
+        '[population]\npartition = "plugins.partition_shards:Shards"\n'
+        'partition_options = {shards_per_client = 3}\n[method]\nname = "fedavg"',
+        {
+            "population": {"partition": Shards(shards_per_client=3)},
+            "method": {"name": "fedavg"},
+        },
+    ),
+    "model": Case(
+        "model",
+        "model.name",
+        {"width": 8, "dropout": 0.5},
+        '[model]\nname = "plugins.model_wide:TwoLayers"\n'
+        'options = {width = 8, dropout = 0.5}\n[method]\nname = "fedavg"',
+        {"model": TwoLayers(width=8, dropout=0.5), "method": {"name": "fedavg"}},
+    ),
+    "engine": Case(
+        "engine",
+        "engine.name",
+        {"most": 2},
+        '[engine]\nname = "plugins.engine_single:Single"\noptions = {most = 2}\n'
+        '[method]\ninitialisation = "random"',
+        {"engine": Single(most=2), "method": {"initialisation": "random"}},
+    ),
+}

@@ -1,0 +1,226 @@
+"""Every kind of a user's own component: recorded, resumed, replayed, and never swapped."""
+
+import ast
+import importlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey.components.built_ins import BUILT_INS
+from covey.components.registry import source_hash
+from covey.history import History
+from plugins.kinds import CASES, Case
+
+PLUGINS = sorted(
+    path
+    for path in Path(__file__).parent.glob("*.py")
+    if not path.name.startswith(("test_", "__init__", "kinds"))
+)
+LEAVER = 3
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], covey.Run]:
+    """Play a case from its file, once; nobody may write into its folder."""
+    base, found = tmp_path_factory.mktemp("whole"), dict[str, covey.Run]()
+
+    def played(case: Case) -> covey.Run:
+        if case.text not in found:
+            number = len(found)
+            config = covey.load_config(case.file(base / f"{number}.toml"))
+            found[case.text] = covey.run(config=config, out=base / str(number))
+        return found[case.text]
+
+    return played
+
+
+def leaver_of(run: covey.Run) -> str:
+    return sorted(run.names)[LEAVER]
+
+
+def story(history: History) -> History:
+    """The same, whatever files the run was read from."""
+    return history
+
+
+def test_every_kind_that_settings_name_is_here():
+    # attacks are named when a run is audited: tests/runtime/test_own_estimator.py
+    assert {each.kind for each in CASES.values()} | {"attack"} == set(BUILT_INS)
+
+
+@pytest.mark.parametrize("path", PLUGINS, ids=lambda path: path.stem)
+def test_a_plugin_is_one_short_file_of_public_names(path: Path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 60
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            private = [n.name for n in node.names if n.name.startswith("covey.")]
+            assert private == []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("covey"):
+            module = importlib.import_module(node.module or "")
+            assert (node.module or "").count(".") <= 1
+            assert {each.name for each in node.names} <= set(module.__all__)
+    used = set(re.findall(r"\bcovey\.([A-Za-z]\w*)", re.sub(r"from covey.*", "", text)))
+    assert used <= set(covey.__all__)
+
+
+@cases
+def test_an_object_is_the_same_run_as_its_name(case: Case, whole, tmp_path: Path):
+    named = whole(case)
+    passed = covey.run(config=case.config(), out=tmp_path / "passed")
+    assert passed.summary["model_hash"] == named.summary["model_hash"]
+    assert passed.history == named.history
+    written = (tmp_path / "passed" / "config.toml").read_text()
+    assert written == (named.folder / "config.toml").read_text()
+
+
+@cases
+def test_name_options_and_source_are_on_record(case: Case, whole, tmp_path: Path):
+    run = covey.load(shutil.copytree(whole(case).folder, tmp_path / "run"))
+    used = run.history.components
+    assert used is not None
+    recorded = used.components[case.key]
+    assert recorded["name"].startswith(f"plugins.{case.module}:")
+    assert recorded["options"] == case.options
+    module = importlib.import_module(f"plugins.{case.module}")
+    own = getattr(module, recorded["name"].partition(":")[2])
+    assert recorded["source"] == source_hash(own) != ""
+    assert run.summary["components"][case.key] == recorded
+    page = run.report().read_text()
+    row = page.partition("<dt>Components</dt>")[2].partition("<dt>")[0]
+    assert recorded["name"] in row
+    assert all(f"{key} = <code>{case.options[key]}" in row for key in case.options)
+
+
+def test_the_command_line_tells_components_too(tmp_path: Path):
+    file = CASES["algorithm"].file(tmp_path / "own.toml")
+    told = subprocess.run(
+        [sys.executable, "-m", "covey", "run", file, "--out", tmp_path / "r", "--json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert '"plugins.fedavgm:FedAvgM"' in told
+    assert '"beta": 0.5' in told
+
+
+def stop_after(rounds: int) -> Callable[[object], None]:
+    left = iter(range(rounds, 0, -1))
+
+    def observe(_: object) -> None:
+        if next(left, 1) == 1:
+            raise KeyboardInterrupt
+
+    return observe
+
+
+@cases
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_it_goes_on_to_the_same_bits(case: Case, rounds: int, whole, tmp_path: Path):
+    folder = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        covey.run(config=case.config(), out=folder, observe=stop_after(rounds))
+    assert covey.load(folder).history.finished is None
+    assert covey.resume(folder).history == whole(case).history
+
+
+KILLED = """
+import os, signal, sys
+import covey
+
+file, folder, rounds = sys.argv[1:]
+left = int(rounds)
+
+def observe(_):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+covey.run(config=covey.load_config(file), out=folder, observe=observe)
+"""
+
+
+@pytest.mark.slow
+@cases
+def test_a_killed_process_is_carried_on_to_the_same_bits(
+    case: Case, whole, tmp_path: Path
+):
+    file, folder = case.file(tmp_path / "own.toml"), tmp_path / "killed"
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED, file, folder, "2"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    assert covey.resume(folder).history == whole(case).history
+
+
+@cases
+def test_a_changed_source_file_is_refused(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    name = f"own_{case.module}"
+    source = tmp_path / f"{name}.py"
+    shutil.copy(Path(__file__).parent / f"{case.module}.py", source)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = case.text.replace(f"plugins.{case.module}:", f"{name}:")
+    config = covey.load_config(case.file(tmp_path / "own.toml", text))
+    with pytest.raises(KeyboardInterrupt):
+        covey.run(config=config, out=tmp_path / "run", observe=stop_after(1))
+    before = source.read_text()
+    source.write_text(f"{before}\n# another thought\n")
+    said = rf"source file of {case.key} must be those? .*Put (it|them) back"
+    with pytest.raises(covey.RunError, match=said):
+        covey.resume(tmp_path / "run")
+    source.write_text(before)
+    assert covey.resume(tmp_path / "run").history.finished is not None
+    monkeypatch.delitem(sys.modules, name)
+
+
+@cases
+def test_a_retraining_ends_where_a_run_without_the_client_ends(
+    case: Case, whole, tmp_path: Path
+):
+    met = covey.load(shutil.copytree(whole(case).folder, tmp_path / "met"))
+    leaver = leaver_of(met)
+    (done,) = met.forget(leaver, basis="erasure", answer="retrain")
+    assert done.answered.option.answer == "retrain"
+    settings = case.config().model_dump()
+    settings["population"]["exclude"] = [leaver]
+    never = covey.run(config=covey.Config.of(settings), out=tmp_path / "never")
+    assert met.summary["model_hash"] == never.summary["model_hash"]
+    assert (
+        covey.resume(tmp_path / "met").summary["accuracy"]
+        == (never.summary["accuracy"])
+    )
+
+
+def test_a_calibration_is_the_same_by_name_and_as_an_object_and_after_a_break(
+    whole, tmp_path: Path
+):
+    case = CASES["calibration"]
+    named = covey.load(shutil.copytree(whole(case).folder, tmp_path / "named"))
+    leaver = leaver_of(named)
+    named.forget(leaver, answer="calibrate")
+    passed = covey.run(config=case.config(), out=tmp_path / "passed")
+    with pytest.raises(KeyboardInterrupt):
+        passed.forget(leaver, answer="calibrate", observe=stop_after(2))
+    resumed = covey.resume(tmp_path / "passed").summary["model_hash"]
+    assert resumed == named.summary["model_hash"] != whole(case).summary["model_hash"]
