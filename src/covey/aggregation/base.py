@@ -88,6 +88,10 @@ class Aggregation(Component):
     Its name in the settings is `merge.name = "package.module:Slowed"`, and its options
     stand in `[merge.options]`. `ClusterwiseAggregation` takes less where every cluster is
     aggregated by itself, from all its updates at once.
+
+    Everybody's exposure counts in every cluster, as an aggregation may mix them, unless it
+    is a `ClusterwiseAggregation` or its own class has a `rules_out` without
+    `Capability.CLUSTER_ISOLATION`.
     """
 
     waits: ClassVar[bool] = True

@@ -68,6 +68,8 @@ class Algorithm(Component):
     Attributes:
         selection_name: of the selection by which clients choose, where it is no setting.
         isolates_clusters: whether nothing that a client sends reaches another cluster.
+            A user's class must say so itself: what it inherits is not believed, and
+            everybody's exposure counts in every cluster.
         one_client_each: whether no model is ever shared.
     """
 

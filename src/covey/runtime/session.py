@@ -181,8 +181,11 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     recorded = _sources(history.components)
     for key, now in _sources(next(iter(run.components_used), None)).items():
         if recorded.get(key, now) != now:
-            what = f"source file of {key}"
-            raise RunError(_mismatch(what, folder.path, recorded[key], now))
+            raise RunError(
+                f"The source file of {key} must be the one that began the run in "
+                f"{folder.path}, with hash {recorded[key][:12]}, found {now[:12]}. Put it "
+                f"back, or start a new run."
+            )
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:

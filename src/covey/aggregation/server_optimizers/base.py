@@ -53,6 +53,9 @@ class ServerOptimizer(Component):
     differential privacy for the aggregation covers it, as post-processing. It draws
     nothing, so that a round that is played again comes to the same bits.
 
+    It sees all clusters' models: everybody's exposure counts in every cluster, unless a
+    subclass's own `rules_out` is without `Capability.CLUSTER_ISOLATION`.
+
     References:
         Reddi et al., Adaptive Federated Optimization, 2021, Algorithm 1.
     """

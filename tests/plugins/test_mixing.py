@@ -1,0 +1,113 @@
+"""Whose own code may carry one cluster's clients into another: everybody is counted."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+import covey
+from covey.aggregation.mean import Mean
+from covey.aggregation.median import Median
+from covey.aggregation.server_optimizers.base import NoServerOptimizer
+from covey.build.isolation import merging_isolates, mixes_clusters
+from plugins.aggregation_mixing import Mixing
+from plugins.aggregation_trimmed import TrimmedByNumber
+from plugins.fedavgm import FedAvgM
+from plugins.kinds import CASES
+from plugins.server_optimizer_fedavgm import Nesterov
+
+
+def as_mean(clusters, updates, streams):
+    return covey.mean_per_cluster(clusters, updates, streams)
+
+
+class ByInheritance(Mean):
+    """Says nothing itself: what it inherits was said of another `aggregate`."""
+
+    def aggregate(self, models, updates, streams):
+        return Mixing(share=0.5).aggregate(models, updates, streams)
+
+
+class Declared(ByInheritance):
+    """Says so itself."""
+
+    rules_out: ClassVar[frozenset[covey.Capability]] = frozenset()
+
+
+class MedianOfAll(Median):
+    """A built-in aggregation by cluster, but for what it overrides."""
+
+    aggregate = ByInheritance.aggregate
+
+
+class QuietStep(NoServerOptimizer):
+    """Inherits from one that does nothing."""
+
+    def step(self, models, aggregated, states):
+        return aggregated[::-1], states
+
+
+class ApartAlgorithm(FedAvgM):
+    isolates_clusters: ClassVar[bool] = True
+
+
+class ApartNoMore(ApartAlgorithm):
+    """A subclass of one that says it keeps clusters apart."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "mixes"),
+    [
+        ({}, False),
+        ({"merge": {"server_optimizer": "momentum"}}, False),
+        ({"merge": {"name": "median"}}, False),
+        ({"merge": TrimmedByNumber()}, False),
+        ({"merge": Mixing()}, True),
+        ({"merge": as_mean}, True),
+        ({"merge": ByInheritance()}, True),
+        ({"merge": Declared()}, False),
+        ({"merge": MedianOfAll()}, True),
+        ({"merge": {"server_optimizer": Nesterov()}}, True),
+        ({"merge": {"server_optimizer": QuietStep()}}, True),
+        ({"method": FedAvgM()}, True),
+        ({"method": ApartAlgorithm()}, False),
+        ({"method": ApartNoMore()}, True),
+        ({"method": ApartAlgorithm(), "merge": Mixing()}, True),
+    ],
+    ids=str,
+)
+def test_a_users_own_code_mixes_unless_it_says_that_it_does_not(
+    settings: Mapping[str, Any], *, mixes: bool
+):
+    assert mixes_clusters(covey.Config.of(settings)) is mixes
+
+
+def test_nothing_is_spared_in_a_replay_for_what_is_only_inherited():
+    for merge in (ByInheritance(), {"server_optimizer": QuietStep()}):
+        assert not merging_isolates(covey.Config.of({"merge": merge}))
+    assert merging_isolates(covey.Config.of({"merge": Declared()}))
+
+
+@pytest.mark.parametrize("name", ["aggregation that mixes", "server optimizer"])
+def test_everybody_is_counted_in_every_cluster(name: str, tmp_path):
+    settings = CASES[name].settings()
+    settings["population"] |= {"clients": 8, "audit_examples": 40}
+    run = covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
+    history = run.history
+    everybody = frozenset(run.names.values())
+    assert history.components is not None
+    assert history.components.mixes_clusters
+    assert history.reached == {0: everybody, 1: everybody}
+    plain = covey.Config.of(settings | {"merge": {}})
+    usual = covey.run(config=plain, out=tmp_path / "plain").history
+    assert usual.reached == {}
+    for each in history.exposures:
+        own = history.trained[each.handle]
+        risks = [
+            a.exposed_risk if a.cluster in own else a.traced_risk
+            for a in history.audits
+        ]
+        known = [risk for risk in risks if risk is not None]
+        expected = max([*known, each.risk or 0]) if len(known) == len(risks) else None
+        assert each.exposure == expected
+    assert {each.handle for each in history.exposures} == everybody
