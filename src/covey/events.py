@@ -102,8 +102,8 @@ class ComponentsUsed(Event):
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
             SHA-256 of the file that it stands in; "" for what covey brings.
-        mixes_clusters: whether a user's algorithm, aggregation or server optimizer may bring
-            what one cluster's clients sent into another cluster's model.
+        mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
+            bring what one cluster's clients sent into another cluster's model.
     """
 
     components: Mapping[str, Mapping[str, Any]]

@@ -144,7 +144,7 @@ def test_a_function_takes_its_options_as_keywords(tmp_path: Path):
         config=of_objects({"model": TwoLayers(width=24)}), out=tmp_path / "component"
     )
     assert run.summary["model_hash"] == same.summary["model_hash"]
-    assert two_layers((4,), 3)[1].in_features == 4
+    assert list(two_layers((4,), 3).children())[1].in_features == 4
 
 
 def test_the_engine_is_asked(tmp_path: Path):

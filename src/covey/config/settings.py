@@ -1,7 +1,7 @@
 """All settings of a run together, and what must hold between them."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import tomli_w
 from pydantic import ValidationError, model_validator
@@ -19,7 +19,14 @@ __all__ = ["Config"]
 
 
 class Config(Sections):
-    """All settings of a run, which agree with each other."""
+    """All settings of a run, which agree with each other.
+
+    A section that names components may be a component itself: `Config(method=FedAvg())`.
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401
 
     @model_validator(mode="after")
     def _agree(self) -> "Config":
