@@ -37,7 +37,8 @@ class Declared(ByInheritance):
 class MedianOfAll(Median):
     """A built-in aggregation by cluster, but for what it overrides."""
 
-    aggregate = ByInheritance.aggregate
+    def aggregate(self, models, updates, streams):
+        return Mixing(share=0.5).aggregate(models, updates, streams)
 
 
 class QuietStep(NoServerOptimizer):
@@ -74,7 +75,7 @@ class ApartNoMore(ApartAlgorithm):
         ({"method": ApartNoMore()}, True),
         ({"method": ApartAlgorithm(), "merge": Mixing()}, True),
     ],
-    ids=str,
+    ids=range(15),
 )
 def test_a_users_own_code_mixes_unless_it_says_that_it_does_not(
     settings: Mapping[str, Any], *, mixes: bool
