@@ -42,7 +42,7 @@ from covey.events import (
     ModelsPooled,
     RiskUnknown,
 )
-from covey.membership import Assessment, RiskContext, Target, guarded
+from covey.membership import Assessment, RiskContext, Target, unless_diverged
 from covey.membership.federated_estimator import FederatedEstimator
 from covey.models import initial_params
 from covey.params import layers_of, model_hash
@@ -105,7 +105,7 @@ class World:
             context = RiskContext(self.engine)
             return FederatedEstimator().assess(target, context, streams)
 
-        team = guarded(self.engine, attack, "federated", start, rounds=100)
+        team = unless_diverged(self.engine, attack, "federated", start, rounds=100)
         return learner.wrapped(red_teamed, team, 1, clients)
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from covey.dp.accountant import (
     choice,
+    epsilon_bound,
     gaussian,
     gaussian_epsilon,
     multiplier_for,
     representative,
-    spent,
 )
 
 ROUNDS, DELTA = 50, 1e-5
@@ -28,7 +28,7 @@ NOISE = st.floats(1.0, 20.0)
 
 
 def epsilon_of(*mechanisms: object, delta: float = DELTA) -> float:
-    cost = spent(mechanisms, delta)  # pyright: ignore[reportArgumentType]
+    cost = epsilon_bound(mechanisms, delta)  # pyright: ignore[reportArgumentType]
     assert cost is not None
     return cost.epsilon
 
@@ -69,7 +69,7 @@ def test_replacement_must_not_be_asked_of_loss_distributions():
 def test_a_secret_representative_costs_what_sampling_without_replacement_does():
     mechanisms = [representative(5.0, 10)] * ROUNDS
     assert epsilon_of(*mechanisms) == pytest.approx(1.223, abs=1e-3)
-    found = spent(mechanisms, DELTA)
+    found = epsilon_bound(mechanisms, DELTA)
     assert found is not None
     assert (found.relation, found.accountant) == ("replaced by another", "RDP")
 
@@ -128,6 +128,6 @@ def test_a_choice_alone_costs_less_than_its_own_epsilons_together():
 
 
 def test_a_release_that_nobody_can_account_for_has_no_cost():
-    assert spent([UnsupportedDpEvent()], DELTA) is None
+    assert epsilon_bound([UnsupportedDpEvent()], DELTA) is None
     # sampled in two ways at once: each is known in one relation only
-    assert spent([gaussian(5.0, 0.1), representative(5.0, 10)], DELTA) is None
+    assert epsilon_bound([gaussian(5.0, 0.1), representative(5.0, 10)], DELTA) is None

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from covey.dp import (
     Guarantee,
-    Plan,
+    NoisePlan,
     aggregate_multiplier,
     forecast,
     guarantees,
 )
-from covey.dp.accountant import choice, gaussian, representative, spent
+from covey.dp.accountant import choice, epsilon_bound, gaussian, representative
 from covey.events import (
     AnonymitySetsFormed,
     ChoicesPerturbed,
@@ -46,7 +46,7 @@ def the_one(facts: Sequence[Event], *, secret: bool = True) -> Guarantee:
 
 
 def epsilon_of(*mechanisms: object) -> float:
-    cost = spent(mechanisms, DELTA)  # pyright: ignore[reportArgumentType]
+    cost = epsilon_bound(mechanisms, DELTA)  # pyright: ignore[reportArgumentType]
     assert cost is not None
     return cost.epsilon
 
@@ -229,9 +229,9 @@ def test_all_sets_together_never_cost_more_than_alone(
 
 
 def test_a_forecast_is_the_account_of_what_will_be_recorded():
-    record = forecast(Plan("record", 4, DELTA, sampling=0.1, steps=10), 1.5)
+    record = forecast(NoisePlan("record", 4, DELTA, sampling=0.1, steps=10), 1.5)
     assert record.epsilon == epsilon_of(*[gaussian(1.5, 0.1)] * 40)
-    client = forecast(Plan("client", 4, DELTA, clients=100, sampling=0.5), 1.5)
+    client = forecast(NoisePlan("client", 4, DELTA, clients=100, sampling=0.5), 1.5)
     assert client.epsilon == epsilon_of(*[gaussian(1.5, 0.5)] * 4)
 
 

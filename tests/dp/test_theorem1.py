@@ -5,15 +5,15 @@ import math
 import pytest
 
 from covey.dp import (
-    Plan,
+    NoisePlan,
+    adversary_views,
     claimed_epsilon,
     claimed_sigma,
-    delivered,
+    delivered_epsilon,
     forecast,
     multiplier,
-    views,
 )
-from covey.dp.accountant import gaussian, multiplier_for, spent
+from covey.dp.accountant import epsilon_bound, gaussian, multiplier_for
 
 ROUNDS, DELTA = 50, 1e-5
 
@@ -28,7 +28,7 @@ TABLE = [
 
 
 def cost(z: float) -> float:
-    found = spent([gaussian(z)] * ROUNDS, DELTA)
+    found = epsilon_bound([gaussian(z)] * ROUNDS, DELTA)
     assert found is not None
     return found.epsilon
 
@@ -39,7 +39,7 @@ def test_what_the_theorem_claims_is_not_what_is_delivered(
 ):
     assert claimed_sigma(claimed, DELTA, ROUNDS) == pytest.approx(sigma, abs=1e-3)
     assert claimed_epsilon(sigma, DELTA, ROUNDS) == pytest.approx(claimed, abs=1e-3)
-    found = delivered(sigma, DELTA, ROUNDS)
+    found = delivered_epsilon(sigma, DELTA, ROUNDS)
     assert found is not None
     assert found.epsilon == pytest.approx(one, rel=1e-3)
     assert cost(sigma) == pytest.approx(two, rel=1e-3)
@@ -83,7 +83,7 @@ def test_a_secret_speaker_needs_less_noise(
     epsilon: float, of_4: float, of_10: float, mean_4: float, mean_10: float
 ):
     def needed(set_size: int, sets: int) -> float:
-        return multiplier(Plan("sound", ROUNDS, DELTA, set_size, sets), epsilon)
+        return multiplier(NoisePlan("sound", ROUNDS, DELTA, set_size, sets), epsilon)
 
     assert needed(4, 12) == pytest.approx(mean_4, abs=0.01)
     assert needed(10, 5) == pytest.approx(mean_10, abs=0.01)
@@ -93,9 +93,9 @@ def test_a_secret_speaker_needs_less_noise(
 
 
 def test_a_forecast_is_the_strictest_view_of_the_released_models():
-    plan = Plan("sound", ROUNDS, DELTA, set_size=10, sets=5)
+    plan = NoisePlan("sound", ROUNDS, DELTA, set_size=10, sets=5)
     z = multiplier(plan, 4.0)
-    seen = views(plan, z)
+    seen = adversary_views(plan, z)
     found = forecast(plan, z).epsilon
     assert found is not None
     assert found <= 4.0

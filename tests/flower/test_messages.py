@@ -20,23 +20,23 @@ from covey.algorithms import ClientContext, ClientRequest, RequestType
 from covey.flower.compat import outside_a_run
 from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import (
-    Asked,
     Hello,
+    InvalidMessageError,
+    PendingQuestion,
     Question,
-    Refused,
     Reply,
+    encode,
     hello_of,
-    letter,
+    make_message,
     question_of,
     reply_of,
-    sent,
 )
-from covey.flower.server import Nodes, Terms
+from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.membership import EDGES, FOLDS
 from covey.types import Params
 
 VERSION = "0.1.0"
-OPEN = Terms("run", "same")
+OPEN = AdmissionPolicy("run", "same")
 NOBODY = Question(VERSION, "run", "token", "", "hello")
 
 names = st.text(max_size=9)
@@ -110,7 +110,7 @@ def test_a_question_survives_its_way(told, every, needed):
     told = {**told, "num_models": len(told["offered"])}
     question = TypeAdapter(Question).validate_python(told)
     sendable = {j: every[j] for j in needed if j < question.num_models}
-    found, call = question_of(sent(question, sendable, 7, 60.0).content)
+    found, call = question_of(make_message(question, sendable, 7, 60.0).content)
     assert found == question
     assert (call.task, call.path) == (question.task, question.path)
     assert (call.available, call.recipe.numbers) == (question.offered, question.recipe)
@@ -121,14 +121,16 @@ def test_a_question_survives_its_way(told, every, needed):
         assert_same_bits(model, sendable.get(j, {}))
 
 
-def asking(task: RequestType, model: Params) -> Asked:
+def asking(task: RequestType, model: Params) -> PendingQuestion:
     question = Question(VERSION, "run", "token", "n", task, 10, 2, (True, True))
-    return Asked("h", question, {0: model, 1: model})
+    return PendingQuestion("h", question, {0: model, 1: model})
 
 
-def replying(asked: Asked, reply: Reply, update: Params | None = None) -> Message:
-    question = sent(asked.question, asked.start, 7, 60.0)
-    return Message(letter(reply, update), reply_to=question)
+def replying(
+    asked: PendingQuestion, reply: Reply, update: Params | None = None
+) -> Message:
+    question = make_message(asked.question, asked.start, 7, 60.0)
+    return Message(encode(reply, update), reply_to=question)
 
 
 replies = st.fixed_dictionaries(
@@ -177,7 +179,7 @@ def test_an_update_survives_its_way(told, model, task):
 def test_who_a_node_is_survives_its_way(name, shape, classes):
     outside_a_run()
     hello = Hello(VERSION, "token", f"n{name}", "same", shape, True, classes)  # noqa: FBT003
-    message = Message(letter(hello), reply_to=sent(NOBODY, {}, 7, 60.0))
+    message = Message(encode(hello), reply_to=make_message(NOBODY, {}, 7, 60.0))
     assert hello_of(message, "token", "same") == hello
 
 
@@ -194,7 +196,7 @@ fields = [
     "cluster", "weight", "members", "held_out", "accuracy", "shape", "images", "failed",
 ]  # fmt: skip
 in_order = {
-    **json.loads(str(letter(NOBODY)["covey"]["json"])),  # type: ignore[index]
+    **json.loads(str(encode(NOBODY)["covey"]["json"])),  # type: ignore[index]
     "agreement": "same", "shape": [1], "images": True, "name": "n",
 }  # fmt: skip
 texts = (
@@ -247,13 +249,13 @@ contents = st.dictionaries(
 def test_whatever_a_message_holds_it_is_read_or_refused(content):
     outside_a_run()
     asked = asking("train", {"w": torch.zeros(2)})
-    message = Message(content, reply_to=sent(NOBODY, {}, 7, 60.0))
+    message = Message(content, reply_to=make_message(NOBODY, {}, 7, 60.0))
     for read in (
         lambda: question_of(content),
         lambda: reply_of(message, asked),
         lambda: hello_of(message, "token", "same"),
     ):
-        with suppress(Refused):
+        with suppress(InvalidMessageError):
             read()
 
 
@@ -269,7 +271,7 @@ def test_whatever_a_message_holds_it_is_read_or_refused(content):
 )
 def test_a_question_that_is_not_in_order_is_refused(told: dict[str, Any], reason: str):
     text = json.dumps({**in_order, **told})
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(InvalidMessageError, match=reason):
         question_of(RecordDict({"covey": ConfigRecord({"json": text})}))
 
 
@@ -277,7 +279,7 @@ def test_a_question_that_is_not_in_order_is_refused(told: dict[str, Any], reason
 def taken(make_client, digits):
     """Ask nodes whose updates are these numbers; return those that are taken."""
 
-    def of(updates: Sequence[float], terms: Terms = OPEN) -> list[float]:
+    def of(updates: Sequence[float], terms: AdmissionPolicy = OPEN) -> list[float]:
         app = ClientApp()
 
         @app.train()
@@ -286,13 +288,13 @@ def taken(make_client, digits):
             number = context.node_id
             if question.task == "hello":
                 who = (VERSION, question.token, f"n{number}", "same", (1,), False, 2)
-                return Message(letter(Hello(*who)), reply_to=message)
+                return Message(encode(Hello(*who)), reply_to=message)
             reply = Reply(VERSION, question.token, question.name)
             update = {"w": torch.tensor([updates[number]])}
-            return Message(letter(reply, update), reply_to=message)
+            return Message(encode(reply, update), reply_to=message)
 
         grid = InProcessGrid(app, dict.fromkeys(range(len(updates)), ""))
-        nodes = Nodes(grid, terms)
+        nodes = FlowerServer(grid, terms)
         cohort = tuple(
             make_client(name, digits) for name in sorted(nodes.available_clients())
         )

@@ -19,8 +19,13 @@ from covey.api import Run
 from covey.config import Config
 from covey.events import AnswerRefused, AnswersMissing, Event
 from covey.flower import Federated
-from covey.flower.messages import Asked, Refused, question_of, reply_of
-from covey.flower.node import agreement
+from covey.flower.messages import (
+    InvalidMessageError,
+    PendingQuestion,
+    question_of,
+    reply_of,
+)
+from covey.flower.node import shared_settings_hash
 from covey.ledger import Ledger
 from covey.runtime import RunFolder, read_events
 from covey.types import Params
@@ -387,10 +392,10 @@ def answer(answers, oracle):
 def test_whatever_else_is_not_in_order_is_refused(answer, task, damage, wanted):
     question, reply = answer(task)
     asked, call = question_of(question.content)
-    expected = Asked("h", asked, dict(enumerate(call.models)))
+    expected = PendingQuestion("h", asked, dict(enumerate(call.models)))
     assert reply_of(reply, expected)[1].handle == "h"
     (spoilt,) = damage(Sent(question, reply, ()))
-    with pytest.raises(Refused, match=wanted):
+    with pytest.raises(InvalidMessageError, match=wanted):
         reply_of(spoilt, expected)
 
 
@@ -480,7 +485,10 @@ def test_who_does_not_fit_in_is_told_why_and_the_run_goes_on(build):
     ids=["secrets", "training", "own-key", "own-folder"],
 )
 def test_settings_are_agreed_on_but_for_what_lies_where(other, agrees):
-    found, expected = agreement(Config.of(other)), agreement(Config.of({}))
+    found, expected = (
+        shared_settings_hash(Config.of(other)),
+        shared_settings_hash(Config.of({})),
+    )
     assert (found == expected) is agrees
 
 

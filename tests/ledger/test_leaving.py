@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from covey.errors import LedgerError
-from covey.ledger import REWIND, Ledger, Record, Request, Serving
+from covey.ledger import REWIND, Ledger, Record, Request, ServedRequest
 
 NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)}
 HANDLE = "0007"
@@ -38,7 +38,7 @@ def begun(where: str | Path) -> Ledger:
 def leave(ledger: Ledger) -> str:
     """Serve one client up to the proof, and return the request's id."""
     asked = ledger.ask(HANDLE, "auto")
-    ledger.serve([Serving(asked, "a mark", NOTE)], ANSWER)
+    ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
     ledger.scrub()
     return asked.id
 
@@ -75,7 +75,7 @@ def test_there_is_no_other_answer_to_want(where: str):
 def test_serving_answers_seals_and_erases_at_once(where: str):
     with begun(where) as ledger:
         asked = ledger.ask(HANDLE, "retrain")
-        head = ledger.serve([Serving(asked, "a mark", NOTE)], ANSWER)
+        head = ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
         assert ledger.head() == head
         assert ledger.replay()[1:] == ANSWER
         assert ledger.last_round() is None
@@ -94,7 +94,7 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
         asked, head = ledger.ask("beef", "auto"), ledger.head()
         with pytest.raises(LedgerError, match="nobody is behind the handle beef"):
-            ledger.serve([Serving(asked, "a mark", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
         assert ledger.requests() == [asked]
         assert ledger.head() == head
         assert ledger.tombstones() == frozenset()
@@ -104,14 +104,14 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
 def test_every_step_is_taken_once_and_in_order(where: str):
     with begun(where) as ledger:
         with pytest.raises(LedgerError, match="there is none"):
-            ledger.serve([Serving(NOBODY, "a mark", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(NOBODY, "a mark", NOTE)], ANSWER)
         request = ledger.ask(HANDLE, "auto")
         asked = request.id
         with pytest.raises(LedgerError, match=r"must be serving .* it is pending"):
             ledger.answered(asked, "deny")
-        ledger.serve([Serving(request, "a mark", NOTE)], ANSWER)
+        ledger.serve([ServedRequest(request, "a mark", NOTE)], ANSWER)
         with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
-            ledger.serve([Serving(request, "a mark", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(request, "a mark", NOTE)], ANSWER)
         with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
             ledger.refused(asked, "too late")
         ledger.answered(asked, "deny")
@@ -143,7 +143,7 @@ def test_reading_asks_nothing_and_scrubs_nothing(where: str):
     for step in (
         lambda: ledger.ask(HANDLE, "auto"),
         lambda: ledger.append_between(ANSWER),
-        lambda: ledger.serve([Serving(NOBODY, "a mark", NOTE)], ANSWER),
+        lambda: ledger.serve([ServedRequest(NOBODY, "a mark", NOTE)], ANSWER),
         lambda: ledger.answered("id", "deny"),
         lambda: ledger.refused("id", "why"),
         ledger.scrub,
@@ -171,7 +171,7 @@ def test_names_that_wandered_between_pages_are_erased_too(path: Path):
     with begun(path) as ledger:
         for number, handle in enumerate(list(NAMES)[::6]):
             asked = ledger.ask(handle, "auto")
-            ledger.serve([Serving(asked, f"mark {number}", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(asked, f"mark {number}", NOTE)], ANSWER)
         ledger.scrub()
         rest = bytes_in(path.parent)
     assert not [name for name in list(NAMES.values())[::6] if name.encode() in rest]
@@ -227,7 +227,7 @@ def test_an_erased_name_is_in_no_table_of_the_server(postgres):
         postgres.execute("ANALYZE", "CHECKPOINT")
         assert name.encode() in bytes_in(postgres.data / "base")
         asked = ledger.ask("ffff", "auto")
-        ledger.serve([Serving(asked, "a mark", NOTE)], ANSWER)
+        ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
         ledger.scrub()
         postgres.execute("CHECKPOINT")
         assert name.encode() not in bytes_in(postgres.data / "base")

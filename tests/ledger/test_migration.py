@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from covey.errors import LedgerError
-from covey.ledger import Asking, Ledger, Record, Serving
+from covey.ledger import Ledger, NewRequest, Record, ServedRequest
 
 FACT = [Record(0, "facts", {"n": 1})]
 LEFT = [Record(None, "ClientLeft", {"handle": "7f3a"})]
@@ -45,8 +45,8 @@ def test_an_old_ledger_is_carried_on_by_a_writer(old: Path):
     with Ledger.open(old, noon) as ledger:
         head = ledger.head()
         (first,) = ledger.requests()
-        ledger.serve([Serving(first, "a mark", {"salt": "00"}, "sealed")], LEFT)
-        second = ledger.ask_together([Asking("09bc", "auto", basis="erasure")])
+        ledger.serve([ServedRequest(first, "a mark", {"salt": "00"}, "sealed")], LEFT)
+        second = ledger.ask_all([NewRequest("09bc", "auto", basis="erasure")])
         assert [each.basis for each in second] == ["erasure"]
     with Ledger.open(old, noon) as again:
         assert [each.sealed for each in again.requests()] == ["sealed", None]
@@ -58,8 +58,8 @@ def test_an_old_ledger_is_carried_on_by_a_writer(old: Path):
 def test_there_is_no_other_basis_and_all_are_asked_or_none(where: str):
     with Ledger.create(where, noon) as ledger:
         with pytest.raises(LedgerError, match="erasure, withdrawal, restriction, none"):
-            ledger.ask_together(
-                [Asking("7f3a", "auto"), Asking("09bc", "auto", basis="law")]
+            ledger.ask_all(
+                [NewRequest("7f3a", "auto"), NewRequest("09bc", "auto", basis="law")]
             )
         assert ledger.requests() == []
 
@@ -69,10 +69,10 @@ def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str)
         ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
         for handle in ("7f3a", "09bc"):
             ledger.ask(handle, "deny")
-        served = [Serving(r, r.id, {}, r.handle[::-1]) for r in ledger.requests()]
+        served = [ServedRequest(r, r.id, {}, r.handle[::-1]) for r in ledger.requests()]
         ledger.serve(served, LEFT)
-        (back,) = ledger.ask_together([Asking("7f3a", "retrain", note={"mark": "m"})])
+        (back,) = ledger.ask_all([NewRequest("7f3a", "retrain", note={"mark": "m"})])
         assert back.note == {"mark": "m"}
-        ledger.serve([Serving(back, None, {})], LEFT)
+        ledger.serve([ServedRequest(back, None, {})], LEFT)
         assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
         assert len(ledger.tombstones()) == 2

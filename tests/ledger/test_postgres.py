@@ -10,7 +10,7 @@ from sqlalchemy import insert
 
 from covey.errors import LedgerError, LedgerLocked
 from covey.ledger import Ledger
-from covey.ledger.backend import explained, place_of
+from covey.ledger.backend import backend_of, errors_explained
 from covey.ledger.tables import clients
 
 
@@ -97,11 +97,11 @@ def test_without_its_driver_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_failure_quotes_no_client(where: str, life):
     Ledger.create(where, noon).close()
-    place = place_of(where)
+    place = backend_of(where)
     twice = [{"handle": handle, "name": "client-00001"} for handle in life.names]
     with (
         pytest.raises(LedgerError, match="violates unique constraint") as no,
-        explained(place),
+        errors_explained(place),
         place.writer().begin() as connection,
     ):
         connection.execute(insert(clients), twice)
@@ -128,10 +128,10 @@ def test_a_change_is_detected(postgres, where: str, change: str, position: int, 
 
 def test_a_reader_cannot_write(where: str):
     Ledger.create(where, noon).close()
-    place = place_of(where)
+    place = backend_of(where)
     with (
         pytest.raises(LedgerError, match="read-only transaction"),
-        explained(place),
+        errors_explained(place),
         place.reader().begin() as connection,
     ):
         connection.execute(insert(clients), [{"handle": "7f3a", "name": "one"}])

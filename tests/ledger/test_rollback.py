@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.errors import LedgerError, LedgerMismatch
-from covey.ledger import REWIND, Ledger, Record, current, seal
+from covey.ledger import REWIND, Ledger, Record, current_records, seal
 from covey.ledger.rollback import superseded, superseded_up_to
 
 
@@ -56,45 +56,45 @@ def between(records: list[Record]) -> list[Record]:
 
 @given(histories())
 def test_the_rounds_of_a_story_are_in_order_and_none_is_missing(facts: list[Record]):
-    rounds = numbered(current(facts))
+    rounds = numbered(current_records(facts))
     assert rounds == sorted(rounds)
     assert set(rounds) == set(range(len(set(rounds))))
 
 
 @given(histories())
 def test_telling_the_story_again_changes_nothing(facts: list[Record]):
-    assert current(current(facts)) == current(facts)
+    assert current_records(current_records(facts)) == current_records(facts)
 
 
 @given(histories())
 def test_what_happened_between_rounds_stays(facts: list[Record]):
-    assert between(current(facts)) == between(facts)
+    assert between(current_records(facts)) == between(facts)
 
 
 @given(histories(), st.integers(0, 8))
 def test_a_rewind_at_the_end_leaves_the_rounds_before_it(facts: list[Record], to: int):
-    before = [one for one in current(facts) if (one.round_index or 0) < to]
+    before = [one for one in current_records(facts) if (one.round_index or 0) < to]
     kept = [one for one in before if one.round_index is not None]
-    told = current([*facts, rewind(to)])
+    told = current_records([*facts, rewind(to)])
     assert [one for one in told if one.round_index is not None] == kept
     assert told[-1] == rewind(to)
 
 
 @given(histories(), histories())
 def test_only_what_comes_later_supersedes(first: list[Record], second: list[Record]):
-    told = current(first + second)
-    assert told[len(told) - len(current(second)) :] == current(second)
+    told = current_records(first + second)
+    assert told[len(told) - len(current_records(second)) :] == current_records(second)
 
 
 @given(histories())
 def test_without_a_rewind_the_story_is_everything(facts: list[Record]):
     plain = [one for one in facts if one.kind != REWIND]
-    assert current(plain) == plain
+    assert current_records(plain) == plain
 
 
 @given(histories())
 def test_what_counts_and_what_does_not_are_everything(facts: list[Record]):
-    told, lost = current(facts), superseded(facts)
+    told, lost = current_records(facts), superseded(facts)
     assert len(told) + len(lost) == len(facts)
     assert all(record.round_index is not None for record in lost)
     assert sorted(map(str, told + lost)) == sorted(map(str, facts))
@@ -114,12 +114,12 @@ def test_positions_say_the_same_as_the_story(facts: list[Record]):
         if one.round_index is None
         or one.position > superseded_up_to(rewinds, one.round_index)
     ]
-    assert counting == current(facts)
+    assert counting == current_records(facts)
 
 
 def test_a_story_by_hand():
     facts = [fact(0), fact(1, "old"), LEFT, fact(2, "old"), rewind(1), fact(1, "new")]
-    assert current(facts) == [fact(0), LEFT, rewind(1), fact(1, "new")]
+    assert current_records(facts) == [fact(0), LEFT, rewind(1), fact(1, "new")]
 
 
 def record(ledger: Ledger, facts: list[Record]) -> None:
@@ -137,9 +137,9 @@ def test_a_ledger_tells_the_story_and_keeps_everything(
 ):
     with Ledger.create(fresh(), noon) as ledger:
         record(ledger, facts)
-        told = current(facts)
+        told = current_records(facts)
         assert ledger.replay() == facts
-        assert ledger.story() == told
+        assert ledger.current_records() == told
         assert ledger.last_round() == max(numbered(told), default=None)
         assert ledger.furthest_round() == max(numbered(facts), default=None)
         for index in set(numbered(facts)):
@@ -173,7 +173,7 @@ def test_a_story_rewound_to_its_beginning_begins_again(where: str):
 
 def test_a_rewind_that_belongs_to_a_round_rewinds_nothing():
     facts = [fact(0), Record(1, REWIND, {"round_index": 0})]
-    assert current(facts) == facts
+    assert current_records(facts) == facts
 
 
 @pytest.mark.parametrize("body", [{}, {"round_index": -1}, {"round_index": True}])

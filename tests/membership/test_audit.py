@@ -18,12 +18,12 @@ from covey.membership import (
     QUARTERS,
     Attack,
     Auditor,
-    ClusterExamined,
+    ClusterAuditResult,
     Reference,
-    Retrial,
+    RetrainRecipe,
     Signals,
     Target,
-    examined,
+    examine_cluster,
 )
 from covey.models import initial_params
 from covey.params import subtract
@@ -68,13 +68,13 @@ AUDITOR = Auditor(
     },
     from_updates=True,
     references=2,
-    retrial=Retrial(init, play_round, RECIPE, rounds=1),
+    retrain_recipe=RetrainRecipe(init, play_round, RECIPE, rounds=1),
     observe=lambda _, __: None,
 )
 UNTRAINED = replace(
     AUDITOR,
     from_updates=False,
-    retrial=replace(AUDITOR.retrial, rounds=0),
+    retrain_recipe=replace(AUDITOR.retrain_recipe, rounds=0),
 )
 """References that learnt nothing: quick, where it does not matter what they say."""
 
@@ -110,11 +110,11 @@ def matched(noisy: Examples) -> Reference:
 
 
 @pytest.fixture(scope="module")
-def found(target: Target, matched: Reference) -> ClusterExamined:
-    return examined(ENGINE, target, matched, AUDITOR, STREAMS)
+def found(target: Target, matched: Reference) -> ClusterAuditResult:
+    return examine_cluster(ENGINE, target, matched, AUDITOR, STREAMS)
 
 
-def test_a_model_of_random_labels_gives_its_members_away(found: ClusterExamined):
+def test_a_model_of_random_labels_gives_its_members_away(found: ClusterAuditResult):
     assert set(found.attacks) == {*AUDITOR.attacks, "fedmia"}
     assert (found.members, found.non_members, found.background) == (120, 120, 0)
     assert found.reason == ""
@@ -129,7 +129,7 @@ def test_records_that_nobody_trained_on_give_nothing_away(
         make_client(f"s{i}", part(noisy, 800 + 60 * i, 860 + 60 * i), group=0)
         for i in range(3)
     )
-    unseen = examined(
+    unseen = examine_cluster(
         ENGINE, replace(target, members=strangers), matched, UNTRAINED, STREAMS
     )
     for name in ("loss", "lira", "rmia"):
@@ -138,7 +138,7 @@ def test_records_that_nobody_trained_on_give_nothing_away(
         assert area == pytest.approx(0.5, abs=0.1), name
 
 
-def test_the_parts_are_the_whole(found: ClusterExamined):
+def test_the_parts_are_the_whole(found: ClusterAuditResult):
     figures = found.attacks["loss"]
     for parts in (figures.by_group, figures.by_class, figures.by_difficulty):
         assert sum(each.members for each in parts.values()) == 120
@@ -149,7 +149,7 @@ def test_the_parts_are_the_whole(found: ClusterExamined):
     assert figures.roc[0][0] == pytest.approx(1 / 120)
 
 
-def test_the_references_learnt_their_half(found: ClusterExamined):
+def test_the_references_learnt_their_half(found: ClusterAuditResult):
     seen = found.accuracies
     assert seen["members"] > seen["non_members"] + 0.2
     assert seen["references_inside"] > seen["references_outside"] + 0.2
@@ -157,7 +157,7 @@ def test_the_references_learnt_their_half(found: ClusterExamined):
 
 def test_an_audit_is_deterministic(target: Target, matched: Reference):
     first, again, other = (
-        examined(ENGINE, target, matched, UNTRAINED, STREAMS.at(name))
+        examine_cluster(ENGINE, target, matched, UNTRAINED, STREAMS.at(name))
         for name in ("one", "one", "other")
     )
     assert first == again
@@ -168,18 +168,18 @@ def test_sides_that_do_not_match_are_refused(target: Target, noisy: Examples):
     others = part(noisy, 200, 500)
     turned = rotate(others.inputs, torch.full((300,), 40.0))
     reference = Reference((Examples(turned, others.labels),))
-    refused = examined(ENGINE, target, reference, AUDITOR, STREAMS)
+    refused = examine_cluster(ENGINE, target, reference, AUDITOR, STREAMS)
     assert refused.attacks == {}
     assert "refused: a classifier that never sees the model" in refused.reason
     assert (refused.blind_auc or 0) > 0.7
 
 
 def test_what_cannot_be_audited_says_why(target: Target, noisy: Examples):
-    few = examined(
+    few = examine_cluster(
         ENGINE, target, Reference((part(noisy, 200, 205),)), AUDITOR, STREAMS
     )
     assert "fewer than 10 members or non-members" in few.reason
-    nobody = examined(
+    nobody = examine_cluster(
         ENGINE, replace(target, members=()), Reference(()), AUDITOR, STREAMS
     )
     assert "no client" in nobody.reason
@@ -188,7 +188,7 @@ def test_what_cannot_be_audited_says_why(target: Target, noisy: Examples):
 
 def test_two_clients_are_too_few_for_fedmia(target: Target, matched: Reference):
     pair = replace(target, members=target.members[:2])
-    seen = examined(
+    seen = examine_cluster(
         ENGINE, pair, matched, replace(UNTRAINED, from_updates=True), STREAMS
     )
     assert "fedmia" not in seen.attacks
@@ -201,4 +201,4 @@ def test_an_attack_of_ones_own_must_return_a_score_per_record(
 ):
     mine = replace(UNTRAINED, attacks={"mine:wrong": wrong})
     with pytest.raises(ConfigError, match="attack mine:wrong must return one finite"):
-        examined(ENGINE, target, matched, mine, STREAMS)
+        examine_cluster(ENGINE, target, matched, mine, STREAMS)

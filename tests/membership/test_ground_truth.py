@@ -10,7 +10,13 @@ from torch import nn
 from covey.data.examples import Client, Examples
 from covey.data.rotation import rotate
 from covey.engine import Engine, Recipe, ReferenceEngine, TrainingJob
-from covey.membership import Membership, Reference, audited, blind_baseline, true_risk
+from covey.membership import (
+    Membership,
+    Reference,
+    audit_clusters,
+    blind_baseline,
+    true_risk,
+)
 from covey.models import initial_params
 from covey.rng import Streams
 from covey.types import Params
@@ -60,7 +66,7 @@ def test_positive_control_a_model_of_random_labels_is_attackable(
     assert truth.risk > 0.7
     assert truth.auc is not None
     assert truth.auc > 0.7
-    (audit,) = audited(
+    (audit,) = audit_clusters(
         engine,
         [params],
         Membership(((member,),), ((member,),), ((),)),
@@ -127,7 +133,9 @@ def test_an_audit_refuses_its_figure_where_the_sides_do_not_match(
     engine, params, noisy = memorised
     member = make_client("a", part(noisy, 0, 100), group=0)
     mismatched = Reference((turned(part(noisy, 100, 400), 40.0),))
-    (audit,) = audited(engine, [params], one_cluster(member), mismatched, STREAMS)
+    (audit,) = audit_clusters(
+        engine, [params], one_cluster(member), mismatched, STREAMS
+    )
     assert audit.true_risk is audit.standard_error is audit.auc is None
     assert audit.exposed_risk is None
     assert audit.reason.startswith("refused: ")
@@ -146,7 +154,7 @@ def test_an_audit_of_a_model_that_learnt_nothing_finds_no_signal(
         for i in range(8)
     ]
     reference = Reference((part(digits, 400, 800), part(digits, 800, 1200)))
-    (audit,) = audited(
+    (audit,) = audit_clusters(
         ReferenceEngine(module), [initial_params(module)], one_cluster(*clients),
         reference, STREAMS,
     )  # fmt: skip
@@ -166,7 +174,7 @@ def test_exposure_counts_the_clients_that_left(
         chosen=((newcomer,), ()), trained=((trained,), (trained,)), pooled=((), ())
     )
     reference = Reference((part(noisy, 300, 700),))
-    stayed, left = audited(engine, [params] * 2, membership, reference, STREAMS)
+    stayed, left = audit_clusters(engine, [params] * 2, membership, reference, STREAMS)
     assert stayed.true_risk is not None
     assert stayed.exposed_risk is not None
     assert abs(stayed.true_risk - 0.5) < 0.12  # the newcomer is in no model
@@ -186,7 +194,7 @@ def test_traces_are_judged_apart_from_those_who_trained(
     newcomer = make_client("b", part(noisy, 100, 300), group=0)
     membership = Membership(((newcomer,),), ((newcomer,),), ((reached,),))
     reference = Reference((part(noisy, 300, 700),))
-    (audit,) = audited(engine, [params], membership, reference, STREAMS)
+    (audit,) = audit_clusters(engine, [params], membership, reference, STREAMS)
     assert audit.traced_risk is not None
     assert audit.traced_risk > 0.7
     assert audit.exposed_risk is not None
@@ -201,7 +209,7 @@ def test_traces_are_refused_where_only_their_sides_do_not_match(
     own = make_client("b", part(noisy, 100, 300), group=0)
     membership = Membership(((own,),), ((own,),), ((reached,),))
     reference = Reference((part(noisy, 300, 700),))
-    (audit,) = audited(engine, [params], membership, reference, STREAMS)
+    (audit,) = audit_clusters(engine, [params], membership, reference, STREAMS)
     assert audit.true_risk is not None
     assert audit.traced_risk is None
 
@@ -214,9 +222,9 @@ def test_an_audit_is_deterministic_and_clusters_are_independent(
     other = make_client("b", part(noisy, 100, 200), group=0)
     reference = Reference((part(noisy, 300, 700),))
     both = Membership(((one,), (other,)), ((one,), (other,)), ((), ()))
-    first = audited(engine, [params] * 2, both, reference, STREAMS)
-    assert audited(engine, [params] * 2, both, reference, STREAMS) == first
-    alone = audited(engine, [params], one_cluster(one), reference, STREAMS)
+    first = audit_clusters(engine, [params] * 2, both, reference, STREAMS)
+    assert audit_clusters(engine, [params] * 2, both, reference, STREAMS) == first
+    alone = audit_clusters(engine, [params], one_cluster(one), reference, STREAMS)
     assert alone == first[:1]
 
 
@@ -230,7 +238,7 @@ def test_the_blind_baseline_covers_a_client_that_only_chose(
     newcomer = make_client("b", turned(part(noisy, 100, 400), 40.0), group=0)
     reference = Reference((part(noisy, 400, 900),))
     membership = Membership(((trained, newcomer),), ((trained,),), ((),))
-    (audit,) = audited(engine, [params], membership, reference, STREAMS)
+    (audit,) = audit_clusters(engine, [params], membership, reference, STREAMS)
     assert audit.true_risk is None
     assert audit.reason.startswith("refused: ")
 
@@ -247,6 +255,8 @@ def test_labels_that_do_not_match_are_seen_where_the_inputs_do(
     member = make_client("ada", part(everything, 0, 400), group=0)
     for rest, matches in ((everything, True), (mismatched, False)):
         reference = Reference((part(rest, 400, 800),))
-        (found,) = audited(look_up, [{}], one_cluster(member), reference, STREAMS)
+        (found,) = audit_clusters(
+            look_up, [{}], one_cluster(member), reference, STREAMS
+        )
         assert (found.true_risk is not None) == matches
         assert found.reason.startswith("refused") != matches

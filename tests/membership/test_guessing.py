@@ -17,10 +17,10 @@ from covey.membership import (
     Assessment,
     Target,
     best_constant,
-    broken,
-    guarded,
     has_finite_examples,
+    has_non_finite_values,
     no_better_than_guessing,
+    unless_diverged,
 )
 from covey.membership.estimates import RiskEstimate, Withheld
 from covey.rng import Streams
@@ -155,7 +155,7 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
     infinite = {**knows, "b": torch.tensor([0.0, math.inf])}
     engine = ReferenceEngine(Linear(1, 2))
     start = [{**silent, "b": torch.ones(2)}]
-    team = guarded(engine, attack, "mine", start, rounds=4)
+    team = unless_diverged(engine, attack, "mine", start, rounds=4)
 
     def look(params: dict[str, Tensor], t: int, known: str = "") -> Assessment:
         target = Target(0, params, (halves,), t, diverged=known)
@@ -186,5 +186,5 @@ def test_the_red_team_is_not_asked_about_what_is_no_model(halves):
 
 def test_the_first_entry_that_is_not_finite_is_named():
     params = {"b": torch.tensor([1]), "c": torch.tensor([math.nan]), "a": torch.ones(2)}
-    assert broken(params) == "its c holds numbers that are not finite"
-    assert broken({**params, "c": torch.zeros(1)}) == ""
+    assert has_non_finite_values(params) == "its c holds numbers that are not finite"
+    assert has_non_finite_values({**params, "c": torch.zeros(1)}) == ""

@@ -6,11 +6,11 @@ from scipy.stats import binom, binomtest
 
 from covey.membership import auc
 from covey.membership.intervals import (
+    attack_metrics,
     clopper_pearson,
     hanley_mcneil,
     roc,
     tpr_at,
-    verdict,
 )
 from covey.rng import Streams
 
@@ -90,8 +90,8 @@ def noise(seed: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
 def test_a_verdict_averages_the_groups_by_their_members():
     strong, weak = noise(0, 2.0), noise(1, 0.0)
     half = weak[0][:100], weak[1]
-    whole = verdict([strong, half], STREAMS)
-    one, two = verdict([strong], STREAMS), verdict([half], STREAMS)
+    whole = attack_metrics([strong, half], STREAMS)
+    one, two = attack_metrics([strong], STREAMS), attack_metrics([half], STREAMS)
     assert one.auc.value is not None
     assert two.auc.value is not None
     expected = (2 * one.auc.value + two.auc.value) / 3
@@ -103,7 +103,7 @@ def test_intervals_cover_in_95_of_100_draws():
     # 100 draws: SE of a coverage of .95 is .022; 3.3 of them.
     # N(1, 1) against N(0, 1): AUC Phi(1 / sqrt 2) = .760; best accuracy Phi(1/2) = .691.
     for shift, accuracy, area in ((0.0, 0.5, 0.5), (1.0, 0.6915, 0.7602)):
-        found = [verdict([noise(seed, shift)], STREAMS) for seed in range(100)]
+        found = [attack_metrics([noise(seed, shift)], STREAMS) for seed in range(100)]
         for truth, estimates in (
             (accuracy, [each.balanced_accuracy for each in found]),
             (area, [each.auc for each in found]),
@@ -113,7 +113,7 @@ def test_intervals_cover_in_95_of_100_draws():
 
 
 def test_small_groups_do_not_count_and_nobody_is_not_zero():
-    found = verdict([(np.ones(9), np.zeros(500))], STREAMS)
+    found = attack_metrics([(np.ones(9), np.zeros(500))], STREAMS)
     assert found.auc.value is None
     assert "fewer than 10" in found.auc.reason
     assert (found.members, found.non_members) == (9, 500)

@@ -8,9 +8,9 @@ import torch
 
 from covey.data.examples import Client, Examples
 from covey.engine import Recipe
-from covey.membership import Reference, Retrial
+from covey.membership import Reference, RetrainRecipe
 from covey.membership.audit_set import Candidates, strata_of
-from covey.membership.references import halves, references, sets_of
+from covey.membership.references import halves, reference_sets, train_references
 from covey.rng import Streams
 from covey.types import Params
 
@@ -109,7 +109,7 @@ def test_a_reference_is_as_large_as_the_cluster_and_learns_its_half(
     found = candidates_of(mixed, Reference((numbered(1000, 60), numbered(2000, 60))))
     assert any(len(stratum.background) for stratum in found.strata)
     (inside,) = halves(found, 2, STREAMS).T[:1]
-    sets = sets_of(found, inside, STREAMS)
+    sets = reference_sets(found, inside, STREAMS)
     assert [len(each) for each in sets] == [20, 30, 25]
     learnt = [number for each in sets for number in numbers(each)]
     half = np.array(numbers(found.examples))[inside].tolist()
@@ -131,8 +131,8 @@ def test_references_start_afresh_and_play_every_round(mixed: tuple[Client, ...])
         seen.append((float(params["w"]), index, len(sets)))
         return {"w": params["w"] + 1}
 
-    retrial = Retrial(init, play_round, Recipe(), rounds=3)
-    ends = list(references(retrial, found, halves(found, 2, STREAMS), STREAMS))
+    retrial = RetrainRecipe(init, play_round, Recipe(), rounds=3)
+    ends = list(train_references(retrial, found, halves(found, 2, STREAMS), STREAMS))
     starts = [seen[0][0], seen[3][0]]
     assert starts[0] != starts[1]
     assert [float(e["w"]) for e in ends] == pytest.approx([s + 3 for s in starts])

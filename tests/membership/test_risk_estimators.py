@@ -16,7 +16,7 @@ from covey.membership import (
     Withheld,
     auc,
     cross_fitted,
-    self_judge,
+    self_estimates,
     stratified,
     true_risk,
 )
@@ -224,7 +224,7 @@ def test_a_client_judges_itself_by_hand(
     # "member" from 0.01 down: TPR 1/2, TNR 1. B's held-out examples are too few.
     a = make_client("a", lossy([0.01, 1.0] * 10), lossy([1.0] * 20))
     b = make_client("b", lossy([0.01] * 20), lossy([1.0] * 9))
-    found = self_judge(look_up, ({}, {}), (a, b), STREAMS)
+    found = self_estimates(look_up, ({}, {}), (a, b), STREAMS)
     assert found["B"] == [None, None]
     for figure in found["A"]:
         assert figure is not None
@@ -242,7 +242,7 @@ def test_a_client_that_is_not_remembered_finds_a_coin_toss(
         make_client(f"c{i}", lossy(draw.random(25)), lossy(draw.random(25)))
         for i in range(200)
     ]
-    found = self_judge(look_up, ({},), cohort, STREAMS)
+    found = self_estimates(look_up, ({},), cohort, STREAMS)
     risks = [figures[0].risk for figures in found.values() if figures[0]]
     assert len(risks) == 200
     assert abs(np.mean(risks) - 0.5) < 0.015  # SE of the mean below 0.005

@@ -26,19 +26,19 @@ from covey.engine import (
 )
 from covey.membership import (
     Assessment,
-    Laboratory,
     Reference,
     RiskEstimate,
+    ShadowSetup,
     Target,
     Withheld,
-    inferred,
+    inferred_profiles,
     true_risk,
 )
 from covey.membership.shadow_estimator import shadow
 from covey.membership.shadow_federation import (
     ShadowFederation,
     ShadowFederations,
-    planned,
+    plan_shadows,
 )
 from covey.models import initial_params
 from covey.params import model_hash, subtract
@@ -70,7 +70,7 @@ def init(streams: Streams) -> Params:
 class World:
     engine: Engine
     members: tuple[Client, ...]
-    laboratory: Laboratory
+    setup: ShadowSetup
     reference: Reference
 
     def play_round(
@@ -114,7 +114,7 @@ def world(digits: Examples, make_client: Callable[..., Client]) -> World:
     ) -> Params:
         return here.play_round(params, sets, streams)
 
-    laboratory = Laboratory(
+    setup = ShadowSetup(
         pool=images(600, 1000),
         shifts=SHIFTS,
         shadows=3,
@@ -122,7 +122,7 @@ def world(digits: Examples, make_client: Callable[..., Client]) -> World:
         play_round=play,
         streams=Streams(0).at("shadow"),
     )
-    here = World(engine, members, laboratory, Reference((images(1000, 1400),)))
+    here = World(engine, members, setup, Reference((images(1000, 1400),)))
     return here
 
 
@@ -133,7 +133,7 @@ def trained(world: World) -> Target:
 
 @pytest.fixture(scope="module")
 def assessed(world: World, trained: Target) -> Assessment:
-    return shadow(world.engine, world.laboratory)(trained, ROUND_STREAMS)
+    return shadow(world.engine, world.setup)(trained, ROUND_STREAMS)
 
 
 def test_the_figure_is_near_the_truth(
@@ -167,7 +167,7 @@ def test_shadows_copy_the_clients_sizes_and_groups_and_have_played_as_many_round
 
 
 def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Assessment):
-    again = shadow(world.engine, world.laboratory)(trained, ROUND_STREAMS)
+    again = shadow(world.engine, world.setup)(trained, ROUND_STREAMS)
     assert again.finding == assessed.finding
     for one, other in zip(shadows_of(again), shadows_of(assessed), strict=True):
         assert model_hash([one.params]) == model_hash([other.params])
@@ -176,10 +176,10 @@ def test_a_figure_is_deterministic(world: World, trained: Target, assessed: Asse
 class Diary:
     """Counts the rounds that shadows play; their models stay as they are."""
 
-    def __init__(self, laboratory: Laboratory) -> None:
+    def __init__(self, setup: ShadowSetup) -> None:
         self.played: list[tuple[int, ...]] = []
         self.sets: list[tuple[Examples, ...]] = []
-        self.laboratory = replace(laboratory, play_round=self.note, shadows=2)
+        self.setup = replace(setup, play_round=self.note, shadows=2)
 
     def note(
         self, _: int, params: Params, sets: tuple[Examples, ...], __: Streams
@@ -196,7 +196,7 @@ def kept(
     assert before.state is not None
     states = keep({}, before.state)
     target = Target(0, init(Streams(0)), members, at, states)
-    return shadows_of(shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS))
+    return shadows_of(shadow(world.engine, diary.setup)(target, ROUND_STREAMS))
 
 
 def many(world: World, count: int = 20) -> tuple[Client, ...]:
@@ -210,11 +210,11 @@ def many(world: World, count: int = 20) -> tuple[Client, ...]:
 def looked(world: World, diary: Diary) -> Assessment:
     """Twenty clients of three images, first seen at round 2."""
     target = Target(0, init(Streams(0)), many(world), 2)
-    return shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS)
+    return shadow(world.engine, diary.setup)(target, ROUND_STREAMS)
 
 
 def test_shadows_play_on_while_the_clients_stay(world: World):
-    diary = Diary(world.laboratory)
+    diary = Diary(world.setup)
     first = looked(world, diary)
     assert diary.played == [(3,) * 20] * 4  # two shadows, rounds 0 and 1
     shadows = kept(world, diary, many(world), 5, first)
@@ -226,7 +226,7 @@ def test_shadows_play_on_while_the_clients_stay(world: World):
 
 
 def test_shadows_stay_when_one_client_in_ten_comes_or_goes(world: World):
-    diary = Diary(world.laboratory)
+    diary = Diary(world.setup)
     first = looked(world, diary)
     regrouped = (*many(world, 19), replace(many(world)[-1], group=1))
     for members in (many(world, 19), many(world, 22), regrouped):
@@ -236,7 +236,7 @@ def test_shadows_stay_when_one_client_in_ten_comes_or_goes(world: World):
 
 
 def test_shadows_are_rebuilt_when_more_than_one_client_in_ten_changes(world: World):
-    diary = Diary(world.laboratory)
+    diary = Diary(world.setup)
     first = looked(world, diary)
     swapped = tuple(
         replace(each, group=1) if index < 2 else each
@@ -263,9 +263,9 @@ def test_members_and_non_members_of_a_shadow_share_no_image(world: World):
             scored.extend(job.examples.inputs[:, 0, 0, 0].tolist() for job in jobs)
             return super().score(jobs)
 
-    diary = Diary(replace(world.laboratory, pool=pool))
+    diary = Diary(replace(world.setup, pool=pool))
     target = Target(0, init(Streams(0)), many(world), 1)
-    shadow(Spy(architecture()), diary.laboratory)(target, ROUND_STREAMS)
+    shadow(Spy(architecture()), diary.setup)(target, ROUND_STREAMS)
     members, others, others_again = scored[:3]
     assert (len(set(members)), len(set(others))) == (60, 140)
     assert not set(members) & set(others)
@@ -275,17 +275,17 @@ def test_members_and_non_members_of_a_shadow_share_no_image(world: World):
 
 
 def test_pseudo_clients_images_are_shifted_as_their_groups_are(world: World):
-    diary = Diary(world.laboratory)
+    diary = Diary(world.setup)
     turned = tuple(replace(each, group=1) for each in many(world, 4))
     target = Target(0, init(Streams(0)), turned, 1)
-    shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS)
-    pool = {tuple(image.flatten().tolist()) for image in world.laboratory.pool.inputs}
+    shadow(world.engine, diary.setup)(target, ROUND_STREAMS)
+    pool = {tuple(image.flatten().tolist()) for image in world.setup.pool.inputs}
     images = [image for each in diary.sets[0] for image in each.inputs]
     assert not any(tuple(image.flatten().tolist()) in pool for image in images)
 
 
-def pooled(world: World, size: int) -> Laboratory:
-    return replace(world.laboratory, pool=world.laboratory.pool.first(size))
+def pooled(world: World, size: int) -> ShadowSetup:
+    return replace(world.setup, pool=world.setup.pool.first(size))
 
 
 def test_a_figure_is_withheld_when_the_pool_allows_no_three_sizes(
@@ -317,15 +317,15 @@ def test_a_figure_is_extrapolated_when_the_pool_cannot_match_the_cluster(
     off = np.hypot(figure.standard_error, truth.standard_error)
     assert abs(figure.risk - truth.risk) < 3 * off  # one time in 370 by chance
     profile = tuple((0, size) for size in SIZES)
-    assert planned(profile, pooled(world, 100)) == (profile,) * 3
+    assert plan_shadows(profile, pooled(world, 100)) == (profile,) * 3
 
 
 def test_extrapolating_shadows_are_kept_too(world: World):
     small = pooled(
         world, 40
     )  # half of it: 6 of 20 clients with 3 images, then 3, then 2
-    diary = Diary(world.laboratory)
-    diary.laboratory = replace(diary.laboratory, pool=small.pool)
+    diary = Diary(world.setup)
+    diary.setup = replace(diary.setup, pool=small.pool)
     first = looked(world, diary)
     assert [len(each.profile) for each in shadows_of(first)] == [6, 6, 3, 3, 2, 2]
     shadows = kept(world, diary, many(world), 4, first)
@@ -335,12 +335,14 @@ def test_extrapolating_shadows_are_kept_too(world: World):
 
 
 def test_everybody_trains_along_in_the_shared_rounds(world: World):
-    diary = Diary(world.laboratory)
-    diary.laboratory = replace(
-        diary.laboratory, shared_rounds=2, everybody=((0, 3),) * 30 + ((1, 4),) * 2
+    diary = Diary(world.setup)
+    diary.setup = replace(
+        diary.setup,
+        shared_rounds=2,
+        population_profile=((0, 3),) * 30 + ((1, 4),) * 2,
     )
     target = Target(0, init(Streams(0)), many(world), 3)
-    hands = shadow(world.engine, diary.laboratory)(target, ROUND_STREAMS)
+    hands = shadow(world.engine, diary.setup)(target, ROUND_STREAMS)
     # Two shadows; beside the cluster's 20 clients the 12 others, twice.
     shared, alone = (3,) * 30 + (4,) * 2, (3,) * 20
     assert diary.played == [shared, shared, alone] * 2
@@ -351,8 +353,8 @@ def test_the_groups_can_be_told_from_the_model(
     world: World, digits: Examples, make_client: Callable[..., Client]
 ):
     # A model of upright digits, and one of digits turned by 25 to 50 degrees.
-    laboratory = replace(world.laboratory, pool=digits.take(torch.arange(1000, 1400)))
-    profiler = inferred(world.engine, laboratory)
+    setup = replace(world.setup, pool=digits.take(torch.arange(1000, 1400)))
+    profiler = inferred_profiles(world.engine, setup)
     generator = np.random.default_rng(0)
     for group, shift in enumerate(SHIFTS):
         images = shift.shifted(digits.inputs[:600], generator)
@@ -363,7 +365,7 @@ def test_the_groups_can_be_told_from_the_model(
         member = make_client("a", turned, group=None)
         target = Target(0, params, (member,), 1)
         assert profiler.profile_of(target) == ((group, 600),)
-        figure = shadow(world.engine, laboratory, profiler)(target, Streams(0)).finding
+        figure = shadow(world.engine, setup, profiler)(target, Streams(0)).finding
         assert "holds 400" in figure.reason
 
 
@@ -374,7 +376,7 @@ def test_a_figure_says_how_the_groups_are_known(world: World, assessed: Assessme
 def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
     world: World, trained: Target
 ):
-    lazy = Diary(world.laboratory).laboratory
+    lazy = Diary(world.setup).setup
     assessment = shadow(world.engine, lazy)(trained, ROUND_STREAMS)
     assert isinstance(assessment.finding, Withheld)
     assert "train accuracy" in assessment.finding.reason
@@ -383,12 +385,12 @@ def test_a_figure_is_withheld_when_the_shadows_learn_less_than_the_cluster(
 
 def test_a_cluster_without_clients_has_no_figure(world: World, trained: Target):
     nobody = replace(trained, members=())
-    assessment = shadow(world.engine, world.laboratory)(nobody, ROUND_STREAMS)
+    assessment = shadow(world.engine, world.setup)(nobody, ROUND_STREAMS)
     assert "no client has chosen this cluster" in assessment.finding.reason
 
 
 def test_one_shadow_alone_is_judged_by_its_own_threshold(world: World, trained: Target):
-    single = replace(world.laboratory, shadows=1)
+    single = replace(world.setup, shadows=1)
     figure = shadow(world.engine, single)(trained, ROUND_STREAMS).finding
     assert isinstance(figure, RiskEstimate), figure.reason
     assert figure.calibrated

@@ -21,7 +21,7 @@ from covey.events import (
     RunStarted,
 )
 from covey.history import History, history_of
-from covey.membership import unjudged
+from covey.membership import without_estimate
 from covey.report import Reported, comparison, means, summary, write_report
 from covey.report.wording import happenings
 
@@ -53,7 +53,10 @@ def ended(
     sound = audits(other, 0.7)
     events = [
         ModelDiverged(diverged, 3, WHY),
-        *sorted([sound, unjudged(audits(diverged, 0.7), WHY)], key=lambda e: e.cluster),
+        *sorted(
+            [sound, without_estimate(audits(diverged, 0.7), WHY)],
+            key=lambda e: e.cluster,
+        ),
         *(
             ClientExposed(
                 h, j, 0.5, *((None,) * 3 if j == diverged else (0.7, 0.01, 0.7))

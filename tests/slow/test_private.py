@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from covey import Config, load_config, run
-from covey.dp import Plan, multiplier
+from covey.dp import NoisePlan, multiplier
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private.toml"
@@ -32,7 +32,7 @@ def test_two_thousand_clients_learn_at_epsilon_below_8(
         return Config.of(settings)
 
     mean = {"name": "mean", "noise": "none", "epsilon": 0.0}
-    plan = Plan("client", example.rounds, 1e-5)
+    plan = NoisePlan("client", example.rounds, 1e-5)
     sums = {
         "client_clip": example.merge.radius,
         "client_noise": multiplier(plan, example.merge.epsilon),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from covey.algorithms.base import ServerState
 from covey.algorithms.round_steps import Stalled
-from covey.membership import STALLED, broken
+from covey.membership import STALLED, has_non_finite_values
 
 __all__ = ["divergences"]
 
@@ -17,7 +17,7 @@ def divergences(state: ServerState) -> Mapping[int, str]:
     """
     stalled = state.kept(Stalled).clusters
     found = {
-        j: broken(model) or (STALLED if j in stalled else "")
+        j: has_non_finite_values(model) or (STALLED if j in stalled else "")
         for j, model in enumerate(state.clusters)
     }
     return {j: reason for j, reason in found.items() if reason}

@@ -23,7 +23,7 @@ from covey.membership import (
     Finding,
     RedTeam,
     RiskEstimate,
-    SelfJudge,
+    SelfAssessment,
     Target,
     has_finite_examples,
 )
@@ -91,7 +91,7 @@ def red_teamed(
     return strategy._replace(play_round=play_round, conclude=conclude)
 
 
-def self_assessed(strategy: Strategy, assess: SelfJudge, every: int) -> Strategy:
+def self_assessed(strategy: Strategy, assess: SelfAssessment, every: int) -> Strategy:
     """Let each client measure, each `every` rounds, the models that it receives.
 
     What a client finds about a model that it does not train says what this model knows
@@ -117,7 +117,9 @@ def self_assessed(strategy: Strategy, assess: SelfJudge, every: int) -> Strategy
 def due_to_measure(state: ServerState, cohort: Cohort, every: int) -> Cohort:
     """Return the clients that have not measured for so many rounds."""
     return tuple(
-        c for c in cohort if _last_look(state, c.handle) <= state.round_index - every
+        c
+        for c in cohort
+        if _last_measurement(state, c.handle) <= state.round_index - every
     )
 
 
@@ -149,7 +151,7 @@ def with_own_estimates(
     return state.keeping(OwnRisks(risks=rows))
 
 
-def _last_look(state: ServerState, handle: Handle) -> int:
+def _last_measurement(state: ServerState, handle: Handle) -> int:
     """Return when a client last measured; round 0 counts: there was nothing to see."""
     known = state.kept(OwnRisks).risks.get(handle, ())
     return max((k.round_index for k in known if k), default=0)

@@ -23,7 +23,7 @@ from covey.algorithms import (
 )
 from covey.build.algorithms import selection_config
 from covey.build.local_training import recipe_of
-from covey.build.risk import judge_of
+from covey.build.risk import client_assessment_of
 from covey.build.settled import estimator_of
 from covey.clustering import SelectionInputs, apply_hysteresis
 from covey.config import Config
@@ -176,7 +176,7 @@ class ClientRuntime:
             else due_to_measure(state, this_client, every)
         )
         streams = self._streams(request)
-        judge = judge_of(self.config, RiskContext(self.engine))
+        judge = client_assessment_of(self.config, RiskContext(self.engine))
         judged = judge(request.models, due, streams)
         after = with_own_estimates(state, judged, every)
         return after.kept(OwnRisks).risks.get(self.client.handle, ())

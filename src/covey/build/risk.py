@@ -18,7 +18,7 @@ from covey.build.parts import (
     shared_rounds,
 )
 from covey.build.settled import estimator_of
-from covey.build.user_estimator import user_judge, user_red_team
+from covey.build.user_estimator import user_red_team, user_self_assessment
 from covey.components.capability import Capability
 from covey.components.registry import is_built_in
 from covey.config import Config, claims_of, refuse_conflicts
@@ -28,17 +28,22 @@ from covey.membership import (
     PlayRound,
     RedTeam,
     Reference,
-    Retrial,
+    RetrainRecipe,
     RiskContext,
     RiskEstimate,
-    SelfJudge,
+    SelfAssessment,
     Target,
-    guarded,
+    unless_diverged,
 )
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["judge_of", "red_team_of", "retrain_recipe", "with_measured_risk"]
+__all__ = [
+    "client_assessment_of",
+    "red_team_of",
+    "retrain_recipe",
+    "with_measured_risk",
+]
 
 
 def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
@@ -53,7 +58,7 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
         return strategy
     start = strategy.init(Streams(config.seed)).clusters
     if on_clients:
-        judge = judge_of(config, _context(components, start))
+        judge = client_assessment_of(config, _context(components, start))
         return self_assessed(strategy, judge, every)
     attack = red_team_of(components, start)
     if attack is None:
@@ -86,10 +91,10 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
 
     known = is_built_in("risk_estimator", source)
     checked = attack if known else user_red_team(source, attack)
-    return guarded(components.engine, checked, source, start, config.rounds)
+    return unless_diverged(components.engine, checked, source, start, config.rounds)
 
 
-def judge_of(config: Config, context: RiskContext) -> SelfJudge:
+def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
     estimator, source = estimator_of(config), config.redteam.source
 
@@ -99,7 +104,7 @@ def judge_of(config: Config, context: RiskContext) -> SelfJudge:
         return estimator.judge(models, cohort, context, streams)
 
     known = is_built_in("risk_estimator", source)
-    return judge if known else user_judge(source, judge)
+    return judge if known else user_self_assessment(source, judge)
 
 
 def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
@@ -113,15 +118,17 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         start=start,
         play_round=_round_of(components),
         streams=Streams(config.seed),
-        everybody=tuple((c.group or 0, len(c.train)) for c in population.clients),
+        population_profile=tuple(
+            (c.group or 0, len(c.train)) for c in population.clients
+        ),
         shared_rounds=max(0, shared_rounds(config)),
     )
 
 
-def retrain_recipe(components: Components) -> Retrial:
+def retrain_recipe(components: Components) -> RetrainRecipe:
     """Return how an auditor plays this run's recipe again."""
     config = components.config
-    return Retrial(
+    return RetrainRecipe(
         components.init, _round_of(components), recipe_of(config), config.rounds
     )
 

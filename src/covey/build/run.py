@@ -40,7 +40,7 @@ from covey.data import (
 from covey.engine import TASKS, Engine, EngineFactory
 from covey.errors import ConfigError, DataError
 from covey.events import ComponentsUsed
-from covey.membership import Reference, Retrial
+from covey.membership import Reference, RetrainRecipe
 from covey.models import NETWORKS, initial_params
 from covey.rng import Streams
 from covey.types import ClientName, Params
@@ -71,7 +71,7 @@ class BuiltRun:
     nobody: Clients
     num_clusters: int
     reference: Reference
-    retrain_recipe: Retrial
+    retrain_recipe: RetrainRecipe
     notes: tuple[str, ...]
     data_hash: str | None
     client_backend: ClientBackend | None = None

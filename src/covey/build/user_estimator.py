@@ -12,14 +12,14 @@ from covey.membership import (
     Finding,
     RedTeam,
     RiskEstimate,
-    SelfJudge,
+    SelfAssessment,
     Target,
     Withheld,
 )
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["user_judge", "user_red_team"]
+__all__ = ["user_red_team", "user_self_assessment"]
 
 
 def user_red_team(name: str, attack: RedTeam) -> RedTeam:
@@ -36,9 +36,9 @@ def user_red_team(name: str, attack: RedTeam) -> RedTeam:
     return assess
 
 
-def user_judge(name: str, judge: SelfJudge) -> SelfJudge:
+def user_self_assessment(name: str, assess: SelfAssessment) -> SelfAssessment:
     """Return the same where clients measure for themselves."""
-    measure = user_function(f"risk estimator {name}", judge)
+    measure = user_function(f"risk estimator {name}", assess)
 
     def checked(
         models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams

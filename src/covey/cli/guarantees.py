@@ -76,7 +76,7 @@ def guarantee(
             told = _of_the_paper(sigma, epsilon, delta, rounds)
         else:
             assert noise is not None  # noqa: S101 - looked at above
-            plan = dp.Plan(
+            plan = dp.NoisePlan(
                 noise, rounds, delta, set_size, sets, clients, sampling, steps
             )
             told = _of_a_run(plan, sigma, epsilon, radius, coordinates)
@@ -99,7 +99,7 @@ def _of_the_paper(
 ) -> dict[str, Any]:
     """Return what Theorem 1 claims for a sigma, and what its algorithm delivers."""
     noise = sigma or dp.claimed_sigma(epsilon or 0.0, delta, rounds)
-    cost = dp.delivered(noise, delta, rounds)
+    cost = dp.delivered_epsilon(noise, delta, rounds)
     return {
         "noise": "paper",
         "sigma": noise,
@@ -119,7 +119,7 @@ def _of_the_paper(
 
 
 def _of_a_run(
-    plan: dp.Plan,
+    plan: dp.NoisePlan,
     sigma: float | None,
     epsilon: float | None,
     radius: float,
@@ -129,9 +129,9 @@ def _of_a_run(
     z = sigma or dp.multiplier(plan, epsilon or 0.0)
     told = asdict(dp.forecast(plan, z))
     if plan.noise == "sound":
-        told["views"] = dict(dp.views(plan, z))
+        told["views"] = dict(dp.adversary_views(plan, z))
     if plan.noise != "record":  # whose noise many steps and clients average
-        size = dp.size_of(plan, z, radius, coordinates)
+        size = dp.noise_size(plan, z, radius, coordinates)
         told |= {"noise_norm": size.noise, "update_norm": size.update}
     return {
         "noise": plan.noise,

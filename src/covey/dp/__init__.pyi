@@ -1,37 +1,37 @@
 from .accountant import gaussian_epsilon
-from .current_guarantee import Standing, spent_so_far, standing_of
-from .empirical import Refuted, least_epsilon
+from .current_guarantee import GuaranteeStatus, epsilon_over_rounds, guarantee_status
+from .empirical import RefutedEpsilon, least_epsilon
 from .guarantee import Guarantee
 from .planner import (
-    Plan,
-    Size,
+    NoisePlan,
+    NoiseSize,
+    adversary_views,
     forecast,
     multiplier,
+    noise_size,
     representative_noise,
-    size_of,
-    views,
 )
 from .run_guarantees import aggregate_multiplier, guarantees
-from .theorem1 import claimed_epsilon, claimed_sigma, delivered
+from .theorem1 import claimed_epsilon, claimed_sigma, delivered_epsilon
 
 __all__ = [
     "Guarantee",
-    "Plan",
-    "Refuted",
-    "Size",
-    "Standing",
+    "GuaranteeStatus",
+    "NoisePlan",
+    "NoiseSize",
+    "RefutedEpsilon",
+    "adversary_views",
     "aggregate_multiplier",
     "claimed_epsilon",
     "claimed_sigma",
-    "delivered",
+    "delivered_epsilon",
+    "epsilon_over_rounds",
     "forecast",
     "gaussian_epsilon",
+    "guarantee_status",
     "guarantees",
     "least_epsilon",
     "multiplier",
+    "noise_size",
     "representative_noise",
-    "size_of",
-    "spent_so_far",
-    "standing_of",
-    "views",
 ]

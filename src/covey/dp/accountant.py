@@ -40,14 +40,14 @@ from scipy.optimize import root_scalar
 from scipy.stats import norm
 
 __all__ = [
+    "EpsilonBound",
     "Mechanism",
-    "Spent",
     "choice",
+    "epsilon_bound",
     "gaussian",
     "gaussian_epsilon",
     "multiplier_for",
     "representative",
-    "spent",
 ]
 
 Relation = Literal["contributes or not", "replaced by another"]
@@ -61,12 +61,12 @@ ORDERS = (*range(2, 25), 28, 32, 40, 48, 64, 96, 128)
 """Renyi orders; sampling without replacement is known for whole ones only."""
 ROUNDED_UP = 1e-4
 """More than the cells can add to an epsilon that is known in closed form."""
-LEAST_NOISE = 0.2
+MIN_NOISE = 0.2
 """A multiplier that is hardly looked below: accounting for less takes ever longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class EpsilonBound:
     """What mechanisms cost together: never below the truth.
 
     Attributes:
@@ -108,23 +108,29 @@ def choice(epsilon: float) -> Mechanism:
     return ZCDpEvent(epsilon**2 / 8)
 
 
-def spent(mechanisms: Iterable[Mechanism], delta: float) -> Spent | None:
+def epsilon_bound(mechanisms: Iterable[Mechanism], delta: float) -> EpsilonBound | None:
     """Return what these releases cost together, in whatever order and adaptively.
 
     Returns:
         None where no accountant knows their composition.
     """
     counted = Counter(mechanisms)
-    return _spent(tuple(sorted(counted.items(), key=str)), delta)
+    return _epsilon_bound(tuple(sorted(counted.items(), key=str)), delta)
 
 
 @cache
-def _spent(counted: tuple[tuple[Mechanism, int], ...], delta: float) -> Spent | None:
+def _epsilon_bound(
+    counted: tuple[tuple[Mechanism, int], ...], delta: float
+) -> EpsilonBound | None:
     together = ComposedDpEvent([SelfComposedDpEvent(each, n) for each, n in counted])
     for account, relation, name in _accounts():
         if account.supports(together):
             epsilon = float(account.compose(together).get_epsilon(delta))
-            return Spent(epsilon, relation, name) if math.isfinite(epsilon) else None
+            return (
+                EpsilonBound(epsilon, relation, name)
+                if math.isfinite(epsilon)
+                else None
+            )
     return None
 
 
@@ -153,7 +159,7 @@ def multiplier_for(
     unsampled = math.sqrt(rounds) / _mu_for(epsilon, delta)
     if isinstance(mechanism(1.0), GaussianDpEvent):
         return unsampled * (1 + ROUNDED_UP)
-    bracket = ExplicitBracketInterval(min(LEAST_NOISE, unsampled / 2), 1.25 * unsampled)
+    bracket = ExplicitBracketInterval(min(MIN_NOISE, unsampled / 2), 1.25 * unsampled)
     accountant = _pld if _pld().supports(repeated(1.0)) else _rdp_replacing
     return float(
         calibrate_dp_mechanism(

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from covey.dp.guarantee import Guarantee, Unit
-from covey.dp.run_guarantees import guarantees, merges_of
+from covey.dp.run_guarantees import aggregations_of, guarantees
 from covey.dp.wording import NOT_ACCOUNTED
 from covey.events import Event, ModelsMerged
 from covey.history import History
 
-__all__ = ["Standing", "spent_so_far", "standing_of"]
+__all__ = ["GuaranteeStatus", "epsilon_over_rounds", "guarantee_status"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GuaranteeStatus:
     """Which guarantees a run gives, and which of them holds.
 
     Attributes:
@@ -28,7 +28,7 @@ class Standing:
     reason: str
 
 
-def standing_of(history: History) -> Standing:
+def guarantee_status(history: History) -> GuaranteeStatus:
     """Return what all rounds ever played guarantee, rolled back ones included."""
     began, found = history.started, ()
     if began is not None:
@@ -36,21 +36,23 @@ def standing_of(history: History) -> Standing:
         found = guarantees(history.told, began.delta, secret=secret)
     holds = next((each for each in found if each.epsilon is not None), None)
     why_not = found[0].reason if found else NOT_ACCOUNTED
-    return Standing(found, holds, "" if holds else why_not)
+    return GuaranteeStatus(found, holds, "" if holds else why_not)
 
 
-def spent_so_far(history: History, points: int) -> dict[Unit, list[tuple[int, float]]]:
+def epsilon_over_rounds(
+    history: History, points: int
+) -> dict[Unit, list[tuple[int, float]]]:
     """Return per unit what had been spent after so many merges, at about `points` places.
 
     Empty for a unit as soon as nothing is guaranteed any more.
     """
-    merges = [each for each in merges_of(history.told) if _merged(each)]
+    merges = [each for each in aggregations_of(history.told) if _merged(each)]
     places = sorted({round(len(merges) * i / points) for i in range(1, points + 1)})
     lines: dict[Unit, list[tuple[int, float]]] = {}
     for place in places:
         part = tuple(fact for merge in merges[:place] for fact in merge)
         told = history.told if place == len(merges) else part
-        for each in standing_of(replace(history, told=told)).guarantees:
+        for each in guarantee_status(replace(history, told=told)).guarantees:
             line = lines.setdefault(each.unit, [])
             if each.epsilon is not None:
                 line.append((place, each.epsilon))

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from covey.dp.accountant import gaussian_epsilon
 from covey.membership.intervals import clopper_pearson
 
-__all__ = ["Refuted", "least_epsilon"]
+__all__ = ["RefutedEpsilon", "least_epsilon"]
 
 CONFIDENCE = 0.999
 """Of a refutation: it accuses, and whoever audits often would else accuse by chance."""
@@ -31,7 +31,7 @@ Draws = Float[ndarray, " draws"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refuted:
+class RefutedEpsilon:
     """Every epsilon below this one is refuted, with 99.9% confidence.
 
     Attributes:
@@ -48,7 +48,7 @@ class Refuted:
 
 def least_epsilon(
     with_canary: Draws, without: Draws, delta: float, *, is_gaussian: bool
-) -> Refuted:
+) -> RefutedEpsilon:
     """Return the largest epsilon that these draws refute, with 99.9% confidence.
 
     eps >= ln((TPR - delta) / FPR), for any mechanism;
@@ -77,8 +77,8 @@ def least_epsilon(
     found = max(0.0, bound(judged(slice(half, None), float(best))))
     draws = len(with_canary)
     if is_gaussian:
-        return Refuted(gaussian_epsilon(found, delta), found, draws)
-    return Refuted(found, None, draws)
+        return RefutedEpsilon(gaussian_epsilon(found, delta), found, draws)
+    return RefutedEpsilon(found, None, draws)
 
 
 def _judged(

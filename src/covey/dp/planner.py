@@ -8,10 +8,10 @@ from typing import Literal
 
 from covey.dp.accountant import (
     Mechanism,
+    epsilon_bound,
     gaussian,
     multiplier_for,
     representative,
-    spent,
 )
 from covey.dp.guarantee import Guarantee
 from covey.dp.run_guarantees import aggregate_multiplier, guarantees
@@ -26,13 +26,13 @@ from covey.events import (
 
 __all__ = [
     "Noise",
-    "Plan",
-    "Size",
+    "NoisePlan",
+    "NoiseSize",
+    "adversary_views",
     "forecast",
     "multiplier",
+    "noise_size",
     "representative_noise",
-    "size_of",
-    "views",
 ]
 
 Noise = Literal["sound", "client", "record"]
@@ -46,7 +46,7 @@ AS_PLANNED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NoisePlan:
     """A run to come.
 
     Attributes:
@@ -67,14 +67,14 @@ class Plan:
     steps: int = 1
 
 
-def forecast(plan: Plan, noise_multiplier: float) -> Guarantee:
+def forecast(plan: NoisePlan, noise_multiplier: float) -> Guarantee:
     """Return what a run with these settings guarantees, if its secret stays one."""
     facts = _facts(plan, noise_multiplier) * plan.rounds
     (found,) = guarantees(facts, plan.delta, secret=True)
     return replace(found, holds_if=(*found.holds_if, AS_PLANNED))
 
 
-def multiplier(plan: Plan, epsilon: float) -> float:
+def multiplier(plan: NoisePlan, epsilon: float) -> float:
     """Return the least noise multiplier with which the run stays below epsilon."""
     if plan.noise == "sound":
         sizes = (plan.set_size,) * plan.sets
@@ -101,7 +101,9 @@ def representative_noise(
     return alone / aggregate_multiplier(1.0, sizes)
 
 
-def views(plan: Plan, noise_multiplier: float) -> Mapping[str, float | None]:
+def adversary_views(
+    plan: NoisePlan, noise_multiplier: float
+) -> Mapping[str, float | None]:
     """Return the epsilon of `sound` noise for adversaries who see more than is published.
 
     Every representative or only the mean of all, and knowing or not who spoke for a set.
@@ -114,13 +116,14 @@ def views(plan: Plan, noise_multiplier: float) -> Mapping[str, float | None]:
         "their mean": representative(together, plan.set_size),
     }
     costs = {
-        name: spent([each] * plan.rounds, plan.delta) for name, each in found.items()
+        name: epsilon_bound([each] * plan.rounds, plan.delta)
+        for name, each in found.items()
     }
     return {name: cost.epsilon if cost else None for name, cost in costs.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class NoiseSize:
     """The noise in a released model, beside what it hides.
 
     Attributes:
@@ -133,18 +136,18 @@ class Size:
     update: float
 
 
-def size_of(
-    plan: Plan, noise_multiplier: float, bound: float, coordinates: int
-) -> Size:
+def noise_size(
+    plan: NoisePlan, noise_multiplier: float, bound: float, coordinates: int
+) -> NoiseSize:
     """Return how large the noise in one release is, in a model of so many parameters."""
     if plan.noise == "sound":
         std = 2 * bound * noise_multiplier / math.sqrt(plan.sets)
     else:
         std = bound * noise_multiplier / (plan.clients * plan.sampling)
-    return Size(std * math.sqrt(coordinates), bound)
+    return NoiseSize(std * math.sqrt(coordinates), bound)
 
 
-def _facts(plan: Plan, z: float) -> list[Event]:
+def _facts(plan: NoisePlan, z: float) -> list[Event]:
     """Return what one round would record."""
     merged = ModelsMerged("", (plan.clients,))
     if plan.noise == "sound":

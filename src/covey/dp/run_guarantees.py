@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from covey.dp.accountant import (
+    EpsilonBound,
     Mechanism,
-    Spent,
     choice,
+    epsilon_bound,
     gaussian,
     representative,
-    spent,
 )
 from covey.dp.guarantee import Guarantee, Unit
 from covey.dp.wording import (
@@ -58,7 +58,7 @@ from covey.events import (
 )
 from covey.types import Handle
 
-__all__ = ["aggregate_multiplier", "guarantees", "merges_of"]
+__all__ = ["aggregate_multiplier", "aggregations_of", "guarantees"]
 
 Noisy = SumPerturbed | RepresentativesPerturbed
 
@@ -87,7 +87,7 @@ KNOWN = (
 )
 """The facts that a guarantee can say something about."""
 
-NOBODY_CHOOSES = frozenset({"fedavg", "isolated", "local"})
+WITHOUT_CHOICES = frozenset({"fedavg", "isolated", "local"})
 """The methods that leave no client a choice of its cluster."""
 
 
@@ -127,7 +127,7 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
     return noise_multiplier * math.hypot(*sizes) / max(sizes)
 
 
-def merges_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
+def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
     """Cut a story after every merge and every end; the rest comes last."""
     part: list[Event] = []
     for fact in facts:
@@ -141,14 +141,14 @@ def merges_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
 def _guarantee(
     unit: Unit, facts: Sequence[Event], delta: float, reason: str
 ) -> Guarantee:
-    merges = list(merges_of(facts))
+    merges = list(aggregations_of(facts))
     reason = reason or _unknown(facts)
-    cost: Spent | None = None
+    cost: EpsilonBound | None = None
     if not reason:
-        bill = _of_clients(merges) if unit == "client" else _of_records(merges)
+        charged = _client_cost(merges) if unit == "client" else _record_cost(merges)
         choices = _choices(merges)
-        costs = [spent([*each, *choices], delta) for each in bill.paid]
-        reason = bill.unpaid
+        costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
+        reason = charged.unaccounted_reason
         known = [each for each in costs if each is not None]
         if not reason and len(known) < len(costs):
             reason = "no accountant adds up what this run released"
@@ -177,19 +177,19 @@ def _unknown(facts: Sequence[Event]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class Cost:
     """What has to be paid for, or why it cannot be.
 
     Attributes:
-        paid: for everybody who may be worst off, the releases that concern it.
-        unpaid: a release without noise; empty if there is none.
+        mechanisms: for everybody who may be worst off, the releases that concern it.
+        unaccounted_reason: a release without noise; empty if there is none.
     """
 
-    paid: tuple[tuple[Mechanism, ...], ...]
-    unpaid: str = ""
+    mechanisms: tuple[tuple[Mechanism, ...], ...]
+    unaccounted_reason: str = ""
 
 
-def _of_clients(merges: Sequence[tuple[Event, ...]]) -> Bill:
+def _client_cost(merges: Sequence[tuple[Event, ...]]) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
     A client is in one cluster at a time, of which a menu makes several models.
@@ -204,22 +204,22 @@ def _of_clients(merges: Sequence[tuple[Event, ...]]) -> Bill:
         waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
         bare = _merged(merge) - waiting - {fact.cluster for fact in noisy}
         if bare:
-            return Bill((), f"merge {number} took cluster {min(bare)}'s updates bare")
+            return Cost((), f"merge {number} took cluster {min(bare)}'s updates bare")
         sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
         sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
         if sums:
-            paid += [_dearest_sum(sums)] * releases
+            paid += [_costliest_sum(sums)] * releases
         if sets:
-            paid += [_dearest_set(sets)] * releases
-    return Bill((tuple(paid),))
+            paid += [_costliest_set(sets)] * releases
+    return Cost((tuple(paid),))
 
 
-def _dearest_sum(sums: Sequence[SumPerturbed]) -> Mechanism:
+def _costliest_sum(sums: Sequence[SumPerturbed]) -> Mechanism:
     least = min(fact.noise_multiplier for fact in sums)
     return gaussian(least, max(fact.sampling for fact in sums))
 
 
-def _dearest_set(sets: Sequence[RepresentativesPerturbed]) -> Mechanism:
+def _costliest_set(sets: Sequence[RepresentativesPerturbed]) -> Mechanism:
     """Return a release that is dearer than that of any set: least noise, fewest members.
 
     The noise is that of the cluster's new model, which alone is released.
@@ -238,20 +238,20 @@ def _merged(merge: Sequence[Event]) -> set[int]:
     }
 
 
-def _of_records(merges: Sequence[tuple[Event, ...]]) -> Bill:
+def _record_cost(merges: Sequence[tuple[Event, ...]]) -> Cost:
     """Return every client's noisy steps; clients with the same ones are one case."""
     steps: dict[Handle, Counter[Mechanism]] = {}
     for number, merge in enumerate(merges):
         noisy = [fact for fact in merge if isinstance(fact, StepsPerturbed)]
         bare = _trainers(merge) - {handle for fact in noisy for handle in fact.steps}
         if bare:
-            return Bill((), f"in merge {number}, a client trained without noise")
+            return Cost((), f"in merge {number}, a client trained without noise")
         for fact in noisy:
             for handle, times in fact.steps.items():
                 step = gaussian(fact.noise_multiplier, fact.sampling[handle])
                 steps.setdefault(handle, Counter())[step] += times
     cases = {frozenset(counted.items()): counted for counted in steps.values()}
-    return Bill(tuple(tuple(counted.elements()) for counted in cases.values()))
+    return Cost(tuple(tuple(counted.elements()) for counted in cases.values()))
 
 
 def _trainers(merge: Sequence[Event]) -> set[Handle]:
@@ -305,7 +305,7 @@ def _uncovered(
         for fact in facts
     )
     began = [fact for fact in facts if isinstance(fact, RunStarted)]
-    chosen = all(f.num_clusters > 1 and f.method not in NOBODY_CHOOSES for f in began)
+    chosen = all(f.num_clusters > 1 and f.method not in WITHOUT_CHOICES for f in began)
     stored = any(fact.updates_stored for fact in began)
     return (
         SERVER if unit == "client" else COUNTS,

@@ -16,9 +16,9 @@ References:
 
 import math
 
-from covey.dp.accountant import Spent, gaussian, spent
+from covey.dp.accountant import EpsilonBound, epsilon_bound, gaussian
 
-__all__ = ["claimed_epsilon", "claimed_sigma", "delivered"]
+__all__ = ["claimed_epsilon", "claimed_sigma", "delivered_epsilon"]
 
 
 def claimed_sigma(epsilon: float, delta: float, rounds: int) -> float:
@@ -31,9 +31,9 @@ def claimed_epsilon(sigma: float, delta: float, rounds: int) -> float:
     return claimed_sigma(sigma, delta, rounds)  # sigma * epsilon is the same for all
 
 
-def delivered(sigma: float, delta: float, rounds: int) -> Spent | None:
+def delivered_epsilon(sigma: float, delta: float, rounds: int) -> EpsilonBound | None:
     """Return what T releases of Algorithm 1 cost, if its updates lie in the ball.
 
     The noise sigma Delta over the sensitivity 2 Delta is z = sigma / 2.
     """
-    return spent([gaussian(sigma / 2)] * rounds, delta)
+    return epsilon_bound([gaussian(sigma / 2)] * rounds, delta)

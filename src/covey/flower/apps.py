@@ -15,8 +15,8 @@ from covey.build import Overrides, anonymity_of, build_run, noise_on_clients
 from covey.components import reference
 from covey.config import Config, load_config
 from covey.engine.kinds.flower import FlowerNodes
-from covey.flower.node import agreement
-from covey.flower.server import Nodes, Terms
+from covey.flower.node import shared_settings_hash
+from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.history import History
 from covey.ledger import Ledger
 from covey.models.passed import PassedModel
@@ -36,7 +36,7 @@ server_app = ServerApp()
 @server_app.main()
 def _main(grid: Grid, context: Context) -> None:
     """Play the run that the app's configuration names, or carry it on."""
-    _speak_as_flower()
+    _log_through_flower()
     told = {key: str(value) for key, value in context.run_config.items()}
     names = frozenset(filter(None, told.get("names", "").split(",")))
     federated = Federated(told["config"], invited=names, timeout=float(told["timeout"]))
@@ -73,16 +73,16 @@ class Federated:
         roster = FederationMetadata.of(folder) or FederationMetadata(
             secrets.token_hex(8), None, self._home()
         )
-        terms = Terms(
+        terms = AdmissionPolicy(
             run=roster.run,
-            agreement=agreement(config),
+            settings_hash=shared_settings_hash(config),
             invited=self.invited,
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
             equal_weights=config.merge.weights == "equal",
         )
-        federation = Nodes(grid, terms, roster.profile)
-        left, leaving = _left_and_leaving(folder)
+        federation = FlowerServer(grid, terms, roster.profile)
+        left, leaving = _departures(folder)
         hiding = anonymity_of(config) if roster.profile is None else None
         fewest = hiding.min_anonymity if hiding else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
@@ -118,7 +118,7 @@ class Federated:
         return str(Path(self.config).resolve().parent)
 
 
-def _left_and_leaving(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
+def _departures(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
     """Return how many clients have left a run, and which requests are not answered yet.
 
     Nobody waits for either.
@@ -133,7 +133,7 @@ def _left_and_leaving(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:
     return left, frozenset(leaving)
 
 
-def _speak_as_flower() -> None:
+def _log_through_flower() -> None:
     """Log covey's messages through Flower's logger."""
     theirs, ours = logging.getLogger("flwr"), logging.getLogger("covey")
     ours.handlers, ours.level, ours.propagate = theirs.handlers, logging.INFO, False

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from covey.algorithms import ClientRequest
 from covey.errors import ConfigError
 from covey.flower.messages import arrays
-from covey.flower.node import Node, answered
+from covey.flower.node import Node, answer_message
 from covey.types import Params
 
 __all__ = ["client_app", "covey_mod"]
@@ -46,7 +46,7 @@ def covey_mod(
         def train(call: ClientRequest, cluster: int) -> Params:
             return _trained(call_next, (message, context), call, cluster)
 
-        return answered(message, lambda: _node(context, model, data), train)
+        return answer_message(message, lambda: _node(context, model, data), train)
 
     return mod
 
@@ -83,15 +83,15 @@ def _file(context: Context) -> str:
 
 def _trained(
     train: ClientAppCallable,
-    told: tuple[Message, Context],
-    call: ClientRequest,
+    received: tuple[Message, Context],
+    request: ClientRequest,
     cluster: int,
 ) -> Params:
     """Let the app's own function train; it sees an ordinary Flower message."""
-    message, context = told
-    recipe = ConfigRecord({"lr": call.recipe.learning_rate})
+    message, context = received
+    recipe = ConfigRecord({"lr": request.recipe.learning_rate})
     message.content = RecordDict(
-        {"arrays": arrays(call.models[cluster]), "config": recipe}
+        {"arrays": arrays(request.models[cluster]), "config": recipe}
     )
     answer = train(message, context).content["arrays"]
     if not isinstance(answer, ArrayRecord):
@@ -108,4 +108,4 @@ client_app = ClientApp()
 @client_app.train()
 def _answer(message: Message, context: Context) -> Message:
     """Answer a covey server, and train as the settings say."""
-    return answered(message, lambda: _node(context, None, None))
+    return answer_message(message, lambda: _node(context, None, None))

@@ -2,7 +2,7 @@
 
 A pure two-way translation. A message holds one JSON text, `covey`, and models as arrays.
 Nothing that arrives is believed: every field, shape and number is looked at here, and what
-is not in order raises `Refused` with a reason that says nothing about the values.
+is not valid raises `InvalidMessageError` with a reason that reveals none of the values.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,20 +23,20 @@ from covey.membership import EDGES, FOLDS
 from covey.types import ClientName, Handle, Params
 
 __all__ = [
-    "FEWEST_TO_COMPARE",
+    "MIN_TO_COMPARE",
     "NORM_FACTOR",
-    "Asked",
     "Hello",
+    "InvalidMessageError",
+    "PendingQuestion",
     "Question",
-    "Refused",
     "Reply",
-    "answer_of",
     "arrays",
+    "client_response_of",
+    "encode",
     "hello_of",
-    "letter",
+    "make_message",
     "question_of",
     "reply_of",
-    "sent",
 ]
 
 T = TypeVar("T")
@@ -47,10 +47,10 @@ KIND = "train"
 NORM_FACTOR = 5.0
 """An update is refused if its L2 norm is above so many times the median of its round."""
 
-FEWEST_TO_COMPARE = 3
+MIN_TO_COMPARE = 3
 """Answers from which on norms are compared."""
 
-MOST_COUNTED = 10**6
+MAX_COUNT = 10**6
 """The highest count of losses that a client may send, per fold and bin."""
 
 HEADER = 4_096
@@ -59,7 +59,7 @@ HEADER = 4_096
 Counts = tuple[tuple[int, ...], ...]
 
 
-class Refused(Exception):  # noqa: N818 - reads as the fact it states
+class InvalidMessageError(Exception):
     """An answer is not in order."""
 
 
@@ -145,7 +145,7 @@ AS_REPLY = TypeAdapter(Reply).validate_json
 AS_HELLO = TypeAdapter(Hello).validate_json
 
 
-class Asked(NamedTuple):
+class PendingQuestion(NamedTuple):
     """What the server remembers of a question until it is answered."""
 
     handle: Handle
@@ -153,21 +153,21 @@ class Asked(NamedTuple):
     start: Mapping[int, Params]
 
 
-def sent(
+def make_message(
     question: Question, models: Mapping[int, Params], node: int, ttl: float
 ) -> Message:
     """Return the message that asks a node."""
-    content = letter(question)
+    content = encode(question)
     for j, model in models.items():
         content[f"model-{j}"] = arrays(model)
     return Message(content, node, KIND, ttl=ttl)
 
 
-def letter(
-    written: Question | Reply | Hello, update: Params | None = None
+def encode(
+    record: Question | Reply | Hello, update: Params | None = None
 ) -> RecordDict:
     """Return a message's content."""
-    text = to_json(written).decode()
+    text = to_json(record).decode()
     content = RecordDict({"covey": ConfigRecord({"json": text})})
     if update is not None:
         content["update"] = arrays(update)
@@ -178,15 +178,17 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
     """Return what a server asks, on the node's side.
 
     Raises:
-        Refused: the message does not fit this version of covey.
+        InvalidMessageError: the message does not fit this version of covey.
     """
     question = _read(content, AS_QUESTION)
     if question.covey_version != version("covey"):
-        raise Refused(f"the server has covey {question.covey_version}")
+        raise InvalidMessageError(f"the server has covey {question.covey_version}")
     if question.num_models != len(question.offered):
-        raise Refused("the server must say of every model whether it is offered")
+        raise InvalidMessageError(
+            "the server must say of every model whether it is offered"
+        )
     names = (f"model-{j}" for j in range(question.num_models))
-    call = ClientRequest(
+    request = ClientRequest(
         task="settle" if question.task == "hello" else question.task,
         models=tuple(
             _params(_record(content, name)) if name in content else {} for name in names
@@ -197,66 +199,74 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
         recipe=Recipe().with_numbers(question.recipe),
         round_index=question.round_index,
     )
-    return question, call
+    return question, request
 
 
-def hello_of(message: Message, token: str, agreement: str) -> Hello:
+def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
     """Return a node's identity.
 
     Raises:
-        Refused: it cannot take part.
+        InvalidMessageError: it cannot take part.
     """
     hello = _read(message.content, AS_HELLO)
     _check_sender(hello.covey_version, hello.token, token)
     if hello.failed:
-        raise Refused(f"it failed with {hello.failed}: look into the node's log")
+        raise InvalidMessageError(
+            f"it failed with {hello.failed}: look into the node's log"
+        )
     if not hello.name:
-        raise Refused("it has no name: set one in its node.toml")
-    if hello.agreement != agreement:
-        raise Refused(
+        raise InvalidMessageError("it has no name: set one in its node.toml")
+    if hello.agreement != settings_hash:
+        raise InvalidMessageError(
             "its covey.toml differs in data, model, train, method, merge, redteam, "
             "privacy or secrets.source: give it the server's"
         )
     return hello
 
 
-def reply_of(message: Message, asked: Asked) -> tuple[Reply, ClientResponse]:
+def reply_of(
+    message: Message, pending: PendingQuestion
+) -> tuple[Reply, ClientResponse]:
     """Return what a node answered, found to be in order.
 
     Raises:
-        Refused: with what was expected.
+        InvalidMessageError: with what was expected.
     """
-    question = asked.question
+    question = pending.question
     reply = _read(message.content, AS_REPLY)
     _check_sender(reply.covey_version, reply.token, question.token)
     if reply.name != question.name:
-        raise Refused("it answers for another client")
+        raise InvalidMessageError("it answers for another client")
     if reply.failed:
-        raise Refused(f"it failed with {reply.failed}: look into the node's log")
-    return reply, answer_of(message.content, reply, asked)
+        raise InvalidMessageError(
+            f"it failed with {reply.failed}: look into the node's log"
+        )
+    return reply, client_response_of(message.content, reply, pending)
 
 
-def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> ClientResponse:
+def client_response_of(
+    content: RecordDict, reply: Reply, pending: PendingQuestion
+) -> ClientResponse:
     """Return the answer to a question.
 
     Raises:
-        Refused: it does not fit the question.
+        InvalidMessageError: it does not fit the question.
     """
-    question, given = asked.question, asked.question.slip.given
+    question, given = pending.question, pending.question.slip.given
     allowed = [j for j, offered in enumerate(question.offered) if offered]
     allowed = allowed if given is None else [given]
     if reply.cluster not in allowed:
-        raise Refused(f"it must name one of the clusters {allowed}")
+        raise InvalidMessageError(f"it must name one of the clusters {allowed}")
     if not (np.isfinite(reply.weight) and reply.weight > 0):
-        raise Refused("its weight must be a positive number")
+        raise InvalidMessageError("its weight must be a positive number")
     if reply.accuracy is not None and not 0 <= reply.accuracy <= 1:
-        raise Refused("its accuracy must lie in [0, 1]")
+        raise InvalidMessageError("its accuracy must lie in [0, 1]")
     update = None
     if question.task in ("choose", "train"):
-        update = _update(content, asked.start[reply.cluster])
+        update = _update(content, pending.start[reply.cluster])
     counts = question.task == "count"
     return ClientResponse(
-        handle=asked.handle,
+        handle=pending.handle,
         cluster=reply.cluster,
         update=update,
         weight=reply.weight,
@@ -266,39 +276,47 @@ def answer_of(content: RecordDict, reply: Reply, asked: Asked) -> ClientResponse
 
 
 def _check_sender(found: str, token: str, expected: str) -> None:
-    mine = version("covey")
-    if found != mine:
-        raise Refused(f"it must have covey {mine}, like the server: install that")
+    own_version = version("covey")
+    if found != own_version:
+        raise InvalidMessageError(
+            f"it must have covey {own_version}, like the server: install that"
+        )
     if token != expected:
-        raise Refused("it is an answer to another question")
+        raise InvalidMessageError("it is an answer to another question")
 
 
 def _update(content: RecordDict, start: Params) -> Params:
     record = _record(content, "update")
     if record.keys() != start.keys():
-        raise Refused("its update must have the model's names")
+        raise InvalidMessageError("its update must have the model's names")
     for name, value in record.items():
         if len(value.data) > start[name].nbytes + HEADER:  # before anything is unpacked
-            raise Refused(f"its update of {name} must be as large as the model's")
+            raise InvalidMessageError(
+                f"its update of {name} must be as large as the model's"
+            )
     update = _params(record)
     for name, value in update.items():
         expected = start[name]
         if value.shape != expected.shape or value.dtype != expected.dtype:
-            raise Refused(
+            raise InvalidMessageError(
                 f"its update of {name} must be {expected.dtype} of shape "
                 f"{tuple(expected.shape)}"
             )
         if not torch.isfinite(value).all():
-            raise Refused(f"its update of {name} must hold finite numbers only")
+            raise InvalidMessageError(
+                f"its update of {name} must hold finite numbers only"
+            )
     return update
 
 
-def _counts(told: Counts | None) -> np.ndarray:
+def _counts(counts: Counts | None) -> np.ndarray:
     shape = (FOLDS, len(EDGES) + 1)
-    rows = told or ()
+    rows = counts or ()
     fit = [len(row) for row in rows] == [shape[1]] * shape[0]
-    if not fit or any(not 0 <= count <= MOST_COUNTED for row in rows for count in row):
-        raise Refused(f"it must send counts of shape {shape}, from 0 to {MOST_COUNTED}")
+    if not fit or any(not 0 <= count <= MAX_COUNT for row in rows for count in row):
+        raise InvalidMessageError(
+            f"it must send counts of shape {shape}, from 0 to {MAX_COUNT}"
+        )
     return np.array(rows, dtype=np.int64)
 
 
@@ -308,7 +326,9 @@ def _read(content: RecordDict, read: Callable[[str], T]) -> T:
         text = record["json"] if isinstance(record, ConfigRecord) else ""
         return read(str(text))
     except (KeyError, ValueError, CoveyError):
-        raise Refused(f"it must be written as covey {version('covey')} does") from None
+        raise InvalidMessageError(
+            f"it must be written as covey {version('covey')} does"
+        ) from None
 
 
 def arrays(params: Params) -> ArrayRecord:
@@ -321,7 +341,7 @@ def arrays(params: Params) -> ArrayRecord:
 def _record(content: RecordDict, name: str) -> ArrayRecord:
     record = content.get(name)
     if not isinstance(record, ArrayRecord):
-        raise Refused(f"it must hold arrays called {name!r}")
+        raise InvalidMessageError(f"it must hold arrays called {name!r}")
     return record
 
 
@@ -331,4 +351,4 @@ def _params(record: ArrayRecord) -> dict[str, torch.Tensor]:
             key: torch.from_numpy(value.numpy().copy()) for key, value in record.items()
         }
     except Exception:  # NumPy's readers raise anything, and a lying shape MemoryError
-        raise Refused("its arrays must be readable") from None
+        raise InvalidMessageError("its arrays must be readable") from None

@@ -35,30 +35,30 @@ from covey.deploy import NodeFile
 from covey.flower.messages import (
     Counts,
     Hello,
+    InvalidMessageError,
     Question,
-    Refused,
     Reply,
-    letter,
+    encode,
     question_of,
 )
 from covey.membership import RiskEstimate
 from covey.models.passed import PassedModel
 from covey.types import Params
 
-__all__ = ["Node", "Train", "agreement", "answered"]
+__all__ = ["Node", "Train", "answer_message", "shared_settings_hash"]
 
 log = logging.getLogger(__name__)
 
-SHARED = ("data", "model", "train", "method", "merge", "redteam", "privacy")
+SHARED_SETTINGS = ("data", "model", "train", "method", "merge", "redteam", "privacy")
 """Sections of the settings that the server and every node must have alike."""
 
 Train = Callable[[ClientRequest, int], Params]
 """How a client trains a given cluster's model: returns its local model."""
 
 
-def agreement(config: Config) -> str:
+def shared_settings_hash(config: Config) -> str:
     """Return a hash of the settings that a server and its nodes must share."""
-    settings = config.model_dump(mode="json", include=set(SHARED))
+    settings = config.model_dump(mode="json", include=set(SHARED_SETTINGS))
     settings["data"].pop("dir")
     settings["merge"].pop("deniability_threshold")  # judges requests, not training
     settings["secrets"] = config.secrets.source  # the account rests on it
@@ -67,7 +67,7 @@ def agreement(config: Config) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class NodeMemory:
     """What a client stores locally about one run.
 
     Attributes:
@@ -121,16 +121,16 @@ class Node:
         clients = None if given is None else {file.name: given}
         return client_runtime_of(self.config, own, Overrides(self.model, clients))
 
-    def recall(self, run: str) -> Memory:
+    def recall(self, run: str) -> NodeMemory:
         """Return what the client keeps of a run."""
         path = self._memory(run)
         if not path.is_file():
-            return Memory()
+            return NodeMemory()
         kept = json.loads(path.read_text(encoding="ascii"))
         risks = tuple(map(_estimate, kept["risks"]))
-        return Memory(risks, kept["updates"], kept["choices_epsilon"])
+        return NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
 
-    def remember(self, run: str, memory: Memory) -> None:
+    def remember(self, run: str, memory: NodeMemory) -> None:
         """Keep it: before anything is sent, so that nothing is spent unnoticed."""
         path = self._memory(run)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -139,11 +139,11 @@ class Node:
 
     def _memory(self, run: str) -> Path:
         if not run.isalnum():
-            raise Refused("the server must name its run")
+            raise InvalidMessageError("the server must name its run")
         return self.path.parent / "memory" / f"{run}.json"
 
 
-def answered(
+def answer_message(
     message: Message, load: Callable[[], Node], train: Train | None = None
 ) -> Message:
     """Return the client's answer to a question; an error's text never leaves the node.
@@ -158,12 +158,12 @@ def answered(
         question, call = question_of(message.content)
         node = load()
         if question.task == "hello":
-            content = letter(_hello(node, question))
+            content = encode(_hello(node, question))
         else:
-            content = letter(*_reply(node, question, call, train))
+            content = encode(*_reply(node, question, call, train))
     except Exception as error:
         log.exception("Answering failed; the server learns the kind of error only.")
-        content = letter(_failed(question, type(error).__name__))
+        content = encode(_failed(question, type(error).__name__))
     return Message(content, reply_to=message)
 
 
@@ -174,7 +174,7 @@ def _hello(node: Node, question: Question) -> Hello:
         covey_version=version("covey"),
         token=question.token,
         name=node.file.name,
-        agreement=agreement(node.config),
+        agreement=shared_settings_hash(node.config),
         shape=tuple(inputs.shape[1:]),
         images=inputs.dtype == torch.uint8,
         classes=member.classes,
@@ -189,22 +189,26 @@ def _failed(question: Question, kind: str) -> Hello | Reply:
 
 
 def _reply(
-    node: Node, question: Question, call: ClientRequest, train: Train | None
+    node: Node, question: Question, request: ClientRequest, train: Train | None
 ) -> tuple[Reply, Params | None]:
     """Choose, train or count, as the question asks."""
     if question.name != node.file.name:
-        raise Refused("the question is for another client")
+        raise InvalidMessageError("the question is for another client")
     member = node.member(question.classes)
     memory = node.recall(question.run)
-    chosen = member.choose(call, question.slip, memory.risks)
-    node.remember(question.run, _spent(memory, node.config, call, chosen))
-    reply = replace(_told(node, member, call, chosen), token=question.token)
-    if call.task == "count":
-        inside, outside = member.count(call, chosen.cluster)
+    chosen = member.choose(request, question.slip, memory.risks)
+    node.remember(
+        question.run, _with_spent_epsilon(memory, node.config, request, chosen)
+    )
+    reply = replace(
+        _reply_of_choice(node, member, request, chosen), token=question.token
+    )
+    if request.task == "count":
+        inside, outside = member.count(request, chosen.cluster)
         return replace(reply, members=_plain(inside), held_out=_plain(outside)), None
-    if call.task not in ("choose", "train"):
+    if request.task not in ("choose", "train"):
         return reply, None
-    update, weight = member.train(call, chosen.cluster, train)
+    update, weight = member.train(request, chosen.cluster, train)
     return replace(reply, weight=weight), update
 
 
@@ -218,27 +222,27 @@ def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has i
     return RiskEstimate(risk, standard_error, round_index=round_index, inside=inside)
 
 
-def _spent(
-    memory: Memory, config: Config, call: ClientRequest, chosen: ClusterChoice
-) -> Memory:
+def _with_spent_epsilon(
+    memory: NodeMemory, config: Config, request: ClientRequest, chosen: ClusterChoice
+) -> NodeMemory:
     """Return what the client keeps after it has answered."""
-    (slip,) = call.contexts.values()
-    noise, free = config.privacy.selection_noise, slip.given is None
-    chooses = free and call.task in ("choose", "settle")
-    return Memory(
-        risks=memory.risks if chosen.known == slip.risks else chosen.known,
-        updates=memory.updates + (call.task in ("choose", "train")),
+    (context,) = request.contexts.values()
+    noise, free = config.privacy.selection_noise, context.given is None
+    chooses = free and request.task in ("choose", "settle")
+    return NodeMemory(
+        risks=memory.risks if chosen.known == context.risks else chosen.known,
+        updates=memory.updates + (request.task in ("choose", "train")),
         choices_epsilon=memory.choices_epsilon
         + (choice_epsilon(noise) if chooses and noise > 0 else 0.0),
     )
 
 
-def _told(
-    node: Node, member: ClientRuntime, call: ClientRequest, chosen: ClusterChoice
+def _reply_of_choice(
+    node: Node, member: ClientRuntime, request: ClientRequest, chosen: ClusterChoice
 ) -> Reply:
     """Return what a client says whatever it is asked, as far as its file lets it."""
-    file, params = node.file, call.models[chosen.cluster]
-    tells = call.task in ("choose", "settle", "train")
+    file, params = node.file, request.models[chosen.cluster]
+    tells = request.task in ("choose", "settle", "train")
     threshold = member.client.preference.risk_threshold
     return Reply(
         covey_version=version("covey"),

@@ -17,38 +17,38 @@ from covey.build import ClientReports, DataProfile
 from covey.errors import RunError
 from covey.events import AnswerRefused, AnswersMissing, ClientsReported, Event
 from covey.flower.messages import (
-    FEWEST_TO_COMPARE,
+    MIN_TO_COMPARE,
     NORM_FACTOR,
-    Asked,
     Hello,
+    InvalidMessageError,
+    PendingQuestion,
     Question,
-    Refused,
     Reply,
     hello_of,
+    make_message,
     reply_of,
-    sent,
 )
 from covey.params import norm
 from covey.types import ClientName, Handle
 
-__all__ = ["Nodes", "Terms"]
+__all__ = ["AdmissionPolicy", "FlowerServer"]
 
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 120.0
 """How long a node may take to identify itself."""
 
-PAUSE = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two polls for present nodes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AdmissionPolicy:
     """On what terms nodes take part.
 
     Attributes:
         run: names the run, for what nodes remember.
-        agreement: hash of the settings that server and nodes must share.
+        settings_hash: hash of the settings that server and nodes must share.
         invited: names of clients; empty: whoever the SuperLink lets in.
         timeout: seconds that a round waits for a node.
         compares_norms: whether an update far larger than the others' is refused. Not
@@ -57,14 +57,14 @@ class Terms:
     """
 
     run: str
-    agreement: str
+    settings_hash: str
     invited: frozenset[ClientName] = frozenset()
     timeout: float = 600.0
     compares_norms: bool = True
     equal_weights: bool = False
 
 
-class Nodes:
+class FlowerServer:
     """The nodes of one run, by the names of their clients.
 
     A name belongs to the node that bears it as long as that node is there; another one
@@ -73,16 +73,16 @@ class Nodes:
     """
 
     def __init__(
-        self, grid: Grid, terms: Terms, profile: DataProfile | None = None
+        self, grid: Grid, policy: AdmissionPolicy, profile: DataProfile | None = None
     ) -> None:
         self._grid = grid
-        self._terms = terms
+        self._policy = policy
         self._profile = profile
         self._hellos: dict[int, Hello] = {}
         self._events: list[Event] = []
         self._leaving: dict[ClientName, None] = {}
         self._refused: set[Handle] = set()
-        self._turned_away: dict[int, str] = {}
+        self._rejected: dict[int, str] = {}
 
     @property
     def profile(self) -> DataProfile:
@@ -116,7 +116,7 @@ class Nodes:
             if here != before:
                 report(f"Waiting for {count} nodes: {here} are there.")
             before = here
-            time.sleep(PAUSE)
+            time.sleep(POLL_SECONDS)
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that can be asked now; new nodes identify themselves first."""
@@ -145,40 +145,44 @@ class Nodes:
 
     def reports(self) -> ClientReports:
         """Return what has happened since the last time this was asked."""
-        told = ClientReports(tuple(self._events), tuple(self._leaving))
+        reports = ClientReports(tuple(self._events), tuple(self._leaving))
         self._events, self._leaving = [], {}
-        return told
+        return reports
 
     def _greet(self, nodes: Sequence[int]) -> None:
         """Ask nodes to identify themselves."""
         tokens = {node: secrets.token_hex(16) for node in nodes}
         questions = (
-            sent(self._written("hello", "", token), {}, node, HELLO_SECONDS)
+            make_message(
+                self._bare_question("hello", "", token), {}, node, HELLO_SECONDS
+            )
             for node, token in tokens.items()
         )
         for node, message in self._exchanged(questions, HELLO_SECONDS):
             try:
-                hello = hello_of(message, tokens[node], self._terms.agreement)
+                hello = hello_of(message, tokens[node], self._policy.settings_hash)
                 self._admit(node, hello)
-            except Refused as error:
-                self._turn_away(node, str(error))
+            except InvalidMessageError as error:
+                self._reject(node, str(error))
 
-    def _turn_away(self, node: int, reason: str) -> None:
+    def _reject(self, node: int, reason: str) -> None:
         """Put down why a node is refused, once: it is asked again in every round."""
-        if self._turned_away.get(node) != reason:
-            self._turned_away[node] = reason
+        if self._rejected.get(node) != reason:
+            self._rejected[node] = reason
             log.warning("A node was refused: %s.", reason)
             self._events.append(AnswerRefused(None, reason))
 
     def _admit(self, node: int, hello: Hello) -> None:
         taken = {each.name for each in self._hellos.values()}
-        invited = self._terms.invited
+        invited = self._policy.invited
         if hello.name in taken:
-            raise Refused(
+            raise InvalidMessageError(
                 "another node of its name is there: give it a name of its own"
             )
         if invited and hello.name not in invited:
-            raise Refused("it is not invited: put its name on the list, or correct it")
+            raise InvalidMessageError(
+                "it is not invited: put its name on the list, or correct it"
+            )
         known = self._profile or next(
             (
                 DataProfile(h.shape, h.images, h.classes, h.whole)
@@ -188,55 +192,60 @@ class Nodes:
         )
         if known and _kind(known) != _kind(hello):
             other = " of another kind (images, features or whole numbers)"
-            raise Refused(
+            raise InvalidMessageError(
                 f"its examples must be {known.shape}, like the others', found "
                 f"{hello.shape}{other if known.shape == hello.shape else ''}"
             )
         self._hellos[node] = hello
 
-    def _written(self, task: str, name: ClientName, token: str) -> Question:
-        return Question(version("covey"), self._terms.run, token, name, task)  # type: ignore[arg-type]
+    def _bare_question(self, task: str, name: ClientName, token: str) -> Question:
+        return Question(version("covey"), self._policy.run, token, name, task)  # type: ignore[arg-type]
 
-    def _question(self, call: ClientRequest, name: ClientName, handle: Handle) -> Asked:
-        slip = call.contexts[handle]
-        needed = range(len(call.models)) if slip.given is None else (slip.given,)
-        question = replace(
-            self._written(call.task, name, secrets.token_hex(16)),
-            classes=self.profile.classes,
-            num_models=len(call.models),
-            offered=call.available,
-            path=call.path,
-            recipe=call.recipe.numbers,
-            round_index=call.round_index,
-            slip=slip,
+    def _question(
+        self, request: ClientRequest, name: ClientName, handle: Handle
+    ) -> PendingQuestion:
+        context = request.contexts[handle]
+        needed = (
+            range(len(request.models)) if context.given is None else (context.given,)
         )
-        return Asked(handle, question, {j: call.models[j] for j in needed})
+        question = replace(
+            self._bare_question(request.task, name, secrets.token_hex(16)),
+            classes=self.profile.classes,
+            num_models=len(request.models),
+            offered=request.available,
+            path=request.path,
+            recipe=request.recipe.numbers,
+            round_index=request.round_index,
+            slip=context,
+        )
+        return PendingQuestion(handle, question, {j: request.models[j] for j in needed})
 
-    def _received(self, asked: Mapping[int, Asked]) -> list[ClientResponse]:
+    def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
         """Return the answers that are in order."""
         self._refused = set()
-        timeout = self._terms.timeout
+        timeout = self._policy.timeout
         messages = (
-            sent(a.question, a.start, node, timeout) for node, a in asked.items()
+            make_message(a.question, a.start, node, timeout)
+            for node, a in pending.items()
         )
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}
         for node, message in self._exchanged(messages, timeout):
-            handle = asked[node].handle
+            handle = pending[node].handle
             try:
                 if handle in found:
-                    raise Refused("it has answered already")  # noqa: TRY301
-                reply, answer = reply_of(message, asked[node])
-                if self._terms.equal_weights and answer.weight != 1:
-                    raise Refused("its weight must be 1, like all others'")  # noqa: TRY301
+                    raise InvalidMessageError("it has answered already")  # noqa: TRY301
+                reply, answer = reply_of(message, pending[node])
+                if self._policy.equal_weights and answer.weight != 1:
+                    raise InvalidMessageError("its weight must be 1, like all others'")  # noqa: TRY301
                 found[handle] = reply, answer
-            except Refused as error:
+            except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
         for handle in self._outsized([answer for _, answer in found.values()]):
             del found[handle]
             self._refuse(
                 handle, "its update is far larger than the others'", counts=True
             )
-        self._hear({h: reply for h, (reply, _) in found.items()})
+        self._record_reports({h: reply for h, (reply, _) in found.items()})
         return [answer for _, answer in found.values()]
 
     def _refuse(self, handle: Handle, reason: str, *, counts: bool) -> None:
@@ -249,12 +258,12 @@ class Nodes:
     def _outsized(self, answers: Sequence[ClientResponse]) -> list[Handle]:
         """Return whose update is longer than NORM_FACTOR times the median: |u| > 5 m."""
         norms = {a.handle: norm(a.update) for a in answers if a.update is not None}
-        if not self._terms.compares_norms or len(norms) < FEWEST_TO_COMPARE:
+        if not self._policy.compares_norms or len(norms) < MIN_TO_COMPARE:
             return []
-        most = NORM_FACTOR * median(norms.values())
-        return [handle for handle, length in norms.items() if length > most]
+        limit = NORM_FACTOR * median(norms.values())
+        return [handle for handle, length in norms.items() if length > limit]
 
-    def _hear(self, replies: Mapping[Handle, Reply]) -> None:
+    def _record_reports(self, replies: Mapping[Handle, Reply]) -> None:
         """Record what clients report."""
         accuracy = {h: r.accuracy for h, r in replies.items() if r.accuracy is not None}
         above = {h: r.above for h, r in replies.items() if r.above is not None}
@@ -279,16 +288,16 @@ class Nodes:
             for reply in replies
             if reply.metadata.reply_to_message_id in to
         ]
-        mine = [
+        genuine = [
             (node, reply)
             for node, reply in found
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
         lost = Counter(reply.has_error() for reply in replies)[True]
-        log.info("Asked %d nodes: %d answers, %d errors.", len(out), len(mine), lost)
-        return mine
+        log.info("Asked %d nodes: %d answers, %d errors.", len(out), len(genuine), lost)
+        return genuine
 
 
-def _kind(told: DataProfile | Hello) -> tuple[tuple[int, ...], bool, bool]:
+def _kind(described: DataProfile | Hello) -> tuple[tuple[int, ...], bool, bool]:
     """Return what clients' examples must have in common."""
-    return told.shape, told.images, told.whole
+    return described.shape, described.images, described.whole

@@ -13,7 +13,7 @@ from covey.errors import LedgerError, LedgerUnavailable
 from covey.ledger.postgres import PostgresRun
 from covey.ledger.sqlite import SqliteFile
 
-__all__ = ["Lock", "Place", "explained", "place_of"]
+__all__ = ["Backend", "Lock", "backend_of", "errors_explained"]
 
 
 @runtime_checkable
@@ -30,13 +30,13 @@ class Lock(Protocol):
 
 
 @runtime_checkable
-class Place(Protocol):
+class Backend(Protocol):
     """A database with room for one ledger; printed, it shows no password."""
 
     remedy: ClassVar[str]
     """What to do when it fails."""
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Return False where it is certain that there is no ledger."""
         ...
 
@@ -52,7 +52,7 @@ class Place(Protocol):
         """Return connections that change nothing, beside a writer if there is one."""
         ...
 
-    def make_room(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection) -> None:
         """Make what the tables will lie in."""
         ...
 
@@ -61,16 +61,16 @@ class Place(Protocol):
         ...
 
 
-def place_of(where: str | Path) -> Place:
+def backend_of(location: str | Path) -> Backend:
     """Return the place that a path or an SQLAlchemy URL names.
 
     Raises:
         LedgerUnavailable: no ledger can live there.
     """
-    if "://" not in str(where):
-        return SqliteFile(Path(where))
+    if "://" not in str(location):
+        return SqliteFile(Path(location))
     try:
-        url = make_url(str(where))
+        url = make_url(str(location))
     except (ArgumentError, ValueError):
         # the cause would show the URL, and with it a password
         raise LedgerUnavailable(
@@ -90,7 +90,7 @@ def place_of(where: str | Path) -> Place:
 
 
 @contextmanager
-def explained(place: Place) -> Iterator[None]:
+def errors_explained(place: Backend) -> Iterator[None]:
     """Turn failures of the file or the database into a LedgerError."""
     try:
         yield

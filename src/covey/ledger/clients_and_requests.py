@@ -14,14 +14,14 @@ from covey.ledger.tables import clients, request_columns, requests, tombstones
 from covey.types import BASES, Basis, ClientName, Handle
 
 __all__ = [
-    "Asking",
+    "NewRequest",
     "Request",
-    "Serving",
+    "ServedRequest",
     "State",
     "Wanted",
     "advance",
     "ask",
-    "bind",
+    "bind_names",
     "erase",
     "names",
     "read_requests",
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class NewRequest:
     """What is put in the queue.
 
     Attributes:
@@ -81,7 +81,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServedRequest:
     """What is done about one request when it is served.
 
     Attributes:
@@ -105,8 +105,8 @@ def names(connection: Connection) -> dict[Handle, ClientName]:
     return {row.handle: row.name for row in rows}
 
 
-def bind(
-    connection: Connection, handles: Mapping[Handle, ClientName], where: str
+def bind_names(
+    connection: Connection, handles: Mapping[Handle, ClientName], location: str
 ) -> None:
     """Record each handle's client; existing entries stay as they are.
 
@@ -117,14 +117,14 @@ def bind(
     bound = known | dict(handles)
     if bound != {**handles, **known} or len(set(bound.values())) < len(bound):
         raise LedgerError(
-            f"A client has one handle in {where}, for good, but an enrolment binds a "
+            f"A client has one handle in {location}, for good, but an enrolment binds a "
             f"handle or a client twice. Enrol clients under the handles that this run "
             f"first gave them."
         )
     erased = select(requests.c.handle).where(requests.c.state.in_(NAMELESS))
     if handles.keys() & set(connection.scalars(erased)):
         raise LedgerError(
-            f"Who left {where} stays out, but an enrolment brings a client back whose "
+            f"Who left {location} stays out, but an enrolment brings a client back whose "
             f"name was erased. Leave out every client that has a tombstone."
         )
     rows = [
@@ -136,29 +136,29 @@ def bind(
         connection.execute(insert(clients), rows)
 
 
-def ask(connection: Connection, asking: Asking, asked_at: str) -> Request:
+def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
     """Put a request in the queue; one that was drawn before is returned as it is.
 
     Raises:
         LedgerError: there is no such answer to want, or no such basis.
     """
-    _check_one_of("want", asking.wanted, get_args(Wanted))
-    _check_one_of("rest its request on", asking.basis, BASES)
+    _check_one_of("want", new.wanted, get_args(Wanted))
+    _check_one_of("rest its request on", new.basis, BASES)
     for known in read_requests(connection):
-        if asking.after_round is not None and known.after_round == asking.after_round:
+        if new.after_round is not None and known.after_round == new.after_round:
             return known
     number = connection.scalar(select(func.count()).select_from(requests))
     connection.execute(
         insert(requests).values(
             number=number,
             id=secrets.token_hex(8),
-            handle=asking.handle,
-            wanted=asking.wanted,
-            after_round=asking.after_round,
+            handle=new.handle,
+            wanted=new.wanted,
+            after_round=new.after_round,
             state="pending",
             asked_at=asked_at,
-            note=None if asking.note is None else canonical(asking.note),
-            basis=asking.basis,
+            note=None if new.note is None else canonical(new.note),
+            basis=new.basis,
         )
     )
     return read_requests(connection)[-1]
@@ -193,7 +193,7 @@ def advance(
     return _request(row)
 
 
-def serve(connection: Connection, serving: Serving, served_at: str) -> None:
+def serve(connection: Connection, served: ServedRequest, served_at: str) -> None:
     """Mark a request as being served, and erase the requester's name.
 
     Raises:
@@ -202,15 +202,15 @@ def serve(connection: Connection, serving: Serving, served_at: str) -> None:
     changes = {
         "state": "serving",
         "served_at": served_at,
-        "note": canonical(serving.note),
-        "sealed": serving.sealed,
+        "note": canonical(served.note),
+        "sealed": served.sealed,
     }
-    handle = serving.request.handle
+    handle = served.request.handle
     own = requests.c.handle == handle
     connection.execute(update(requests).where(own).values(sealed=None))
-    advance(connection, serving.request.id, "pending", changes)
-    if serving.tombstone is not None:
-        erase(connection, handle, serving.tombstone)
+    advance(connection, served.request.id, "pending", changes)
+    if served.tombstone is not None:
+        erase(connection, handle, served.tombstone)
 
 
 def erase(connection: Connection, handle: Handle, tombstone: str) -> None:

@@ -72,7 +72,7 @@ class PostgresRun:
         shown = self.url.set(drivername="postgresql", query={"run": self.run})
         return shown.render_as_string(hide_password=True)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Return True: only the database knows."""
         return True
 
@@ -111,7 +111,7 @@ class PostgresRun:
             "REPEATABLE READ", self._search_path(), "SET TRANSACTION READ ONLY"
         )
 
-    def make_room(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection) -> None:
         """Make the schema; one that an administrator made for this run is used."""
         if self.run not in inspect(connection).get_schema_names():
             connection.execute(CreateSchema(self.run))
@@ -155,7 +155,7 @@ class PostgresRun:
 @dataclass(frozen=True, slots=True)
 class _SessionLock:
     connection: Connection
-    where: str
+    location: str
 
     def check(self) -> None:
         try:
@@ -164,7 +164,7 @@ class _SessionLock:
             held = None
         if not held:
             raise LedgerLocked(
-                f"Only who holds its lock can write the ledger {self.where}, but the "
+                f"Only who holds its lock can write the ledger {self.location}, but the "
                 f"server ended the session that held it. Open the ledger again."
             )
 

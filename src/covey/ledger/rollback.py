@@ -11,27 +11,27 @@ from collections.abc import Iterable, Sequence
 from covey.errors import LedgerError
 from covey.ledger.chain import Record
 
-__all__ = ["REWIND", "current", "rewound_to", "superseded", "superseded_up_to"]
+__all__ = ["REWIND", "current_records", "rewound_to", "superseded", "superseded_up_to"]
 
 REWIND = "RunRolledBack"
 """The kind of a record between rounds that rewinds the story; its body's `round_index`
 is the first round that no longer counts."""
 
 
-def current(records: Sequence[Record]) -> list[Record]:
+def current_records(records: Sequence[Record]) -> list[Record]:
     """Return the current events: superseded rounds are left out, the order is kept.
 
     What happened between rounds stays, rewinds included.
     """
-    return [record for record, counts in _judged(records) if counts]
+    return [record for record, counts in _with_currency(records) if counts]
 
 
 def superseded(records: Sequence[Record]) -> list[Record]:
     """Return what no longer counts, in order: what it released stays released."""
-    return [record for record, counts in _judged(records) if not counts]
+    return [record for record, counts in _with_currency(records) if not counts]
 
 
-def _judged(records: Sequence[Record]) -> list[tuple[Record, bool]]:
+def _with_currency(records: Sequence[Record]) -> list[tuple[Record, bool]]:
     """Say of each record whether it still counts."""
     judged: list[tuple[Record, bool]] = []
     first_superseded = math.inf  # by the rewinds that come later in `records`

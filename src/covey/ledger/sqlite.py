@@ -28,7 +28,7 @@ class SqliteFile:
     def __str__(self) -> str:
         return str(self.path)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Return whether the file is there."""
         return self.path.is_file()
 
@@ -74,7 +74,7 @@ class SqliteFile:
         """
         return self._engine("rw", "PRAGMA query_only = ON", "BEGIN")
 
-    def make_room(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection) -> None:
         """Do nothing: the first connection makes the file."""
 
     def scrub(self) -> None:

@@ -11,18 +11,18 @@ from sqlalchemy import Connection, Engine
 
 from covey.errors import LedgerError, LedgerMismatch
 from covey.ledger import clients_and_requests, rows, tables
-from covey.ledger.backend import Lock, Place, explained, place_of
+from covey.ledger.backend import Backend, Lock, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, verify
-from covey.ledger.clients_and_requests import Asking, Request, Serving
+from covey.ledger.clients_and_requests import NewRequest, Request, ServedRequest
 from covey.ledger.replay_diff import first_difference
-from covey.ledger.rollback import current, rewound_to
+from covey.ledger.rollback import current_records, rewound_to
 from covey.types import ClientName, Handle
 
 __all__ = ["Ledger"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Pen:
+class _WriteAccess:
     """What only a writer has."""
 
     lock: Lock
@@ -40,70 +40,70 @@ class Ledger:
     ...     head = ledger.append(0, [Record(0, "cohort_sampled", {"clients": 3})])
 
     Attributes:
-        where: the place, as messages name it: without a password.
+        location: the place, as messages name it: without a password.
     """
 
-    where: str
-    _place: Place = field(repr=False)
+    location: str
+    _backend: Backend = field(repr=False)
     _engine: Engine = field(repr=False)
-    _pen: _Pen | None = field(repr=False)
+    _write_access: _WriteAccess | None = field(repr=False)
 
     @classmethod
-    def create(cls, where: str | Path, clock: Callable[[], str]) -> "Ledger":
+    def create(cls, location: str | Path, clock: Callable[[], str]) -> "Ledger":
         """Begin a ledger where there is none; `clock` says when a round is written.
 
         Raises:
             LedgerError: there is a ledger already, or it cannot be written there.
             LedgerLocked: another process is writing it.
         """
-        place = place_of(where)
-        with cls._writing(place, clock) as ledger:
+        backend = backend_of(location)
+        with cls._writing(backend, clock) as ledger:
             with ledger._transaction() as connection:
-                place.make_room(connection)
-                tables.lay_out(connection, ledger.where)
+                backend.prepare(connection)
+                tables.lay_out(connection, ledger.location)
             return ledger
 
     @classmethod
-    def open(cls, where: str | Path, clock: Callable[[], str]) -> "Ledger":
+    def open(cls, location: str | Path, clock: Callable[[], str]) -> "Ledger":
         """Open a ledger to carry it on, once its whole chain is verified.
 
         Raises:
             LedgerError: there is no ledger, or it is broken or cannot be written.
             LedgerLocked: another process is writing it.
         """
-        with cls._writing(_existing(where), clock) as ledger:
+        with cls._writing(_existing(location), clock) as ledger:
             with ledger._transaction() as connection:
-                tables.check_version(connection, ledger.where)
+                tables.check_version(connection, ledger.location)
                 tables.migrate(connection)
                 tables.check_writable(connection)
                 verify(rows.read_links(connection))
             return ledger
 
     @classmethod
-    def read(cls, where: str | Path) -> "Ledger":
+    def read(cls, location: str | Path) -> "Ledger":
         """Open a ledger to look at it, even while another process writes it.
 
         Raises:
             LedgerError: there is no ledger, or it cannot be read.
         """
-        place = _existing(where)
-        ledger = cls(str(place), place, place.reader(), None)
+        backend = _existing(location)
+        ledger = cls(str(backend), backend, backend.reader(), None)
         with ledger._transaction() as connection:
-            tables.check_version(connection, ledger.where)
+            tables.check_version(connection, ledger.location)
         return ledger
 
     @classmethod
-    def exists(cls, where: str | Path) -> bool:
+    def exists(cls, location: str | Path) -> bool:
         """Return whether a ledger was begun there, of whatever version.
 
         Raises:
             LedgerError: the file or the database cannot be read.
         """
-        place = place_of(where)
-        with explained(place):
-            if not place.is_there():
+        backend = backend_of(location)
+        with errors_explained(backend):
+            if not backend.exists():
                 return False
-            with place.reader().begin() as connection:
+            with backend.reader().begin() as connection:
                 return tables.is_laid_out(connection)
 
     def append(self, round_index: int, records: Sequence[Record]) -> str:
@@ -120,7 +120,7 @@ class Ledger:
             if last is not None and round_index <= last:
                 raise LedgerError(
                     f"A round is recorded once and in order, but round {round_index} "
-                    f"comes after round {last} in {self.where}. Compare a replayed "
+                    f"comes after round {last} in {self.location}. Compare a replayed "
                     f"round instead of appending it."
                 )
             return rows.add(connection, records, written_at)
@@ -143,17 +143,17 @@ class Ledger:
         """Return everything that was recorded, in order, once it is verified."""
         return [one.record() for one in self._verified()]
 
-    def story(self) -> list[Record]:
+    def current_records(self) -> list[Record]:
         """Return what still counts, in order, once the whole is verified.
 
         Rounds that a rewind superseded are left out; what happened between rounds
         stays, rewinds included.
         """
-        return current(self.replay())
+        return current_records(self.replay())
 
     def round(self, round_index: int) -> list[Record]:
         """Return what still counts of one round, once the whole is verified."""
-        return [one for one in self.story() if one.round_index == round_index]
+        return [one for one in self.current_records() if one.round_index == round_index]
 
     def compare(self, round_index: int, records: Sequence[Record]) -> None:
         """Check that a replayed round is the one that counts; nothing is written.
@@ -168,7 +168,7 @@ class Ledger:
         difference = first_difference(recorded, records)
         if difference:
             raise LedgerMismatch(
-                f"Round {round_index} must replay as {self.where} recorded it, but "
+                f"Round {round_index} must replay as {self.location} recorded it, but "
                 f"{difference}. Resume with the configuration, the data and the "
                 f"version of covey that began this run, or start a new run."
             )
@@ -223,7 +223,7 @@ class Ledger:
         """
         self._writer()
         with self._transaction() as connection:
-            clients_and_requests.bind(connection, handles, self.where)
+            clients_and_requests.bind_names(connection, handles, self.location)
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
@@ -244,9 +244,9 @@ class Ledger:
         Raises:
             LedgerError: there is no such answer, or it cannot be written.
         """
-        return self.ask_together([Asking(handle, wanted, after_round)])[0]
+        return self.ask_all([NewRequest(handle, wanted, after_round)])[0]
 
-    def ask_together(self, asked: Sequence[Asking]) -> list[Request]:
+    def ask_all(self, new_requests: Sequence[NewRequest]) -> list[Request]:
         """Register several requests to leave, all of them or none.
 
         Raises:
@@ -255,7 +255,8 @@ class Ledger:
         asked_at = self._writer().clock()
         with self._transaction() as connection:
             return [
-                clients_and_requests.ask(connection, each, asked_at) for each in asked
+                clients_and_requests.ask(connection, each, asked_at)
+                for each in new_requests
             ]
 
     def requests(self) -> list[Request]:
@@ -263,7 +264,7 @@ class Ledger:
         with self._transaction() as connection:
             return clients_and_requests.read_requests(connection)
 
-    def serve(self, served: Sequence[Serving], records: Sequence[Record]) -> str:
+    def serve(self, served: Sequence[ServedRequest], records: Sequence[Record]) -> str:
         """Record answers and erase the requesters' names, in one transaction.
 
         Scrub the ledger next: the names' last traces go with it.
@@ -292,7 +293,7 @@ class Ledger:
         Raises:
             LedgerError: it is not being served.
         """
-        self._settle(request_id, "serving", {"state": "done", "answer": answer})
+        self._close_request(request_id, "serving", {"state": "done", "answer": answer})
 
     def refused(self, request_id: str, reason: str) -> None:
         """Close a request that was refused; no name is erased.
@@ -300,7 +301,9 @@ class Ledger:
         Raises:
             LedgerError: it is not pending.
         """
-        self._settle(request_id, "pending", {"state": "refused", "answer": reason})
+        self._close_request(
+            request_id, "pending", {"state": "refused", "answer": reason}
+        )
 
     def tombstones(self) -> frozenset[str]:
         """Return the tombstones of clients that left."""
@@ -314,13 +317,13 @@ class Ledger:
         write-ahead log, backups and replicas are not covered, nor the server's own log.
         """
         self._writer()
-        with explained(self._place):
-            self._place.scrub()
+        with errors_explained(self._backend):
+            self._backend.scrub()
 
     def close(self) -> None:
         """Let another process write."""
-        if self._pen:
-            self._pen.lock.close()
+        if self._write_access:
+            self._write_access.lock.close()
 
     def __enter__(self) -> "Ledger":
         return self
@@ -330,28 +333,28 @@ class Ledger:
 
     @classmethod
     @contextmanager
-    def _writing(cls, place: Place, clock: Callable[[], str]) -> Iterator["Ledger"]:
+    def _writing(cls, backend: Backend, clock: Callable[[], str]) -> Iterator["Ledger"]:
         """Lend a ledger for writing, closed again if the block fails."""
-        with explained(place):
-            engine, lock = place.writer(), place.lock()
-        ledger = cls(str(place), place, engine, _Pen(lock, clock))
+        with errors_explained(backend):
+            engine, lock = backend.writer(), backend.lock()
+        ledger = cls(str(backend), backend, engine, _WriteAccess(lock, clock))
         try:
             yield ledger
         except BaseException:
             ledger.close()
             raise
 
-    def _writer(self) -> _Pen:
-        if self._pen is None:
+    def _writer(self) -> _WriteAccess:
+        if self._write_access is None:
             raise LedgerError(
-                f"{self.where} was opened to be read. Use Ledger.open to write it."
+                f"{self.location} was opened to be read. Use Ledger.open to write it."
             )
-        self._pen.lock.check()
-        return self._pen
+        self._write_access.lock.check()
+        return self._write_access
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        with explained(self._place), self._engine.begin() as connection:
+        with errors_explained(self._backend), self._engine.begin() as connection:
             yield connection
 
     def _verified(self) -> list[Link]:
@@ -360,7 +363,7 @@ class Ledger:
         verify(links)
         return links
 
-    def _settle(
+    def _close_request(
         self,
         request_id: str,
         before: clients_and_requests.State,
@@ -371,13 +374,13 @@ class Ledger:
             clients_and_requests.advance(connection, request_id, before, settled)
 
 
-def _existing(where: str | Path) -> Place:
-    place = place_of(where)
-    with explained(place):
-        if place.is_there():
-            return place
+def _existing(location: str | Path) -> Backend:
+    backend = backend_of(location)
+    with errors_explained(backend):
+        if backend.exists():
+            return backend
     raise LedgerError(
-        f"A ledger was expected at {place}, but no such file is there. "
+        f"A ledger was expected at {backend}, but no such file is there. "
         f"Check the path; a run makes its ledger when it starts."
     )
 

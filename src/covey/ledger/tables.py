@@ -119,24 +119,24 @@ def is_laid_out(connection: Connection) -> bool:
     return inspect(connection).has_table(schema.name)
 
 
-def lay_out(connection: Connection, where: str) -> None:
+def lay_out(connection: Connection, location: str) -> None:
     """Make the tables, unless a ledger is there already."""
     if is_laid_out(connection):
         raise LedgerError(
-            f"A new ledger needs a new place, but {where} holds one already. "
+            f"A new ledger needs a new place, but {location} holds one already. "
             f"Open it to carry it on, or choose another place."
         )
     metadata.create_all(connection, checkfirst=False)  # never takes over a stranger's
     connection.execute(insert(schema).values(version=VERSION))
 
 
-def check_version(connection: Connection, where: str) -> None:
+def check_version(connection: Connection, location: str) -> None:
     """Refuse a database whose layout this version of covey does not know."""
     found = _version(connection) if is_laid_out(connection) else None
     if found not in (VERSION, *(later - 1 for later in SINCE)):
         what = "no ledger" if found is None else f"a ledger of version {found}"
         raise LedgerError(
-            f"{where} must hold a ledger of version {VERSION}, but it holds {what}. "
+            f"{location} must hold a ledger of version {VERSION}, but it holds {what}. "
             f"Check the place, or use the version of covey that wrote it."
         )
 

@@ -4,52 +4,56 @@ from covey.membership.assessment import (
     Assessment,
     Profile,
     RedTeam,
-    SelfJudge,
+    SelfAssessment,
     Target,
 )
 from covey.membership.attack_base import Attack, Scorer
 from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
-from covey.membership.audit import FEDMIA, Auditor, ClusterExamined, examined
+from covey.membership.audit import FEDMIA, Auditor, ClusterAuditResult, examine_cluster
 from covey.membership.base import Count, RiskContext, RiskEstimator
 from covey.membership.blind import blind_baseline
-from covey.membership.client_estimator import self_judge
-from covey.membership.cluster_profile import Profiler, inferred, reported
+from covey.membership.client_estimator import self_estimates
+from covey.membership.cluster_profile import (
+    Profiler,
+    inferred_profiles,
+    reported_profiles,
+)
 from covey.membership.controls import negative_control, positive_control
 from covey.membership.estimates import (
     DIVERGED,
     EXTRAPOLATED,
-    FEWEST,
+    MIN_RECORDS,
     Finding,
     RiskEstimate,
     Withheld,
     stratified,
 )
-from covey.membership.federated_estimator import counting
+from covey.membership.federated_estimator import local_loss_counter
 from covey.membership.fedmia_attack import fedmia
 from covey.membership.ground_truth import (
     Membership,
     Reference,
-    audited,
+    audit_clusters,
     blind_risk,
     true_risk,
-    unjudged,
+    without_estimate,
 )
 from covey.membership.guessing import (
     STALLED,
-    Constant,
+    ConstantPredictor,
     best_constant,
-    broken,
-    guarded,
     has_finite_examples,
+    has_non_finite_values,
     no_better_than_guessing,
+    unless_diverged,
 )
-from covey.membership.intervals import Estimate, Verdict, verdict
+from covey.membership.intervals import AttackMetrics, Estimate, attack_metrics
 from covey.membership.loss_histograms import EDGES, FOLDS, loss_counts
-from covey.membership.references import PlayRound, Retrial
+from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.shadow_federation import (
-    Laboratory,
     ShadowFederation,
     ShadowFederations,
+    ShadowSetup,
 )
 from covey.membership.signals import Signals
 from covey.membership.source_inference import Attribution, attribution, source_of
@@ -60,21 +64,21 @@ __all__ = [
     "EDGES",
     "EXTRAPOLATED",
     "FEDMIA",
-    "FEWEST",
     "FOLDS",
+    "MIN_RECORDS",
     "QUARTERS",
     "STALLED",
     "Assessment",
     "Attack",
     "AttackFigures",
+    "AttackMetrics",
     "Attribution",
     "Auditor",
-    "ClusterExamined",
-    "Constant",
+    "ClusterAuditResult",
+    "ConstantPredictor",
     "Count",
     "Estimate",
     "Finding",
-    "Laboratory",
     "Membership",
     "PlayRound",
     "Profile",
@@ -82,43 +86,43 @@ __all__ = [
     "Rates",
     "RedTeam",
     "Reference",
-    "Retrial",
+    "RetrainRecipe",
     "RiskContext",
     "RiskEstimate",
     "RiskEstimator",
     "Scorer",
-    "SelfJudge",
+    "SelfAssessment",
     "ShadowFederation",
     "ShadowFederations",
+    "ShadowSetup",
     "Signals",
     "Target",
-    "Verdict",
     "Withheld",
+    "attack_metrics",
     "attribution",
     "auc",
-    "audited",
+    "audit_clusters",
     "best_constant",
     "best_threshold",
     "blind_baseline",
     "blind_risk",
-    "broken",
-    "counting",
     "cross_fitted",
-    "examined",
+    "examine_cluster",
     "fedmia",
-    "guarded",
     "has_finite_examples",
-    "inferred",
+    "has_non_finite_values",
+    "inferred_profiles",
+    "local_loss_counter",
     "loss_counts",
     "negative_control",
     "no_better_than_guessing",
     "positive_control",
     "rates_at",
-    "reported",
-    "self_judge",
+    "reported_profiles",
+    "self_estimates",
     "source_of",
     "stratified",
     "true_risk",
-    "unjudged",
-    "verdict",
+    "unless_diverged",
+    "without_estimate",
 ]

@@ -14,7 +14,7 @@ __all__ = [
     "Assessment",
     "Profile",
     "RedTeam",
-    "SelfJudge",
+    "SelfAssessment",
     "Target",
 ]
 
@@ -50,7 +50,7 @@ class Assessment(NamedTuple):
 RedTeam = Callable[[Target, Streams], Assessment]
 """Looks at one cluster model."""
 
-SelfJudge = Callable[
+SelfAssessment = Callable[
     [tuple[Params, ...], Sequence[Client], Streams],
     dict[Handle, list[RiskEstimate | None]],
 ]

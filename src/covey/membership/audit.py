@@ -14,17 +14,22 @@ from covey.errors import ConfigError
 from covey.membership.assessment import Target
 from covey.membership.attack_base import Scorer
 from covey.membership.audit_set import Candidates, strata_of
-from covey.membership.estimates import DIVERGED, FEWEST
-from covey.membership.fedmia_attack import FEWEST_OTHERS, fedmia
-from covey.membership.ground_truth import Reference, beats_chance, blind_risk, refusal
-from covey.membership.guessing import broken
-from covey.membership.references import Retrial, halves, references
+from covey.membership.estimates import DIVERGED, MIN_RECORDS
+from covey.membership.fedmia_attack import MIN_OTHERS, fedmia
+from covey.membership.ground_truth import (
+    Reference,
+    beats_chance,
+    blind_risk,
+    refusal_reason,
+)
+from covey.membership.guessing import has_non_finite_values
+from covey.membership.references import RetrainRecipe, halves, train_references
 from covey.membership.signals import Signals, of_label
 from covey.membership.subgroups import AttackFigures, attack_figures
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["FEDMIA", "Auditor", "ClusterExamined", "examined"]
+__all__ = ["FEDMIA", "Auditor", "ClusterAuditResult", "examine_cluster"]
 
 FEDMIA = "fedmia"
 """The attack on clients' updates, which are more than `Signals` hold."""
@@ -58,12 +63,12 @@ class Auditor:
     attacks: Mapping[str, Scorer]
     from_updates: bool
     references: int
-    retrial: Retrial
+    retrain_recipe: RetrainRecipe
     observe: Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterExamined:
+class ClusterAuditResult:
     """An audit of one cluster model.
 
     Attributes:
@@ -89,41 +94,43 @@ class ClusterExamined:
     attacks: Mapping[str, AttackFigures]
 
 
-def examined(
+def examine_cluster(
     engine: Engine,
     target: Target,
     reference: Reference,
     auditor: Auditor,
     streams: Streams,
-) -> ClusterExamined:
+) -> ClusterAuditResult:
     """Attack one cluster model; no figures where it diverged, or sides do not match."""
-    if nothing := _nothing(target):
-        return _without(target, None, nothing)
+    if nothing := _unexamined(target):
+        return _without_attacks(target, None, nothing)
     blind = blind_risk(target.members, reference, streams)
     auc = blind and blind.auc
     if blind is not None and beats_chance(blind):
-        return _without(target, auc, refusal(blind))
+        return _without_attacks(target, auc, refusal_reason(blind))
     candidates = Candidates.of(strata_of(target.members, reference, streams))
     if candidates is None:
-        reason = f"fewer than {FEWEST} members or non-members in every group"
-        return _without(target, auc, reason)
+        reason = f"fewer than {MIN_RECORDS} members or non-members in every group"
+        return _without_attacks(target, auc, reason)
     one = _answers(engine, target.params, candidates.examples.first(1))
     signals = one is not None and _signals(engine, target, candidates, auditor, streams)
     if not signals:
-        return _without(target, auc, NO_CLASSES if one is None else NO_REFERENCE)
+        return _without_attacks(
+            target, auc, NO_CLASSES if one is None else NO_REFERENCE
+        )
     scores = {
         name: _scored(name, run, signals) for name, run in auditor.attacks.items()
     }
     reason = ""
-    if auditor.from_updates and len(target.members) > FEWEST_OTHERS:
+    if auditor.from_updates and len(target.members) > MIN_OTHERS:
         found = _from_updates(engine, target, candidates, auditor, streams)
         scores |= {} if found is None else {FEDMIA: found}
         reason = (
             f"{FEDMIA}: a client's one more round diverged" if found is None else ""
         )
     elif auditor.from_updates:
-        reason = f"{FEDMIA} needs more than {FEWEST_OTHERS} clients in a cluster"
-    return ClusterExamined(
+        reason = f"{FEDMIA} needs more than {MIN_OTHERS} clients in a cluster"
+    return ClusterAuditResult(
         cluster=target.cluster,
         clients=len(target.members),
         members=int(candidates.member.sum()),
@@ -139,16 +146,20 @@ def examined(
     )
 
 
-def _nothing(target: Target) -> str:
+def _unexamined(target: Target) -> str:
     """Say why there is nothing to attack, no model or no member; "" if there is."""
-    if diverged := target.diverged or broken(target.params):
+    if diverged := target.diverged or has_non_finite_values(target.params):
         return f"{DIVERGED}: {diverged}"
     return "" if target.members else "no client both uses and trained this cluster"
 
 
-def _without(target: Target, blind_auc: float | None, reason: str) -> ClusterExamined:
+def _without_attacks(
+    target: Target, blind_auc: float | None, reason: str
+) -> ClusterAuditResult:
     clients = len(target.members)
-    return ClusterExamined(target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {})
+    return ClusterAuditResult(
+        target.cluster, clients, 0, 0, 0, blind_auc, reason, {}, {}
+    )
 
 
 def _signals(
@@ -164,9 +175,9 @@ def _signals(
     """
     inside = halves(candidates, auditor.references, streams)
     answers: list[ndarray] = []
-    models = references(auditor.retrial, candidates, inside, streams)
+    models = train_references(auditor.retrain_recipe, candidates, inside, streams)
     for count, params in enumerate(models, start=1):
-        if broken(params):
+        if has_non_finite_values(params):
             return None
         answers.append(_log_probs(engine, params, candidates.examples))
         auditor.observe(target.cluster, count)
@@ -231,11 +242,13 @@ def _from_updates(
     """
     at = streams.at("one more round")
     jobs = [
-        TrainingJob(target.params, each.train, at.at(each.name), auditor.retrial.recipe)
+        TrainingJob(
+            target.params, each.train, at.at(each.name), auditor.retrain_recipe.recipe
+        )
         for each in target.members
     ]
     own = list(engine.train(jobs))
-    if any(map(broken, own)):
+    if any(map(has_non_finite_values, own)):
         return None
     signals = [
         of_label(_log_probs(engine, local, candidates.examples), candidates.labels)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from covey.data.examples import Client, Examples
-from covey.membership.estimates import FEWEST
+from covey.membership.estimates import MIN_RECORDS
 from covey.membership.ground_truth import Reference
 from covey.membership.intervals import Sides
 from covey.rng import Streams
@@ -88,7 +88,7 @@ class Candidates:
     @classmethod
     def of(cls, strata: Sequence[Stratum]) -> "Candidates | None":
         """Return the candidates; None if no group has enough on each side."""
-        enough = tuple(each for each in strata if each.pairs >= FEWEST)
+        enough = tuple(each for each in strata if each.pairs >= MIN_RECORDS)
         if not enough:
             return None
         pairs = [each.pairs for each in enough]

@@ -27,11 +27,11 @@ Count = Callable[[Target, Streams], tuple[Counts, Counts]]
 """The sums of what members count (`loss_counts`): of their training and held-out losses."""
 
 
-def _nothing() -> Examples:
+def _no_examples() -> Examples:
     return Examples(torch.empty(0), torch.empty(0, dtype=torch.int64))
 
 
-def _unplayed(_: int, params: Params, __: object, ___: Streams) -> Params:
+def _no_round(_: int, params: Params, __: object, ___: Streams) -> Params:
     return params
 
 
@@ -50,19 +50,19 @@ class RiskContext:
         start: per cluster, the model that the run began with.
         play_round: the round of this index, by the run's own recipe, over any data sets.
         streams: the server's own, independent of the clients'.
-        everybody: the profile of the whole population.
+        population_profile: the profile of the whole population.
         shared_rounds: how many rounds everybody played together at first (warm start).
     """
 
     engine: Engine
     count: Count | None = None
     reference: Reference = field(default_factory=lambda: Reference(()))
-    pool: Examples = field(default_factory=_nothing)
+    pool: Examples = field(default_factory=_no_examples)
     shifts: tuple[ShiftRange, ...] = ()
     start: tuple[Params, ...] = ()
-    play_round: PlayRound = _unplayed
+    play_round: PlayRound = _no_round
     streams: Streams = field(default_factory=lambda: Streams(0))
-    everybody: Profile = ()
+    population_profile: Profile = ()
     shared_rounds: int = 0
 
     def losses(self, params: Params, sets: Sequence[Examples]) -> list[ndarray]:

@@ -14,7 +14,7 @@ from covey.membership.assessment import Target
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.base import RiskContext, RiskEstimator
 from covey.membership.estimates import (
-    FEWEST,
+    MIN_RECORDS,
     Finding,
     RiskEstimate,
     Withheld,
@@ -23,7 +23,7 @@ from covey.membership.estimates import (
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["ClientEstimator", "self_judge"]
+__all__ = ["ClientEstimator", "self_estimates"]
 
 
 class ClientEstimator(RiskEstimator):
@@ -46,7 +46,9 @@ class ClientEstimator(RiskEstimator):
         known = [each for row in rows.values() for each in row if each is not None]
         found = stratified(known)
         if found is None:
-            few = f"no member has {FEWEST} examples and {FEWEST} held-out ones"
+            few = (
+                f"no member has {MIN_RECORDS} examples and {MIN_RECORDS} held-out ones"
+            )
             return Withheld(few)
         return replace(found, reason=f"{len(known)} members, each by itself")
 
@@ -58,10 +60,10 @@ class ClientEstimator(RiskEstimator):
         streams: Streams,
     ) -> dict[Handle, list[RiskEstimate | None]]:
         """Score all clients and models at once."""
-        return self_judge(context.engine, models, cohort, streams)
+        return self_estimates(context.engine, models, cohort, streams)
 
 
-def self_judge(
+def self_estimates(
     engine: Engine,
     models: tuple[Params, ...],
     cohort: Sequence[Client],
@@ -74,7 +76,7 @@ def self_judge(
     error of 0.09: this is for clients with hundreds of examples. A model that answers
     with a loss that is not finite has no estimate.
     """
-    able = [c for c in cohort if min(len(c.train), len(c.holdout)) >= FEWEST]
+    able = [c for c in cohort if min(len(c.train), len(c.holdout)) >= MIN_RECORDS]
     sides = [side for c in able for side in (c.train, c.holdout)]
     scored = engine.score([ScoringJob(m, side) for side in sides for m in models])
     losses = iter(each.losses.double().numpy() for each in scored)

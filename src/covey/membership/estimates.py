@@ -11,7 +11,7 @@ from covey.membership.attacks import Rates
 __all__ = [
     "DIVERGED",
     "EXTRAPOLATED",
-    "FEWEST",
+    "MIN_RECORDS",
     "Finding",
     "RiskEstimate",
     "Withheld",
@@ -20,7 +20,7 @@ __all__ = [
     "stratified",
 ]
 
-FEWEST = 10
+MIN_RECORDS = 10
 """Records on each side below which an estimate says nothing."""
 
 EXTRAPOLATED = "extrapolated"

@@ -9,11 +9,11 @@ from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Target
 from covey.membership.base import Count, Counts, RiskContext, RiskEstimator
-from covey.membership.estimates import FEWEST, Finding, RiskEstimate, Withheld
+from covey.membership.estimates import MIN_RECORDS, Finding, RiskEstimate, Withheld
 from covey.membership.loss_histograms import auc_of_counts, loss_counts, rates_of_counts
 from covey.rng import Streams
 
-__all__ = ["FederatedEstimator", "counting"]
+__all__ = ["FederatedEstimator", "local_loss_counter"]
 
 
 class FederatedEstimator(RiskEstimator):
@@ -30,17 +30,17 @@ class FederatedEstimator(RiskEstimator):
         self, target: Target, context: RiskContext, streams: Streams
     ) -> Finding:
         """Return the loss threshold's risk, fitted and judged on counts."""
-        count = context.count or counting(context.engine)
+        count = context.count or local_loss_counter(context.engine)
         inside, outside = count(target, streams)
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
-        if min(members, non_members) < FEWEST:
-            return Withheld(f"{sides}, and at least {FEWEST} of each are needed")
+        if min(members, non_members) < MIN_RECORDS:
+            return Withheld(f"{sides}, and at least {MIN_RECORDS} of each are needed")
         rates = rates_of_counts(inside, outside)
         return RiskEstimate.of(rates, auc_of_counts(inside, outside), sides)
 
 
-def counting(engine: Engine) -> Count:
+def local_loss_counter(engine: Engine) -> Count:
     """Return how clients count, where their examples are at hand."""
 
     def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:

@@ -14,7 +14,7 @@ from covey.errors import ConfigError
 
 __all__ = ["fedmia"]
 
-FEWEST_OTHERS = 2
+MIN_OTHERS = 2
 SMALLEST = 1e-6
 
 
@@ -37,9 +37,9 @@ def fedmia(
         ConfigError: there are fewer than two other clients.
     """
     _, clients, records = signals.shape
-    if clients <= FEWEST_OTHERS:
+    if clients <= MIN_OTHERS:
         raise ConfigError(
-            f"FedMIA compares a client with at least {FEWEST_OTHERS} others of its "
+            f"FedMIA compares a client with at least {MIN_OTHERS} others of its "
             f"cluster, found {clients} clients in all. Leave this attack out."
         )
     others = np.arange(clients)[:, None] != suspects

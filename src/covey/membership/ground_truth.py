@@ -12,17 +12,17 @@ from covey.engine.protocol import Engine, ScoringJob
 from covey.events import ClusterAudited
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.blind import blind_baseline
-from covey.membership.estimates import DIVERGED, FEWEST, RiskEstimate, stratified
+from covey.membership.estimates import DIVERGED, MIN_RECORDS, RiskEstimate, stratified
 from covey.rng import Streams
 from covey.types import Params
 
 __all__ = [
     "Membership",
     "Reference",
-    "audited",
+    "audit_clusters",
     "blind_risk",
     "true_risk",
-    "unjudged",
+    "without_estimate",
 ]
 
 
@@ -70,7 +70,7 @@ def true_risk(
     for group, clients in _by_group(members).items():
         inside = _scores(engine, params, [client.train for client in clients])
         outside = _scores(engine, params, reference.matching(group, clients))
-        if min(len(inside), len(outside)) >= FEWEST:
+        if min(len(inside), len(outside)) >= MIN_RECORDS:
             generator = streams.at("folds", str(group)).generator()
             rates = cross_fitted(inside, outside, generator)
             strata.append(RiskEstimate.of(rates, auc(inside, outside)))
@@ -86,12 +86,12 @@ def blind_risk(
         generator = streams.at("blind", str(group)).generator()
         inside = _features([client.train for client in clients], generator)
         outside = _features(reference.matching(group, clients), generator)
-        if min(len(inside), len(outside)) >= FEWEST:
+        if min(len(inside), len(outside)) >= MIN_RECORDS:
             strata.append(RiskEstimate.of(*blind_baseline(inside, outside, generator)))
     return stratified(strata)
 
 
-def audited(
+def audit_clusters(
     engine: Engine,
     clusters: Sequence[Params],
     membership: Membership,
@@ -126,7 +126,7 @@ def audited(
     return tuple(audit(j, params) for j, params in enumerate(clusters))
 
 
-def unjudged(audit: ClusterAudited, reason: str) -> ClusterAudited:
+def without_estimate(audit: ClusterAudited, reason: str) -> ClusterAudited:
     """Return what is left of an audit whose model diverged: who is in it, and why."""
     return ClusterAudited(
         audit.cluster, audit.clients, *[None] * 5, reason=f"{DIVERGED}: {reason}"
@@ -151,7 +151,7 @@ def _traced(
     return figure and figure.risk
 
 
-def refusal(blind: RiskEstimate) -> str:
+def refusal_reason(blind: RiskEstimate) -> str:
     """Say why no attack on these sides may be believed."""
     return (
         f"refused: a classifier that never sees the model tells members from "
@@ -162,9 +162,12 @@ def refusal(blind: RiskEstimate) -> str:
 
 def _reason(figure: RiskEstimate | None, blind: RiskEstimate | None) -> str:
     if blind is not None and beats_chance(blind):
-        return refusal(blind)
+        return refusal_reason(blind)
     if figure is None:
-        return f"no figure: fewer than {FEWEST} member or non-member records in every group"
+        return (
+            f"no figure: fewer than {MIN_RECORDS} member or non-member records in every "
+            f"group"
+        )
     sides = f"{figure.members} members against {figure.non_members} matched non-members"
     if figure.risk - 0.5 < 2 * figure.standard_error:
         return f"{sides}: no membership signal (within 2 SE of 0.5)"

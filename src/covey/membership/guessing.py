@@ -21,21 +21,21 @@ from covey.types import Params
 
 __all__ = [
     "STALLED",
-    "Constant",
+    "ConstantPredictor",
     "best_constant",
-    "broken",
-    "guarded",
     "has_finite_examples",
+    "has_non_finite_values",
     "no_better_than_guessing",
+    "unless_diverged",
 ]
 
-MOST_EXAMPLES = 2_000
+MAX_EXAMPLES = 2_000
 """Examples that a model is judged on, evenly spaced, and at least one per client."""
 
 ROUNDING = 1e-4
 """Share of a loss by which single precision may understate it."""
 
-FAR = 3.0
+EXPLODED = 3.0
 """So often the loss of guessing, a model in the middle of a run has diverged."""
 
 STALLED = (
@@ -45,7 +45,7 @@ STALLED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantPredictor:
     """The best answer that looks at no input, on given examples.
 
     Attributes:
@@ -57,7 +57,7 @@ class Constant:
     accuracy: float | None
 
 
-def best_constant(labels: Tensor) -> Constant | None:
+def best_constant(labels: Tensor) -> ConstantPredictor | None:
     """Return the best constant answer; None where it is perfect, and nobody beats it.
 
     One class:       loss = H(p) = -sum_c p_c ln p_c,     accuracy = max_c p_c
@@ -80,7 +80,7 @@ def best_constant(labels: Tensor) -> Constant | None:
         both = torch.stack([ones, 1 - ones])
         loss = float(torch.special.entr(both).sum(dim=0).mean())
         accuracy = float(both.amax(dim=0).mean())
-    return Constant(loss, accuracy) if loss > 0 else None
+    return ConstantPredictor(loss, accuracy) if loss > 0 else None
 
 
 def no_better_than_guessing(
@@ -128,13 +128,13 @@ def no_better_than_guessing(
     return f"it does no better than guessing on {n} of its clients' examples: {told}"
 
 
-def broken(params: Params) -> str:
+def has_non_finite_values(params: Params) -> str:
     """Say which numbers of a model are not finite; "" if all are."""
     entry = not_finite(params)
     return f"its {entry} holds numbers that are not finite" if entry else ""
 
 
-def guarded(
+def unless_diverged(
     engine: Engine,
     attack: RedTeam,
     source: str,
@@ -158,9 +158,9 @@ def guarded(
     """
 
     def assess(target: Target, streams: Streams) -> Assessment:
-        reason = target.diverged or broken(target.params)
+        reason = target.diverged or has_non_finite_values(target.params)
         if not reason and not _same(target.params, start[target.cluster]):
-            times = 1.0 if target.round_index >= rounds else FAR
+            times = 1.0 if target.round_index >= rounds else EXPLODED
             reason = no_better_than_guessing(
                 engine, target.params, target.members, times
             )
@@ -191,6 +191,6 @@ def _same(left: Params, right: Params) -> bool:
 
 def _some(sets: Sequence[Examples]) -> Examples | None:
     """Return evenly spaced examples of all sets; None if there are none."""
-    step = max(1, math.ceil(sum(map(len, sets)) / MOST_EXAMPLES))
+    step = max(1, math.ceil(sum(map(len, sets)) / MAX_EXAMPLES))
     some = [each.take(torch.arange(0, len(each), step)) for each in sets if len(each)]
     return Examples.joined(some) if some else None

@@ -14,18 +14,18 @@ from numpy import ndarray
 from scipy.special import ndtri
 
 from covey.membership.attacks import auc, cross_fitted
-from covey.membership.estimates import FEWEST, RiskEstimate, known_aucs, stratified
+from covey.membership.estimates import MIN_RECORDS, RiskEstimate, known_aucs, stratified
 from covey.rng import Streams
 
 __all__ = [
+    "AttackMetrics",
     "Estimate",
     "Sides",
-    "Verdict",
+    "attack_metrics",
     "clopper_pearson",
     "hanley_mcneil",
     "roc",
     "tpr_at",
-    "verdict",
 ]
 
 LEVEL = 0.95
@@ -61,7 +61,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AttackMetrics:
     """How well one attack tells members from non-members.
 
     Attributes:
@@ -79,13 +79,13 @@ class Verdict:
     non_members: int
 
 
-def verdict(strata: Sequence[Sides], streams: Streams) -> Verdict:
+def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     """Judge an attack by its scores; groups with under 10 records a side do not count.
 
     Balanced accuracy has the interval of its SE, AUC Hanley and McNeil's, and TPR Clopper
     and Pearson's at the threshold that the non-members set.
     """
-    known = [each for each in strata if min(map(len, each)) >= FEWEST]
+    known = [each for each in strata if min(map(len, each)) >= MIN_RECORDS]
     folds = [streams.at("folds", index).generator() for index in range(len(known))]
     figures = [
         RiskEstimate.of(cross_fitted(*sides, generator), auc(*sides))
@@ -93,8 +93,8 @@ def verdict(strata: Sequence[Sides], streams: Streams) -> Verdict:
     ]
     whole = stratified(figures)
     if whole is None:
-        none = Estimate.unknown(f"fewer than {FEWEST} members or non-members")
-        return Verdict(none, none, none, none, *_sizes(strata))
+        none = Estimate.unknown(f"fewer than {MIN_RECORDS} members or non-members")
+        return AttackMetrics(none, none, none, none, *_sizes(strata))
     shares = np.array([figure.members for figure in figures]) / whole.members
     aucs = known_aucs(figures)
     errors = np.array(
@@ -104,7 +104,7 @@ def verdict(strata: Sequence[Sides], streams: Streams) -> Verdict:
         ]
     )
     (area,) = known_aucs([whole])
-    return Verdict(
+    return AttackMetrics(
         balanced_accuracy=Estimate.around(whole.risk, whole.standard_error),
         auc=Estimate.around(area, float(np.sqrt(((shares * errors) ** 2).sum()))),
         tpr_at_1_percent=tpr_at(0.01, known),
@@ -126,7 +126,7 @@ def tpr_at(fpr: float, strata: Sequence[Sides]) -> Estimate:
             f"a false positive rate of {fpr:.1%} needs at least {least:,} "
             f"non-members of each group, found {fewest:,}"
         )
-    hits = sum(_found(fpr, sides) for sides in strata)
+    hits = sum(_tpr_at(fpr, sides) for sides in strata)
     members = sum(len(inside) for inside, _ in strata)
     return Estimate(hits / members, *clopper_pearson(hits, members))
 
@@ -139,7 +139,7 @@ def roc(strata: Sequence[Sides], points: int = 60) -> tuple[tuple[float, float],
         return ()
     counts = np.unique(np.geomspace(1, fewest, points).round()) / fewest
     return tuple(
-        (float(fpr), float(sum(_found(fpr, sides) for sides in strata) / members))
+        (float(fpr), float(sum(_tpr_at(fpr, sides) for sides in strata) / members))
         for fpr in counts
     )
 
@@ -168,7 +168,7 @@ def hanley_mcneil(auc: float, members: int, non_members: int) -> float:
     return float(np.sqrt(max(0.0, variance)))
 
 
-def _found(fpr: float, sides: Sides) -> int:
+def _tpr_at(fpr: float, sides: Sides) -> int:
     """Count the members above the threshold that accuses at most `fpr` of the others."""
     inside, others = sides
     accused = min(int(fpr * len(others) + 1e-9), len(others))

@@ -19,7 +19,7 @@ __all__ = ["Lira", "LiraOffline", "Variance", "lira_offline", "lira_online"]
 Variance = Literal["global", "per-example"]
 """One variance for all records, for few references (below 64), or each record's own."""
 
-SMALLEST = 1e-6
+MIN_VARIANCE = 1e-6
 
 
 class Lira(Attack):
@@ -70,7 +70,7 @@ def lira_online(
     """
     from scipy.stats import norm
 
-    check_references(inside, least=_least(variance))
+    check_references(inside, least=_min_references(variance))
     in_, out = (_normal(references, side, variance) for side in (inside, ~inside))
     return norm.logpdf(target, *in_) - norm.logpdf(target, *out)
 
@@ -88,11 +88,11 @@ def lira_offline(
     """
     from scipy.stats import norm
 
-    check_references(inside, least=_least(variance))
+    check_references(inside, least=_min_references(variance))
     return -norm.logsf(target, *_normal(references, ~inside, variance))
 
 
-def _least(variance: Variance) -> int:
+def _min_references(variance: Variance) -> int:
     return 1 if variance == "global" else 2
 
 
@@ -107,4 +107,4 @@ def _normal(
         sigma = np.full(len(mu), values[chosen].std())
     else:
         sigma = values.std(axis=1, where=chosen)
-    return mu, np.maximum(sigma, SMALLEST)
+    return mu, np.maximum(sigma, MIN_VARIANCE)

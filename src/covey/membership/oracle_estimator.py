@@ -6,7 +6,7 @@ from typing import ClassVar
 from covey.components.capability import Capability
 from covey.membership.assessment import Target
 from covey.membership.base import RiskContext, RiskEstimator
-from covey.membership.estimates import FEWEST, Finding, Withheld
+from covey.membership.estimates import MIN_RECORDS, Finding, Withheld
 from covey.membership.ground_truth import true_risk
 from covey.rng import Streams
 
@@ -27,5 +27,5 @@ class OracleEstimator(RiskEstimator):
             context.engine, target.params, target.members, context.reference, streams
         )
         if truth is None:
-            return Withheld(f"fewer than {FEWEST} records on a side")
+            return Withheld(f"fewer than {MIN_RECORDS} records on a side")
         return replace(truth, reason="the truth, which only a simulation knows")

@@ -26,18 +26,18 @@ from covey.membership.intervals import LEVEL, clopper_pearson
 from covey.rng import Streams
 
 __all__ = [
-    "FEWEST_RESERVED",
-    "Outcome",
+    "MIN_RESERVED",
+    "GameOutcome",
     "ScoresByGroup",
     "client_scores",
     "participation_game",
     "reserved_clients",
 ]
 
-FEWEST_RESERVED = 5
+MIN_RESERVED = 5
 """Reserved clients of a group below which its participants are compared with nobody."""
 
-FEWEST_RESAMPLED = 8
+MIN_RESAMPLED = 8
 """Clients of a side below which a bootstrap is too sure: of 5, it covers 0.86, not 0.95."""
 
 RESAMPLES = 2_000
@@ -47,7 +47,7 @@ ScoresByGroup = Mapping[int, Float[ndarray, "_"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GameOutcome:
     """How well the adversary tells clients from reserved ones.
 
     Attributes:
@@ -70,7 +70,7 @@ def reserved_clients(
 
     Groups share their non-members, one image under each group's transform: an image
     serves one group and one pseudo-client, and groups get equally many images. Groups
-    for which fewer than `FEWEST_RESERVED` can be made are left out.
+    for which fewer than `MIN_RESERVED` can be made are left out.
     """
     if not reference.by_group:
         return {}
@@ -86,7 +86,7 @@ def reserved_clients(
         group: [reference.by_group[group].take(own) for own in _blocks(part, own_sizes)]
         for part, (group, own_sizes) in zip(parts, sorted(sizes.items()), strict=False)
     }
-    return {g: sets for g, sets in made.items() if len(sets) >= FEWEST_RESERVED}
+    return {g: sets for g, sets in made.items() if len(sets) >= MIN_RESERVED}
 
 
 def client_scores(
@@ -109,14 +109,14 @@ def client_scores(
 
 def participation_game(
     inside: ScoresByGroup, reserved: ScoresByGroup, streams: Streams
-) -> Outcome | None:
+) -> GameOutcome | None:
     """Compare clients with the reserved clients of their own group.
 
     The groups' AUCs are averaged, weighted by the clients in `inside`: two groups of
     unequal difficulty are never compared with each other, and a diverged model, whose
     score is -inf, needs no mean to be subtracted. The interval is the percentile
     bootstrap's: within each group both sides are drawn again, one client less than there
-    are (Rao, Wu, 1988). Where it is not to be trusted, with fewer than `FEWEST_RESAMPLED`
+    are (Rao, Wu, 1988). Where it is not to be trusted, with fewer than `MIN_RESAMPLED`
     clients on a side or sides that do not overlap, it is Clopper and Pearson's for as
     many trials as the smaller side has clients, which errs on the wide side:
     Var(AUC) <= AUC (1 - AUC) / min(n1, n0).
@@ -137,7 +137,7 @@ def participation_game(
     auc = float(shares @ [each.mean() for each in wins])
     least = min(int(counts.sum()), sum(len(reserved[group]) for group in groups))
     low, high = _interval(auc, shares @ np.stack(again), least)
-    return Outcome(auc, low, high, int(counts.sum()))
+    return GameOutcome(auc, low, high, int(counts.sum()))
 
 
 def _blocks(order: torch.Tensor, sizes: Sequence[int]) -> Iterator[torch.Tensor]:
@@ -181,7 +181,7 @@ def _shares(n: int, generator: np.random.Generator) -> Float[ndarray, "resamples
 def _interval(
     auc: float, again: Float[ndarray, " resamples"], least: int
 ) -> tuple[float, float]:
-    if least < FEWEST_RESAMPLED or np.ptp(again) < 1e-9:
+    if least < MIN_RESAMPLED or np.ptp(again) < 1e-9:
         low, high = clopper_pearson(round(auc * least), least)
     else:
         tail = (1 - LEVEL) / 2

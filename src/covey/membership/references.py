@@ -20,14 +20,14 @@ from covey.membership.audit_set import Candidates, Stratum
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["PlayRound", "Retrial", "halves", "references", "sets_of"]
+__all__ = ["PlayRound", "RetrainRecipe", "halves", "reference_sets", "train_references"]
 
 PlayRound = Callable[[int, Params, tuple[Examples, ...], Streams], Params]
 """Plays the round of this index from a model, over these data sets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Retrial:
+class RetrainRecipe:
     """How to play a run's own recipe again, on other records.
 
     Attributes:
@@ -62,7 +62,7 @@ def halves(
     return np.stack(columns[:references], axis=1)
 
 
-def sets_of(
+def reference_sets(
     candidates: Candidates, inside: Bool[ndarray, " records"], streams: Streams
 ) -> tuple[Examples, ...]:
     """Deal one reference's records to pseudo-clients with the sizes of the cluster's."""
@@ -77,8 +77,8 @@ def sets_of(
     return tuple(sets)
 
 
-def references(
-    retrial: Retrial,
+def train_references(
+    retrain_recipe: RetrainRecipe,
     candidates: Candidates,
     inside: Bool[ndarray, "records models"],
     streams: Streams,
@@ -86,11 +86,11 @@ def references(
     """Play each reference from a fresh model, on the candidates inside it."""
     for index, column in enumerate(inside.T):
         at = streams.at("reference", index)
-        sets = sets_of(candidates, column, at)
-        params = retrial.init(at.at("initial model"))
-        for round_index in range(retrial.rounds):
+        sets = reference_sets(candidates, column, at)
+        params = retrain_recipe.init(at.at("initial model"))
+        for round_index in range(retrain_recipe.rounds):
             now = at.at("round", round_index)
-            params = retrial.play_round(round_index, params, sets, now)
+            params = retrain_recipe.play_round(round_index, params, sets, now)
         yield params
 
 

@@ -16,25 +16,29 @@ from covey.components.state import kept
 from covey.engine.protocol import Engine
 from covey.membership.assessment import Assessment, Profile, RedTeam, Target
 from covey.membership.base import RiskContext, RiskEstimator
-from covey.membership.cluster_profile import Profiler, inferred, reported
-from covey.membership.estimates import FEWEST, Finding, Withheld, extrapolated
+from covey.membership.cluster_profile import (
+    Profiler,
+    inferred_profiles,
+    reported_profiles,
+)
+from covey.membership.estimates import MIN_RECORDS, Finding, Withheld, extrapolated
 from covey.membership.extrapolation import power_law, predicted
 from covey.membership.shadow_evaluation import (
-    Trial,
-    adjusted,
-    behaviour,
-    left_out,
-    mismatch,
-    tried,
+    ShadowResult,
+    accuracy_mismatch,
+    evaluate_shadow,
+    gap_corrected,
+    leave_one_out,
+    target_accuracies,
 )
 from covey.membership.shadow_federation import (
-    Laboratory,
     ShadowFederation,
     ShadowFederations,
-    advanced,
-    dealt,
+    ShadowSetup,
+    advance,
+    draw_shadow_data,
     examples_in,
-    planned,
+    plan_shadows,
     shadows_for,
 )
 from covey.params import not_finite
@@ -76,23 +80,25 @@ class ShadowEstimator(RiskEstimator):
         self, target: Target, context: RiskContext, streams: Streams
     ) -> Assessment:
         """Let the shadows that the target brings play on, and attack them."""
-        setup = Laboratory(
+        setup = ShadowSetup(
             pool=context.pool,
             shifts=context.shifts,
             shadows=self.shadows,
             start=context.start,
             play_round=context.play_round,
             streams=context.streams.at("shadow"),
-            everybody=context.everybody,
+            population_profile=context.population_profile,
             shared_rounds=context.shared_rounds,
         )
         guess = self.profile == "inferred"
-        profiler = inferred(context.engine, setup) if guess else reported()
+        profiler = (
+            inferred_profiles(context.engine, setup) if guess else reported_profiles()
+        )
         return shadow(context.engine, setup, profiler)(target, streams)
 
 
 def shadow(
-    engine: Engine, laboratory: Laboratory, profiler: Profiler | None = None
+    engine: Engine, setup: ShadowSetup, profiler: Profiler | None = None
 ) -> RedTeam:
     """Attack shadow federations of the cluster's size and kind (Algorithm 2, TrainMIA).
 
@@ -101,32 +107,34 @@ def shadow(
     when the shadows do not behave like the cluster's model. Where the pool is too small
     for its size, the figure is extrapolated from smaller shadows, and never calibrated.
     """
-    profiler = profiler or reported()
+    profiler = profiler or reported_profiles()
 
     def assess(target: Target, _: Streams) -> Assessment:
         if not target.members:
-            return _keeping(target, Withheld("no client has chosen this cluster"))
+            return _with_shadows(target, Withheld("no client has chosen this cluster"))
         profile = profiler.profile_of(target)
-        plan = planned(profile, laboratory)
+        plan = plan_shadows(profile, setup)
         if not plan:
-            return _keeping(target, Withheld(_too_small(profile, laboratory)))
+            return _with_shadows(target, Withheld(_too_small_reason(profile, setup)))
         pairs = [
-            _attacked(engine, each, target, laboratory)
-            for each in shadows_for(target, plan, laboratory)
+            _advance_and_attack(engine, each, target, setup)
+            for each in shadows_for(target, plan, setup)
         ]
         if any(not_finite(federation.params) for federation, _ in pairs):
-            return _keeping(target, Withheld("its shadow federations diverged"))
-        trials = [trial for _, trial in pairs]
+            return _with_shadows(target, Withheld("its shadow federations diverged"))
+        results = [result for _, result in pairs]
         if examples_in(plan[0]) == examples_in(profile):
-            finding = _matched(engine, target, trials, profiler.note)
+            finding = _matched_finding(engine, target, results, profiler.note)
         else:
-            finding = _smaller(trials, examples_in(profile), laboratory)
-        return _keeping(target, finding, tuple(federation for federation, _ in pairs))
+            finding = _extrapolated_finding(results, examples_in(profile), setup)
+        return _with_shadows(
+            target, finding, tuple(federation for federation, _ in pairs)
+        )
 
     return assess
 
 
-def _keeping(
+def _with_shadows(
     target: Target, finding: Finding, shadows: tuple[ShadowFederation, ...] = ()
 ) -> Assessment:
     """Return what was found, and these shadows of the cluster beside all others'."""
@@ -135,54 +143,57 @@ def _keeping(
     return Assessment(finding, after)
 
 
-def _attacked(
+def _advance_and_attack(
     engine: Engine,
     federation: ShadowFederation,
     target: Target,
-    laboratory: Laboratory,
-) -> tuple[ShadowFederation, Trial]:
+    setup: ShadowSetup,
+) -> tuple[ShadowFederation, ShadowResult]:
     """Bring a shadow up to the target's round, and attack it."""
-    hands = dealt(federation, laboratory)
-    grown = advanced(federation, hands, target.round_index, laboratory)
-    return grown, tried(engine, grown, target, hands)
+    data = draw_shadow_data(federation, setup)
+    grown = advance(federation, data, target.round_index, setup)
+    return grown, evaluate_shadow(engine, grown, target, data)
 
 
-def _matched(
-    engine: Engine, target: Target, trials: Sequence[Trial], note: str
+def _matched_finding(
+    engine: Engine, target: Target, results: Sequence[ShadowResult], note: str
 ) -> Finding:
-    own, figures = behaviour(engine, target, trials), left_out(trials)
+    accuracies = target_accuracies(engine, target, results)
+    figures = leave_one_out(results)
     members = sum(len(client.train) for client in target.members)
-    if wrong := mismatch(own, trials, members):
+    if wrong := accuracy_mismatch(accuracies, results, members):
         return Withheld(wrong)
     if not figures:
         return Withheld(
-            f"no group has {FEWEST} members and {FEWEST} non-members in the pool"
+            f"no group has {MIN_RECORDS} members and {MIN_RECORDS} non-members in the pool"
         )
     clients = len(target.members)
-    rests_on = f"{len(trials)} shadow federations of {clients} pseudo-clients; {note}"
-    return replace(predicted(adjusted(figures, trials, own)), reason=rests_on)
+    rests_on = f"{len(results)} shadow federations of {clients} pseudo-clients; {note}"
+    return replace(
+        predicted(gap_corrected(figures, results, accuracies)), reason=rests_on
+    )
 
 
-def _smaller(trials: Sequence[Trial], members: int, laboratory: Laboratory) -> Finding:
+def _extrapolated_finding(
+    results: Sequence[ShadowResult], members: int, setup: ShadowSetup
+) -> Finding:
     """Draw the line through the sizes that the pool allows."""
-    each = laboratory.shadows
-    sizes = [left_out(trials[i : i + each]) for i in range(0, len(trials), each)]
+    each = setup.shadows
+    sizes = [leave_one_out(results[i : i + each]) for i in range(0, len(results), each)]
     if not all(sizes):
-        return Withheld(
-            f"the pool's {len(laboratory.pool)} examples allow no three sizes"
-        )
+        return Withheld(f"the pool's {len(setup.pool)} examples allow no three sizes")
     largest = max(group[0].members for group in sizes)
     rests_on = (
-        f"{len(trials)} shadow federations of up to {largest} examples, and the cluster "
+        f"{len(results)} shadow federations of up to {largest} examples, and the cluster "
         f"has {members}"
     )
     return extrapolated(power_law(sizes, members), rests_on)
 
 
-def _too_small(profile: Profile, laboratory: Laboratory) -> str:
-    members, pool = examples_in(profile), len(laboratory.pool)
+def _too_small_reason(profile: Profile, setup: ShadowSetup) -> str:
+    members, pool = examples_in(profile), len(setup.pool)
     return (
-        f"shadows as large as the cluster need {members} examples and at least {FEWEST} "
-        f"more, smaller ones three sizes in half of the pool, and the server's pool holds "
-        f"{pool}"
+        f"shadows as large as the cluster need {members} examples and at least "
+        f"{MIN_RECORDS} more, smaller ones three sizes in half of the pool, and the "
+        f"server's pool holds {pool}"
     )

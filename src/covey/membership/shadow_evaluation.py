@@ -11,18 +11,18 @@ from covey.data.examples import Examples
 from covey.engine.protocol import Engine, Scored, ScoringJob
 from covey.membership.assessment import Target
 from covey.membership.attacks import auc, best_threshold, rates_at, scores_of
-from covey.membership.estimates import FEWEST, RiskEstimate, stratified
+from covey.membership.estimates import MIN_RECORDS, RiskEstimate, stratified
 from covey.membership.extrapolation import moderated
-from covey.membership.shadow_federation import Dealt, ShadowFederation
+from covey.membership.shadow_federation import ShadowData, ShadowFederation
 
 __all__ = [
     "Accuracies",
-    "Trial",
-    "adjusted",
-    "behaviour",
-    "left_out",
-    "mismatch",
-    "tried",
+    "ShadowResult",
+    "accuracy_mismatch",
+    "evaluate_shadow",
+    "gap_corrected",
+    "leave_one_out",
+    "target_accuracies",
 ]
 
 
@@ -46,7 +46,7 @@ class Accuracies:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trial:
+class ShadowResult:
     """One shadow's scores on its own members and non-members, and its accuracies.
 
     Attributes:
@@ -61,37 +61,37 @@ class Trial:
     target_test: float
 
 
-def tried(
-    engine: Engine, federation: ShadowFederation, target: Target, hands: Dealt
-) -> Trial:
+def evaluate_shadow(
+    engine: Engine, federation: ShadowFederation, target: Target, data: ShadowData
+) -> ShadowResult:
     """Score a shadow, and the target beside it."""
-    members = _by_group(federation, hands)
-    groups, others = list(members), hands.others
+    members = _by_group(federation, data)
+    groups, non_members = list(members), data.non_members
     jobs = [
         ScoringJob(params, side[group])
         for params, side in (
             (federation.params, members),
-            (federation.params, others),
-            (target.params, others),
+            (federation.params, non_members),
+            (target.params, non_members),
         )
         for group in groups
     ]
     scored, n = engine.score(jobs), len(groups)
-    inside, outside, seen = scored[:n], scored[n : 2 * n], scored[2 * n :]
-    return Trial(
+    inside, outside, on_target = scored[:n], scored[n : 2 * n], scored[2 * n :]
+    return ShadowResult(
         inside=_scores(groups, inside),
         outside=_scores(groups, outside),
         accuracies=Accuracies(
             train=_accuracy(inside),
             test=_accuracy(outside),
         ),
-        target_test=_accuracy(seen),
+        target_test=_accuracy(on_target),
     )
 
 
-def _by_group(federation: ShadowFederation, hands: Dealt) -> Mapping[int, Examples]:
+def _by_group(federation: ShadowFederation, data: ShadowData) -> Mapping[int, Examples]:
     groups: dict[int, list[Examples]] = {}
-    for (group, _), examples in zip(federation.profile, hands.members, strict=True):
+    for (group, _), examples in zip(federation.profile, data.members, strict=True):
         groups.setdefault(group, []).append(examples)
     return {group: Examples.joined(sets) for group, sets in groups.items()}
 
@@ -106,22 +106,22 @@ def _accuracy(scored: Sequence[Scored]) -> float:
     return float(torch.cat(right).mean())
 
 
-def left_out(trials: Sequence[Trial]) -> list[RiskEstimate]:
+def leave_one_out(results: Sequence[ShadowResult]) -> list[RiskEstimate]:
     """Judge each shadow by thresholds that were fitted on the others, group by group.
 
     One shadow alone is judged by its own. Empty where no group has enough records.
     """
-    figures = [_judged(trials, index) for index in range(len(trials))]
-    known = [figure for figure in figures if figure is not None]
-    return known if len(known) == len(trials) else []
+    estimates = [_estimate_of(results, index) for index in range(len(results))]
+    known = [figure for figure in estimates if figure is not None]
+    return known if len(known) == len(results) else []
 
 
-def _judged(trials: Sequence[Trial], index: int) -> RiskEstimate | None:
-    others = [t for i, t in enumerate(trials) if i != index] or list(trials)
-    own, strata = trials[index], list[RiskEstimate]()
-    for group in own.inside:
-        inside, outside = own.inside[group], own.outside[group]
-        if min(len(inside), len(outside)) >= FEWEST:
+def _estimate_of(results: Sequence[ShadowResult], index: int) -> RiskEstimate | None:
+    others = [t for i, t in enumerate(results) if i != index] or list(results)
+    result, strata = results[index], list[RiskEstimate]()
+    for group in result.inside:
+        inside, outside = result.inside[group], result.outside[group]
+        if min(len(inside), len(outside)) >= MIN_RECORDS:
             threshold = best_threshold(
                 np.concatenate([t.inside[group] for t in others]),
                 np.concatenate([t.outside[group] for t in others]),
@@ -131,16 +131,20 @@ def _judged(trials: Sequence[Trial], index: int) -> RiskEstimate | None:
     return stratified(strata)
 
 
-def behaviour(engine: Engine, target: Target, trials: Sequence[Trial]) -> Accuracies:
+def target_accuracies(
+    engine: Engine, target: Target, results: Sequence[ShadowResult]
+) -> Accuracies:
     """Return the target's accuracies: as its clients report, and as the pool shows."""
-    own = [client.train for client in target.members]
-    scored = engine.score([ScoringJob(target.params, each) for each in own])
-    test = float(np.mean([trial.target_test for trial in trials]))
+    datasets = [client.train for client in target.members]
+    scored = engine.score([ScoringJob(target.params, each) for each in datasets])
+    test = float(np.mean([result.target_test for result in results]))
     return Accuracies(_accuracy(scored), test)
 
 
-def adjusted(
-    figures: Sequence[RiskEstimate], trials: Sequence[Trial], own: Accuracies
+def gap_corrected(
+    estimates: Sequence[RiskEstimate],
+    results: Sequence[ShadowResult],
+    target: Accuracies,
 ) -> list[RiskEstimate]:
     """Move each shadow's risk by as much as the gap attack's is lower than the target's.
 
@@ -150,12 +154,14 @@ def adjusted(
     only tell by how much a loss threshold does better.
     """
     return [
-        replace(figure, risk=figure.risk + own.gap_risk - trial.accuracies.gap_risk)
-        for figure, trial in zip(figures, trials, strict=True)
+        replace(figure, risk=figure.risk + target.gap_risk - result.accuracies.gap_risk)
+        for figure, result in zip(estimates, results, strict=True)
     ]
 
 
-def mismatch(own: Accuracies, trials: Sequence[Trial], members: int) -> str:
+def accuracy_mismatch(
+    target_accuracies: Accuracies, results: Sequence[ShadowResult], members: int
+) -> str:
     """Say how the shadows fail to behave like a cluster's model; "" if they do.
 
     |mean of the shadows - target| > max(0.03, 2 SE), for the train and the test accuracy
@@ -163,15 +169,22 @@ def mismatch(own: Accuracies, trials: Sequence[Trial], members: int) -> str:
     SE is that of one more draw: equal recipes on other examples do differ, and by how
     much, the shadows show.
     """
-    shadows = [trial.accuracies for trial in trials]
-    others = min(sum(map(len, trial.outside.values())) for trial in trials)
-    for side, theirs, target, count in (
-        ("train", [each.train for each in shadows], own.train, members),
-        ("test", [each.test for each in shadows], own.test, others),
+    shadows = [result.accuracies for result in results]
+    num_non_members = min(sum(map(len, trial.outside.values())) for trial in results)
+    for side, shadow_accuracies, target, count in (
+        ("train", [each.train for each in shadows], target_accuracies.train, members),
+        (
+            "test",
+            [each.test for each in shadows],
+            target_accuracies.test,
+            num_non_members,
+        ),
     ):
         sampling = float(np.sqrt(target * (1 - target) / count))
-        error = moderated(theirs, sampling) * np.sqrt(1 + 1 / len(theirs))
-        allowed, mean = max(0.03, 2 * error), float(np.mean(theirs))
+        error = moderated(shadow_accuracies, sampling) * np.sqrt(
+            1 + 1 / len(shadow_accuracies)
+        )
+        allowed, mean = max(0.03, 2 * error), float(np.mean(shadow_accuracies))
         if abs(mean - target) > allowed:
             return (
                 f"the shadows' {side} accuracy is {mean:.3f} and the cluster model's "

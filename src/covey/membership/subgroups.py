@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from covey.membership.audit_set import Candidates
-from covey.membership.intervals import Verdict, roc, verdict
+from covey.membership.intervals import AttackMetrics, attack_metrics, roc
 from covey.membership.signals import Signals, of_label
 from covey.rng import Streams
 
@@ -29,10 +29,10 @@ class AttackFigures:
         roc: (FPR, TPR), FPR from 1 / non-members on.
     """
 
-    overall: Verdict
-    by_group: Mapping[str, Verdict]
-    by_class: Mapping[str, Verdict]
-    by_difficulty: Mapping[str, Verdict]
+    overall: AttackMetrics
+    by_group: Mapping[str, AttackMetrics]
+    by_class: Mapping[str, AttackMetrics]
+    by_difficulty: Mapping[str, AttackMetrics]
     roc: tuple[tuple[float, float], ...]
 
 
@@ -44,11 +44,11 @@ def attack_figures(
 ) -> AttackFigures:
     """Judge the scores, overall and in each part; thresholds are fitted in the part."""
 
-    def judged(among: Bool[ndarray, " records"], *name: str) -> Verdict:
-        return verdict(candidates.sides(scores, among), streams.at(*name))
+    def judged(among: Bool[ndarray, " records"], *name: str) -> AttackMetrics:
+        return attack_metrics(candidates.sides(scores, among), streams.at(*name))
 
     everybody = np.ones(len(scores), dtype=bool)
-    parts: dict[str, dict[str, Verdict]] = {}
+    parts: dict[str, dict[str, AttackMetrics]] = {}
     for kind, name, among in _parts(candidates, signals):
         parts.setdefault(kind, {})[name] = judged(among, kind, name)
     return AttackFigures(

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from covey.membership import DIVERGED, ClusterExamined, Estimate
+from covey.membership import DIVERGED, ClusterAuditResult, Estimate
 from covey.report.figures import png, roc_figure, svg
 from covey.report.page import rendered, write
 from covey.report.wording import interval
@@ -76,7 +76,7 @@ def _no_source(audit: Audit) -> str:
     return f"{DIVERGED}: it rests on all models in use, and cluster {names} has none"
 
 
-def _cluster(examined: ClusterExamined, groups: tuple[str, ...]) -> dict[str, Any]:
+def _cluster(examined: ClusterAuditResult, groups: tuple[str, ...]) -> dict[str, Any]:
     found = asdict(examined)
     for figures in found["attacks"].values():
         figures["by_group"] = {
@@ -87,7 +87,7 @@ def _cluster(examined: ClusterExamined, groups: tuple[str, ...]) -> dict[str, An
     return found
 
 
-def _reasons(examined: ClusterExamined) -> Iterator[str]:
+def _reasons(examined: ClusterAuditResult) -> Iterator[str]:
     """Say why overall figures are unknown."""
     for figures in examined.attacks.values():
         for rate in RATES:
@@ -96,7 +96,7 @@ def _reasons(examined: ClusterExamined) -> Iterator[str]:
                 yield estimate.reason
 
 
-def _roc(examined: ClusterExamined) -> Figure:
+def _roc(examined: ClusterAuditResult) -> Figure:
     title = (
         f"Cluster {examined.cluster}: {examined.members:,} members against "
         f"{examined.non_members:,} matched non-members"

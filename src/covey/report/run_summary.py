@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.dp import standing_of
+from covey.dp import guarantee_status
 from covey.events import ClientExposed, ClusterAudited
 from covey.history import History
 from covey.membership import DIVERGED
@@ -95,7 +95,7 @@ def components(history: History) -> dict[str, Any]:
 
 def guarantee_of(history: History) -> dict[str, Any]:
     """Return the strongest guarantee that holds, and all that noise was added for."""
-    found = standing_of(history)
+    found = guarantee_status(history)
     return {
         "guarantee": asdict(found.holds) if found.holds else None,
         "guarantee_reason": found.reason,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from covey.build import BuiltRun
 from covey.errors import RunError
-from covey.ledger import Asking, Request
+from covey.ledger import NewRequest, Request
 from covey.runtime.session import Session
 from covey.types import ClientName, Handle
 from covey.unlearning import WantedAnswer, sealed, unsealed
@@ -98,7 +98,7 @@ def find_clients(
 
 def new_request(
     session: Session, name: ClientName, wanted_answer: WantedAnswer
-) -> Asking:
+) -> NewRequest:
     """Return what to put in the ledger's queue.
 
     Nobody but the requester knows the name of who left, so its marks are made now: a
@@ -106,7 +106,7 @@ def new_request(
     """
     left = wanted_answer.handle not in session.ledger.names()
     note = {"mark": asdict(Mark.fresh(wanted_answer.handle, name))} if left else None
-    return Asking(
+    return NewRequest(
         wanted_answer.handle, wanted_answer.wanted, basis=wanted_answer.basis, note=note
     )
 

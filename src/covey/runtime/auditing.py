@@ -23,11 +23,11 @@ from covey.membership import (
     Attack,
     Attribution,
     Auditor,
-    ClusterExamined,
+    ClusterAuditResult,
     Scorer,
     Target,
     attribution,
-    examined,
+    examine_cluster,
     has_finite_examples,
     no_better_than_guessing,
     source_of,
@@ -75,7 +75,7 @@ class Audit:
 
     references: int
     groups: tuple[str, ...]
-    clusters: tuple[ClusterExamined, ...]
+    clusters: tuple[ClusterAuditResult, ...]
     source: Attribution | None
 
 
@@ -93,12 +93,14 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
         attacks=attacks,
         from_updates=FEDMIA in request.attacks,
         references=request.references,
-        retrial=run.retrain_recipe,
+        retrain_recipe=run.retrain_recipe,
         observe=request.observe,
     )
     streams = run.streams.at("audit of a finished run")
     clusters = tuple(
-        examined(run.engine, each, run.reference, auditor, streams.at(each.cluster))
+        examine_cluster(
+            run.engine, each, run.reference, auditor, streams.at(each.cluster)
+        )
         for each in targets
     )
     asked = SOURCE in request.attacks

@@ -21,7 +21,7 @@ from covey.aggregation import Aggregator, ClientUpdate
 from covey.build import BuiltRun, aggregator_of, anonymity_of
 from covey.config import Config
 from covey.data import Examples
-from covey.dp import Refuted, guarantees, least_epsilon
+from covey.dp import RefutedEpsilon, guarantees, least_epsilon
 from covey.engine import Recipe, TrainingJob, private_gradients
 from covey.errors import RunError
 from covey.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed
@@ -50,7 +50,7 @@ class CanaryAudit:
     mechanism: Literal["sound", "client", "record"]
     delta: float
     accounted: float
-    refuted: Refuted
+    refuted: RefutedEpsilon
     holds: bool
 
 

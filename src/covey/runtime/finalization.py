@@ -21,10 +21,10 @@ from covey.history import History, pooled_clusters, trained_clusters
 from covey.membership import (
     DIVERGED,
     Membership,
-    audited,
+    audit_clusters,
     has_finite_examples,
     no_better_than_guessing,
-    unjudged,
+    without_estimate,
 )
 from covey.metrics import fairness
 from covey.params import model_hash
@@ -54,13 +54,13 @@ def finalize(
     final = last.state
     membership = _membership(run, final.assignment, history)
     diverged = _diverged(run, last, membership)
-    audits = audited(
+    audits = audit_clusters(
         run.engine, final.clusters, membership, run.reference, streams.at("audit")
     )
     users = Counter(final.assignment[c.handle] for c in _assigned(run, final))
     audits = tuple(replace(audit, clients=users[audit.cluster]) for audit in audits)
     audits = tuple(
-        unjudged(audit, diverged[audit.cluster].reason)
+        without_estimate(audit, diverged[audit.cluster].reason)
         if audit.cluster in diverged
         else audit
         for audit in audits

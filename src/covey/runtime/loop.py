@@ -26,7 +26,7 @@ from covey.events import (
     kind_and_body,
 )
 from covey.history import History, after
-from covey.ledger import REWIND, Record, Request, current
+from covey.ledger import REWIND, Record, Request, current_records
 from covey.rng import Streams
 from covey.runtime.evaluation import (
     accuracies,
@@ -258,7 +258,7 @@ def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int
     """Return which cluster each client took in every round from the first one on."""
     return {
         t: event.clusters
-        for t, events in by_entry(current(records))
+        for t, events in by_entry(current_records(records))
         for event in events
         if t is not None and t >= first and isinstance(event, ClientsAssigned)
     }
@@ -359,7 +359,7 @@ def _restored(session: Session) -> ServerState:
             f"The ledger must hold every round that a checkpoint has seen, but {newest} "
             f"is after round {seen} with head {head[:12]}, and the ledger has "
             f"{(ledger.head_of(seen) or 'nothing')[:12]} there. Events were removed or "
-            f"exchanged: restore {ledger.where} from a copy."
+            f"exchanged: restore {ledger.location} from a copy."
         )
     if len(state.clusters) != run.num_clusters:
         raise RunError(

@@ -14,10 +14,10 @@ from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
 from covey.errors import RunError
 from covey.membership import has_finite_examples
-from covey.membership.ground_truth import beats_chance, blind_risk, refusal
+from covey.membership.ground_truth import beats_chance, blind_risk, refusal_reason
 from covey.membership.participation import (
-    FEWEST_RESERVED,
-    Outcome,
+    MIN_RESERVED,
+    GameOutcome,
     client_scores,
     participation_game,
     reserved_clients,
@@ -54,7 +54,7 @@ class Control:
     low: float
     high: float
     clients: int
-    audited: Outcome
+    audited: GameOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Game:
     high: float
     participants: int
     reserved: int
-    left: Outcome | None
+    left: GameOutcome | None
     left_reason: str
     control: Control | None
 
@@ -96,7 +96,7 @@ class _Comparison:
 
     def outcome(
         self, models: Sequence[Params], clients: Sequence[Client], name: str
-    ) -> Outcome | None:
+    ) -> GameOutcome | None:
         """Ask about these clients; None: their groups have no reserved clients."""
         inside: ByGroup = {}
         for client in clients:
@@ -157,7 +157,9 @@ def play_game(
         )
     blind = blind_risk(participants, run.reference, streams)
     if blind is not None and beats_chance(blind):
-        raise RunError(f"The game is {refusal(blind)}. Play it on another population.")
+        raise RunError(
+            f"The game is {refusal_reason(blind)}. Play it on another population."
+        )
     stay = {client.name for client in run.population.clients}
     gone = [client for client in all_clients if client.name not in stay]
     left = comparison.outcome(models, gone, "left")
@@ -267,9 +269,9 @@ def _too_few(run: BuiltRun, clients: Sequence[Client]) -> str:
             "population."
         )
     groups = {c.group for c in clients}
-    least = len(groups) * FEWEST_RESERVED * max(len(c.train) for c in clients)
+    least = len(groups) * MIN_RESERVED * max(len(c.train) for c in clients)
     return (
-        f"The game needs at least {FEWEST_RESERVED} reserved clients in a group with "
+        f"The game needs at least {MIN_RESERVED} reserved clients in a group with "
         f"participants, each as large as a real one, so up to {least:,} non-members, "
         f"found {len(run.reference.by_group[0]):,}. Raise population.audit_examples to "
         f"that, and run again."

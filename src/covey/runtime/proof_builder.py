@@ -14,9 +14,9 @@ from covey.algorithms import ServerState, divergences
 from covey.atomic_io import replace_whole
 from covey.build import anonymity_of
 from covey.data import Client
-from covey.dp import standing_of
+from covey.dp import guarantee_status
 from covey.ledger import Request
-from covey.membership import DIVERGED, no_better_than_guessing, self_judge
+from covey.membership import DIVERGED, no_better_than_guessing, self_estimates
 from covey.params import model_hash
 from covey.runtime.session import Session, read_history
 from covey.runtime.settling import CopyOutcome
@@ -151,7 +151,7 @@ def write_proof(
 
 def _guarantee_facts(session: Session) -> dict[str, Any]:
     """Return what the whole run guarantees now, rounds that were played again included."""
-    found = standing_of(read_history(session.ledger))
+    found = guarantee_status(read_history(session.ledger))
     return _value_or_reason(asdict(found.holds) if found.holds else None, found.reason)
 
 
@@ -194,7 +194,7 @@ def _attack_leaver(
     j = state.assignment.get(leaver.handle, 0)
     streams = session.run.streams.at("leaving", state.round_index)
     models, engine = (state.clusters[j],), session.run.engine
-    figure = self_judge(engine, models, (leaver,), streams)[leaver.handle][0]
+    figure = self_estimates(engine, models, (leaver,), streams)[leaver.handle][0]
     if figure is None:
         return None
     half = 1.96 * figure.standard_error

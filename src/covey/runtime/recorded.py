@@ -19,7 +19,7 @@ from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
 from covey.errors import RunError
 from covey.history import History
 from covey.ledger import Ledger
-from covey.membership import Reference, Retrial
+from covey.membership import Reference, RetrainRecipe
 from covey.rng import Streams
 from covey.runtime.federation_metadata import FederationMetadata, Unreachable
 from covey.runtime.folder import RunFolder
@@ -108,7 +108,9 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
         num_clusters=began.num_clusters,
         nobody=Clients((), Steps(absent.refuse, absent.refuse, absent.refuse)),
         reference=Reference(()),
-        retrain_recipe=Retrial(absent.refuse, absent.refuse, Recipe(), config.rounds),
+        retrain_recipe=RetrainRecipe(
+            absent.refuse, absent.refuse, Recipe(), config.rounds
+        ),
         notes=began.notes,
         data_hash=None if began.data_hash else "",
         client_backend=Unreachable(profile, names.values()) if profile else None,

@@ -14,7 +14,7 @@ from covey.events import (
     RunRolledBack,
     kind_and_body,
 )
-from covey.ledger import Asking, Record
+from covey.ledger import NewRequest, Record
 from covey.runtime.evaluation import Accuracies
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.session import Session
@@ -105,5 +105,5 @@ def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
     )
     for name, wanted, basis in (*queued, *session.folder.take_requests()):
         if name in handles and handles[name] not in asked:
-            session.ledger.ask_together([Asking(handles[name], wanted, basis=basis)])
+            session.ledger.ask_all([NewRequest(handles[name], wanted, basis=basis)])
             asked.add(handles[name])

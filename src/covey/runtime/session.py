@@ -21,7 +21,7 @@ from covey.events import (
     kind_and_body,
 )
 from covey.history import History, history_of
-from covey.ledger import Ledger, Record, current, superseded
+from covey.ledger import Ledger, Record, current_records, superseded
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import Secrets, secrets_of
 from covey.types import ClientName, Handle
@@ -138,7 +138,7 @@ def _is_unrecorded(folder: RunFolder) -> bool:
 
 def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
     """Return the current story, entry by entry; None: between two rounds."""
-    return by_entry(ledger.story())
+    return by_entry(ledger.current_records())
 
 
 def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> None:
@@ -153,7 +153,7 @@ def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> 
 def read_history(ledger: Ledger, before: int | None = None) -> History:
     """Fold what is recorded; if `before` is given, of the rounds before that one only."""
     records = ledger.replay()
-    entries = by_entry(current(records))
+    entries = by_entry(current_records(records))
     return history_of(
         ((t, e) for t, e in entries if before is None or t is None or t < before),
         superseded=[event_from(each.kind, each.body) for each in superseded(records)],
@@ -228,10 +228,10 @@ def check_data(
         merged = replace(whole.population, clients=clients)
         before, now = began.data_hash, data_hash(merged)
         if before != now:
-            raise RunError(_mismatch("clients' data", ledger.where, before, now))
+            raise RunError(_mismatch("clients' data", ledger.location, before, now))
     elif odd := sorted(present.keys() ^ set(ledger.names().values())):
         raise RunError(
-            f"The clients must be those that {ledger.where} knows by name, and "
+            f"The clients must be those that {ledger.location} knows by name, and "
             f"{odd[0]!r} is missing on one side. Bring the data of every client that has "
             f"not left."
         )

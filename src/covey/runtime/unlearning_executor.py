@@ -28,7 +28,7 @@ from covey.events import (
     RunRolledBack,
     kind_and_body,
 )
-from covey.ledger import Record, Request, Serving
+from covey.ledger import Record, Request, ServedRequest
 from covey.runtime.asking import mark_of, wanted_answer_of
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import UnlearningPlan, read_plan
@@ -226,7 +226,7 @@ def _serving(
     batch: _Batch,
     answered: tuple[Request, Option],
     state: ServerState,
-) -> Serving:
+) -> ServedRequest:
     """Return what is kept of one request until it is answered, and what after that."""
     request, option = answered
     handle, first = request.handle, option.first_replayed_round
@@ -257,7 +257,7 @@ def _serving(
         },
     }
     tombstone = None if name is None else session.secrets.tombstone(name)
-    return Serving(request, tombstone, note, mark.sealed if kept else None)
+    return ServedRequest(request, tombstone, note, mark.sealed if kept else None)
 
 
 def _placed(state: ServerState, found: Participation, handle: Handle) -> ServerState:

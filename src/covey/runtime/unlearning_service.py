@@ -222,7 +222,7 @@ def _enqueue(
     for name, handle in known.items():
         if handle not in names:  # nobody else knows the name of who comes back
             erase_from_copies(session.folder, name, {*names.values(), name})
-    return session.ledger.ask_together(
+    return session.ledger.ask_all(
         [
             new_request(session, name, WantedAnswer(handle, wanted, basis))
             for name, handle in known.items()

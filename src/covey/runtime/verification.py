@@ -48,7 +48,7 @@ def _with_bytes(name_and_salt: tuple[ClientName, str]) -> tuple[ClientName, byte
 def _chain(folder: Path, proof: bytes) -> ChainView:
     """Return the ledger that a proof speaks of, as it stood at the proof's position."""
     # a database's library is needed by nobody who has only the proof
-    from covey.ledger import Ledger, current
+    from covey.ledger import Ledger, current_records
     from covey.runtime.folder import RunFolder
 
     try:
@@ -57,7 +57,10 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
         position = 0  # no proof: its own checks say so
     with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
         try:
-            hashes, records = ledger.hashes(), current(ledger.replay()[:position])
+            hashes, records = (
+                ledger.hashes(),
+                current_records(ledger.replay()[:position]),
+            )
         except LedgerError:
             return ChainView((), verified=False)
     events = [(r.round_index, event_from(r.kind, r.body)) for r in records]

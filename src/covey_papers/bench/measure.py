@@ -20,7 +20,7 @@ from covey.engine import Recipe
 from covey.events import RiskMeasured
 from covey.membership import (
     DIVERGED,
-    FEWEST,
+    MIN_RECORDS,
     RedTeam,
     RiskEstimate,
     Target,
@@ -202,7 +202,7 @@ def _row(stand: _Stand, target: Target, told: Mapping[str, RiskMeasured]) -> lis
             set_name=stand.name,
             cluster=target.cluster,
             size=size,
-            matchable=size + FEWEST <= len(run.population.pool),
+            matchable=size + MIN_RECORDS <= len(run.population.pool),
             round_index=target.round_index,
             truth=truth.risk,
             truth_error=truth.standard_error,

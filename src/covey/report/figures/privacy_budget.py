@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from covey.dp import spent_so_far
+from covey.dp import epsilon_over_rounds
 from covey.history import History
 from covey.report.figures.style import (
     CLUSTERS,
@@ -41,7 +41,7 @@ def spent_figure(history: History) -> Figure:
     """
     figure, axes = canvas(3.2)
     quiet(axes, "Privacy spent", "epsilon", "merges")
-    lines = spent_so_far(history, POINTS)
+    lines = epsilon_over_rounds(history, POINTS)
     drawn = {unit: points for unit, points in lines.items() if points}
     for place, points in enumerate(drawn.values()):
         colour = cycled(CLUSTERS, place)

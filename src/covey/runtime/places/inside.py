@@ -31,7 +31,7 @@ def inside_run(target: SearchTarget) -> Findings:
 def _ledger(target: SearchTarget) -> Findings:
     try:
         with Ledger.read(target.folder.ledger) as ledger:
-            where, names = ledger.where, ledger.names()
+            where, names = ledger.location, ledger.names()
     except CoveyError as error:
         yield f"The run's own ledger: {error}"
         return
