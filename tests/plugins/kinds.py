@@ -14,10 +14,15 @@ from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
 from plugins.engine_single import Single
 from plugins.fedavgm import FedAvgM
+from plugins.feddyn import FedDyn
 from plugins.halfway import Halfway
+from plugins.loss_generalized import GeneralizedCrossEntropy
 from plugins.model_wide import TwoLayers
+from plugins.objective_distance import AbsoluteDistance
+from plugins.optimizer_lion import Lion
 from plugins.partition_shards import Shards
 from plugins.risk_confidence import ConfidenceGap
+from plugins.schedule_polynomial import Polynomial
 from plugins.server_optimizer_fedavgm import Nesterov
 from plugins.shift_contrast import NoisyContrast
 
@@ -208,5 +213,54 @@ CASES = {
         '[engine]\nname = "plugins.engine_single:Single"\noptions = {most = 2}\n'
         '[method]\ninitialisation = "random"',
         {"engine": Single(most=2), "method": {"initialisation": "random"}},
+    ),
+    "algorithm with an objective": Case(
+        "algorithm",
+        "method.name",
+        {"alpha": 0.2},
+        '[method]\nname = "plugins.feddyn:FedDyn"\noptions = {alpha = 0.2}',
+        {"method": FedDyn(alpha=0.2)},
+    ),
+    "optimizer": Case(
+        "optimizer",
+        "train.optimizer",
+        {"b1": 0.8},
+        '[train]\noptimizer = "plugins.optimizer_lion:Lion"\n'
+        "optimizer_options = {b1 = 0.8}\n"
+        '[method]\nname = "fedavg"',
+        {"train": {"optimizer": Lion(b1=0.8)}, "method": {"name": "fedavg"}},
+    ),
+    "schedule": Case(
+        "schedule",
+        "train.schedule",
+        {"power": 2.0},
+        '[train]\nschedule = "plugins.schedule_polynomial:Polynomial"\n'
+        "schedule_options = {power = 2.0}\n"
+        '[method]\nname = "fedavg"',
+        {"train": {"schedule": Polynomial(power=2.0)}, "method": {"name": "fedavg"}},
+    ),
+    "loss": Case(
+        "loss",
+        "train.loss",
+        {"q": 0.5},
+        '[train]\nloss = "plugins.loss_generalized:GeneralizedCrossEntropy"\n'
+        "loss_options = {q = 0.5}\n"
+        '[method]\nname = "fedavg"',
+        {
+            "train": {"loss": GeneralizedCrossEntropy(q=0.5)},
+            "method": {"name": "fedavg"},
+        },
+    ),
+    "objective": Case(
+        "objective",
+        "train.objective",
+        {"mu": 0.01},
+        '[train]\nobjective = "plugins.objective_distance:AbsoluteDistance"\n'
+        "objective_options = {mu = 0.01}\n"
+        '[method]\nname = "fedavg"',
+        {
+            "train": {"objective": AbsoluteDistance(mu=0.01)},
+            "method": {"name": "fedavg"},
+        },
     ),
 }
