@@ -4,12 +4,13 @@ Algorithms are pure: they take a state and return the next one with the facts th
 ledger should remember. They read no clock, open no file and own no randomness.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.clients import Clients
+from covey.components.capability import Capability, Claim
 from covey.components.component import Component
 from covey.engine.recipe import Objective
 from covey.events import ClientsAssigned
@@ -71,11 +72,19 @@ class Algorithm(Component):
             A user's class must say so itself: what it inherits is not believed, and
             everybody's exposure counts in every cluster.
         one_client_each: whether no model is ever shared.
+        calibrates: whether its one model can be calibrated by updates that were kept.
     """
 
     selection_name: ClassVar[str | None] = None
     isolates_clusters: ClassVar[bool] = False
     one_client_each: ClassVar[bool] = False
+    calibrates: ClassVar[bool] = False
+
+    def claims(self, part: str) -> Iterator[Claim]:
+        """Yield the claim, and whether what clients sent can be calibrated."""
+        yield self.claim(part)
+        if not self.calibrates:
+            yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))
 
     def num_models(self, population: Cohort) -> int:
         """Return how many models there are among these clients."""

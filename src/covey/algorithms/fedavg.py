@@ -27,6 +27,7 @@ class FedAvg(Algorithm):
     """
 
     rules_out = frozenset({Capability.CLUSTER_CHOICE})
+    calibrates: ClassVar[bool] = True
 
     def round(
         self, state: ServerState, clients: Clients, streams: Streams

@@ -7,6 +7,7 @@ References:
     Personalized Federated Learning (IFCA-MIR), 2025, Algorithm 1.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -69,15 +70,26 @@ class Ifca(Algorithm):
         return self.initialisation == "random"
 
     def claim(self, part: str) -> Claim:
-        """Return what starts and pooling need beside the choice itself."""
-        needs, rules_out = set[Capability](), set[Capability]()
-        if self.initialisation == "groups":
-            needs |= {Capability.KNOWN_GROUPS}
-        if self.pooling != 0:
-            needs |= {Capability.EXAMPLE_COUNTS}
-        if self.num_clusters > 1:
-            rules_out |= {Capability.SHARED_MODEL}
-        return Claim(part, frozenset(needs), frozenset(rules_out))
+        """Several clusters are no model for everybody."""
+        several = self.num_clusters > 1
+        ruled_out = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
+        return Claim(part, self.requires, ruled_out)
+
+    def claims(self, part: str) -> Iterator[Claim]:
+        """Yield what starts and pooling need and take beside the choice itself."""
+        yield from super().claims(part)
+        if self.starts_warm:  # it splits clients by what they send
+            yield Claim(
+                f"{part} with initialisation = {self.initialisation!r}",
+                rules_out=frozenset({Capability.COST_CHOICE}),
+                remedy="Set method.initialisation = 'random'.",
+            )
+        if self.pooling != 0:  # pooled models are weighted by them
+            yield Claim(
+                f"{part} with pooling = {self.pooling!r}",
+                frozenset({Capability.EXAMPLE_COUNTS}),
+                remedy="Set method.pooling = 0, or use privacy.record_noise.",
+            )
 
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""

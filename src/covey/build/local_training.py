@@ -12,7 +12,8 @@ from covey.components.component import Component
 from covey.components.registry import find
 from covey.components.slots import component_of
 from covey.config import Config
-from covey.config.data_constraints import claims_of_data, refuse_conflicts
+from covey.config.data_constraints import refuse_conflicts
+from covey.config.plain_claims import plain_claims
 from covey.engine import (
     EngineFactory,
     Loss,
@@ -106,7 +107,7 @@ def _surroundings(config: Config) -> Iterator[Claim]:
     engine: EngineFactory = component_of(config.engine, "name", EngineFactory)
     claim = engine.claim(f"engine.name = {config.engine.name!r}")
     yield replace(claim, remedy="Choose another engine.")
-    yield from claims_of_data(config)
+    yield from plain_claims(config)
     labels = {
         "multiclass": Capability.EXCLUSIVE_CLASSES,
         "regression": Capability.NUMBER_LABELS,

@@ -10,10 +10,10 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from covey.build.owners import population_from, source_of
-from covey.build.settled import estimator_needs, estimator_of
-from covey.components import Capability, is_built_in
+from covey.build.settled import estimator_needs
+from covey.components import Capability
 from covey.components.slots import component_of
-from covey.config import Config, claims_of_data, refuse_conflicts
+from covey.config import Config, claims_of, refuse_conflicts
 from covey.data import (
     Client,
     DataSource,
@@ -77,23 +77,15 @@ def _request(config: Config, streams: Streams) -> PopulationRequest:
 
 def _check_fits(config: Config, source: DataSource, spec: PopulationSpec) -> None:
     """Refuse what these data, or these clients, do not have."""
-    shift, partition = spec.groups[0].shift.shift, spec.partition
-    names = config.data.name, config.population.shift, config.population.partition
-    claims = [
-        source.claim(f"data.name = {names[0]!r}"),
-        *(
-            each.claim(f"population.{key} = {name!r}")
-            for each, key, name in (
-                (shift, "shift", names[1]),
-                (partition, "partition", names[2]),
-            )
-            if source.simulates
-        ),
-    ]
-    measures = config.redteam.source
-    if not is_built_in("risk_estimator", measures):  # of the others the settings know
-        claims.append(estimator_of(config).claim(f"redteam.source = {measures!r}"))
-    refuse_conflicts([*claims, *claims_of_data(config)])
+    dealt = {
+        "population.shift": spec.groups[0].shift.shift,
+        "population.partition": spec.partition,
+    }
+    claims = [*source.claims(f"data.name = {config.data.name!r}")]
+    for key, each in dealt.items() if source.simulates else ():
+        name = getattr(config.population, key.partition(".")[2])
+        claims += each.claims(f"{key} = {name!r}")
+    refuse_conflicts([*claims, *claims_of(config, ("data.name", *dealt))])
 
 
 def _check_groups(config: Config, population: Population) -> None:

@@ -71,8 +71,7 @@ def _check_estimator(config: Config) -> None:
     """Refuse a user's own estimator that needs what other settings rule out."""
     name = config.redteam.source
     if not is_built_in("risk_estimator", name):
-        own = estimator_of(config).claim(f"redteam.source = {name!r}")
-        refuse_conflicts([own, *claims_of(config)])
+        refuse_conflicts([*claims_of(config, ("data.name",))])
 
 
 def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | None:

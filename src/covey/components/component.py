@@ -1,5 +1,6 @@
 """What a component is: one class whose fields are its options and whose methods act."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from covey.components.capability import Capability, Claim
@@ -28,3 +29,7 @@ class Component(SettingsSection):
     def claim(self, part: str) -> Claim:
         """Return what this component needs and rules out; `part` is its setting."""
         return Claim(part, self.requires, self.rules_out)
+
+    def claims(self, part: str) -> Iterator[Claim]:
+        """Yield the claim, and those of single options where they need words of their own."""
+        yield self.claim(part)

@@ -42,7 +42,7 @@ def foreign_options(section: ComponentSection) -> Iterator[Foreign]:
     for slot, kind in type(section).slots.items():
         found: str = getattr(section, slot)
         options = {name: _fields(kind, name) & known.keys() for name in BUILT_INS[kind]}
-        own = options[found] if is_built_in(kind, found) else frozenset[str]()
+        own = _fields(kind, found) if is_built_in(kind, found) else frozenset[str]()
         for key in known:
             owners = tuple(name for name, keys in options.items() if key in keys)
             if owners and key not in own:

@@ -1,9 +1,8 @@
 """Every setting of a run: frozen, validated once, read from TOML."""
 
+from covey.config.compatibility import claims_of
 from covey.config.data_constraints import (
     brings_clients,
-    claims_of,
-    claims_of_data,
     is_passed,
     is_remote,
     kind_of,
@@ -26,7 +25,6 @@ __all__ = [
     "Unheeded",
     "brings_clients",
     "claims_of",
-    "claims_of_data",
     "config_of",
     "flat",
     "heeded",

@@ -7,15 +7,12 @@ from covey.components.capability import Capability, Claim, conflicts
 from covey.components.foreign import foreign_options
 from covey.components.registry import find
 from covey.components.slots import ComponentSection
-from covey.config.risk_constraints import claims_of_risk
 from covey.config.sections import Sections
 from covey.errors import ConfigError
 
 __all__ = [
     "brings_clients",
-    "claims_of",
-    "claims_of_data",
-    "data_problems",
+    "foreign_data_problems",
     "is_passed",
     "is_remote",
     "kind_of",
@@ -60,96 +57,7 @@ def is_passed(section: ComponentSection) -> bool:
     return getattr(kind_of(section, "name"), "is_passed", False)
 
 
-def data_problems(config: Sections) -> Iterator[str]:
-    """Yield why these settings cannot be had with these data, or on this engine."""
-    yield from _foreign_options(config)
-    yield from conflicts(claims_of(config))
-
-
-def claims_of(config: Sections) -> list[Claim]:
-    """Return what all parts of the settings need and rule out that are covey's own."""
-    named = (
-        (config.data, "name"),
-        (config.population, "shift"),
-        (config.population, "partition"),
-        (config.engine, "name"),
-        (config.redteam, "source"),
-    )
-    known = {(type(each).section, field): kind_of(each, field) for each, field in named}
-    claims = [
-        Claim(
-            f"{section}.{field} = {getattr(getattr(config, section), field)!r}",
-            kind.requires,
-            kind.rules_out,
-        )
-        for (section, field), kind in known.items()
-        if kind is not None
-    ]
-    return [*claims, *claims_of_data(config), *claims_of_risk(config)]
-
-
-def claims_of_data(config: Sections) -> Iterator[Claim]:
-    """Yield what settings beside the components need of the data, and of the engine."""
-    for key, holds, capability, remedy in _needs(config):
-        if holds:
-            section, name = key.split(".")
-            value = getattr(getattr(config, section), name)
-            yield Claim(f"{key} = {value!r}", frozenset({capability}), remedy=remedy)
-    if config.model.task == "regression":
-        yield Claim(
-            f"model.task = {config.model.task!r}",
-            rules_out=frozenset({Capability.CLASS_LABELS}),
-        )
-    if config.engine.precision != "float32":
-        yield Claim(
-            f"engine.precision = {config.engine.precision!r}",
-            rules_out=frozenset({Capability.FULL_PRECISION}),
-            remedy="Leave the precision at its default, or choose another engine.",
-        )
-
-
-def _needs(config: Sections) -> Iterator[tuple[str, bool, Capability, str]]:
-    """Yield a setting, whether it needs something, and what."""
-    yield (
-        "population.images",
-        config.population.images != "disjoint",
-        Capability.DATA_SET,
-        "Set population.images = 'disjoint'.",
-    )
-    yield (
-        "audit.non_members",
-        config.audit.non_members != "matched",
-        Capability.DATA_SET,
-        "Set audit.non_members = 'matched'.",
-    )
-    yield (
-        "model.task",
-        config.model.task != "regression",
-        Capability.CLASS_LABELS,
-        "Set model.task = 'regression'.",
-    )
-    yield (
-        "method.initialisation",
-        config.method.initialisation == "groups",
-        Capability.KNOWN_GROUPS,
-        "Set it to 'warm' or 'random'.",
-    )
-    clip = config.privacy.record_clip
-    yield (
-        "privacy.record_clip",
-        clip > 0,
-        Capability.EXAMPLE_GRADIENTS,
-        "Choose another engine.",
-    )
-    yield (
-        "privacy.record_clip",
-        clip > 0,
-        Capability.FULL_PRECISION,
-        "Leave engine.precision at its default.",
-    )
-
-
-def _foreign_options(config: Sections) -> Iterator[str]:
+def foreign_data_problems(config: Sections) -> Iterator[str]:
     """Yield the options of a source of data that is not there."""
     changed = config.data.model_dump(exclude_defaults=True)
     for each in foreign_options(config.data):

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, cast
 import tomli_w
 from pydantic import ValidationError, model_validator
 
+from covey.components.foreign import foreign_options
+from covey.components.registry import is_built_in
 from covey.components.slots import RECORDED
-from covey.config.data_constraints import brings_clients, data_problems, kind_of
+from covey.config.compatibility import compatibility_problems
+from covey.config.data_constraints import brings_clients, foreign_data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
 from covey.config.problems import Problem, problems_of, together
-from covey.config.remote_constraints import apart_problems
 from covey.config.sections import MethodConfig, PopulationConfig, Sections
-from covey.config.task_constraints import task_problems
 from covey.errors import ConfigError
 
 __all__ = ["Config"]
@@ -84,16 +85,9 @@ def _disagreements(config: Sections) -> list[str]:
             f"num_clusters = {method.num_clusters} for {num_groups} groups. Set "
             f"method.num_clusters = {num_groups}."
         )
-    problems += [*_share_problems(method), *_hiding_problems(config)]
-    problems += privacy_problems(config)
-    problems += apart_problems(config)
-    problems += task_problems(config)
-    problems += data_problems(config)
-    if method.select_on == "holdout" and population.holdout == 0:
-        problems.append(
-            "method.select_on = 'holdout' compares models on held-out examples, found "
-            "population.holdout = 0. Reserve some, or select on 'train'."
-        )
+    problems += [*_share_problems(method), *privacy_problems(config)]
+    problems += foreign_data_problems(config)
+    problems += compatibility_problems(config)
     return problems
 
 
@@ -133,40 +127,11 @@ def _share_problems(method: MethodConfig) -> list[str]:
             f"{method.num_clusters} clusters keeps, so at most {most:.3g}, found "
             f"{share:g}. Lower it."
         ]
-    if method.selection in ("priced", "rebalanced") and share == 0:
+    foreign = {each.key for each in foreign_options(method)}
+    keeps = is_built_in("selection", method.selection)
+    if keeps and "method.target_share" not in foreign and share == 0:
         return [
             f"method.selection = {method.selection!r} keeps method.target_share of the "
             f"clients in every cluster, found 0. Set it, for example to {most / 2:.3g}."
         ]
     return []
-
-
-def _hiding_problems(config: Sections) -> list[str]:
-    """Return why clients cannot be hidden, or leave, as these settings ask."""
-    merge, unlearning = config.merge, config.unlearning
-    problems: list[str] = []
-    if merge.deniability_threshold > merge.min_anonymity:
-        problems.append(
-            f"merge.deniability_threshold (x) is how many of an anonymity set's at least "
-            f"merge.min_anonymity (k) members must stay, so at most k = "
-            f"{merge.min_anonymity}, found x = {merge.deniability_threshold}. Lower x or "
-            f"raise k."
-        )
-    hidden = merge.name == "anonymity-sets"
-    if hidden and config.method.name == "local":
-        problems.append(
-            "merge.name = 'anonymity-sets' hides each client among others, found "
-            "method.name = 'local', where every client is alone. Choose another method."
-        )
-    if unlearning.request_probability > 0 and config.method.name == "local":
-        problems.append(
-            "unlearning.request_probability is for models that clients share, found "
-            "method.name = 'local'. Delete the client's own model instead."
-        )
-    if unlearning.store_updates > 0 and config.method.name != "fedavg":
-        problems.append(
-            f"unlearning.store_updates keeps every client's updates for FedEraser, which "
-            f"calibrates one shared model, found method.name = {config.method.name!r}. "
-            f"Set method.name = 'fedavg', or store_updates = 0."
-        )
-    return problems

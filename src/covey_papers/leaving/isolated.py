@@ -10,7 +10,7 @@ from covey.algorithms import (
     ServerState,
     Setup,
 )
-from covey.components import Capability, Positive
+from covey.components import Capability, Claim, Positive
 from covey.events import ClientsAssigned
 from covey.rng import Streams
 from covey.types import Handle
@@ -35,10 +35,17 @@ class Isolated(Algorithm):
         Clustering, Isolation, and One-shot Aggregation, IEEE BigData 2023.
     """
 
-    rules_out = frozenset({Capability.CLUSTER_CHOICE, Capability.SHARED_MODEL})
+    rules_out = frozenset({Capability.CLUSTER_CHOICE})
     isolates_clusters: ClassVar[bool] = True
 
     num_clusters: Positive = 2
+
+    def claim(self, part: str) -> Claim:
+        """Several clusters are no model for everybody."""
+        several = (
+            {Capability.SHARED_MODEL} if self.num_clusters > 1 else set[Capability]()
+        )
+        return Claim(part, self.requires, self.rules_out | several)
 
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""

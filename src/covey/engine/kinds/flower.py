@@ -18,7 +18,7 @@ class FlowerNodes(EngineFactory):
     """Clients keep their examples, losses and groups to themselves."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLASS_LABELS, Capability.FULL_PRECISION}
+        {Capability.EXCLUSIVE_CLASSES, Capability.FULL_PRECISION}
     )
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
         {
