@@ -17,6 +17,7 @@ from .parts import Components
 from .populations import data_hash
 from .risk import red_team_of
 from .run import BuiltRun, ClientSecrets, Overrides, build_run, client_runtime_of
+from .settled import algorithm_of
 
 __all__ = [
     "BuiltRun",
@@ -30,6 +31,7 @@ __all__ = [
     "Overrides",
     "ReplayOptions",
     "aggregator_of",
+    "algorithm_of",
     "anonymity_of",
     "build_run",
     "client_runtime_of",

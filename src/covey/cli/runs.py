@@ -18,6 +18,7 @@ from covey.cli.federated import submitted
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.cli.unused import tell, unused_settings
+from covey.components.built_ins import BASELINE
 from covey.config import Config, is_remote, load_config, unheeded
 
 __all__ = ["SetOption", "configured", "played", "resume", "run"]
@@ -117,7 +118,7 @@ def played(
 
 def _as_fedavg(settings: Config) -> Config:
     changed = settings.model_dump()
-    changed["method"]["name"] = "fedavg"
+    changed["method"]["name"] = BASELINE
     changed["ledger"]["url"] = ""  # a ledger holds one run
     return Config.of(changed)
 

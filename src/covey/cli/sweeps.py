@@ -17,6 +17,7 @@ from covey.cli.runs import SetOption, configured, played
 from covey.cli.stopping import stoppable
 from covey.cli.tables import short, tabled
 from covey.cli.unused import as_answer, tell, unused_everywhere
+from covey.components.built_ins import REFERENCES
 from covey.config import Config, flat, why_unheeded
 from covey.errors import ConfigError
 
@@ -139,7 +140,7 @@ def _text(answer: Mapping[str, Any]) -> str:
         | {key: report.spread(each[key]) for key in METRICS}
         | {
             f"{key} - {method}": report.spread(each[f"minus_{method}"][key])
-            for method in ("fedavg", "ifca")
+            for method in REFERENCES
             if each[f"minus_{method}"]
             for key in METRICS
         }

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["BUILT_INS", "RETIRED", "BuiltIn", "described"]
+__all__ = [
+    "BASELINE",
+    "BUILT_INS",
+    "REFERENCES",
+    "RETIRED",
+    "USUAL_ATTACKS",
+    "BuiltIn",
+    "described",
+]
 
 
 class BuiltIn(NamedTuple):
@@ -292,6 +300,15 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         },
     }
 )
+
+BASELINE = "fedavg"
+"""The algorithm that runs are compared with."""
+
+REFERENCES = (BASELINE, "ifca")
+"""The algorithms to which differences are shown, run by run."""
+
+USUAL_ATTACKS = ("loss", "shokri", "lira", "rmia")
+"""The attacks of an audit that names none."""
 
 RETIRED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {

@@ -31,5 +31,5 @@ class Component(SettingsSection):
         return Claim(part, self.requires, self.rules_out)
 
     def claims(self, part: str) -> Iterator[Claim]:
-        """Yield the claim, and those of single options where they need words of their own."""
+        """Yield the claim, and those of single options with words of their own."""
         yield self.claim(part)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from covey.components.capability import Capability
+from covey.components.registry import find, is_known
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,
@@ -87,8 +89,13 @@ KNOWN = (
 )
 """The facts that a guarantee can say something about."""
 
-WITHOUT_CHOICES = frozenset({"fedavg", "isolated", "local"})
-"""The methods that leave no client a choice of its cluster."""
+
+def _nobody_chooses(method: str) -> bool:
+    """Say whether this algorithm leaves no client a choice; a user's own may not."""
+    if ":" in method or not is_known("algorithm", method):
+        return False
+    found = find("algorithm", method, "method.name")
+    return Capability.CLUSTER_CHOICE in found.rules_out
 
 
 def guarantees(
@@ -305,7 +312,7 @@ def _uncovered(
         for fact in facts
     )
     began = [fact for fact in facts if isinstance(fact, RunStarted)]
-    chosen = all(f.num_clusters > 1 and f.method not in WITHOUT_CHOICES for f in began)
+    chosen = all(f.num_clusters > 1 and not _nobody_chooses(f.method) for f in began)
     stored = any(fact.updates_stored for fact in began)
     return (
         SERVER if unit == "client" else COUNTS,

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from covey.components.built_ins import REFERENCES
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes
 from covey.report.run_labels import labels, method_of, settings_of, twin, with_baselines
 from covey.report.run_summary import violations
 
 __all__ = ["means"]
 
-REFERENCES = ("fedavg", "ifca")
 METRICS = ("accuracy", "minority_accuracy", "violations")
 
 Metrics = dict[str, float | None]

@@ -7,6 +7,7 @@ from typing import Any
 
 import tomli_w
 
+from covey.components.built_ins import BASELINE
 from covey.config import flat, unused
 from covey.report.queries import Reported
 
@@ -75,7 +76,7 @@ def labels(runs: Sequence[Reported]) -> list[str]:
 
 def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
     """Return the runs, and their FedAvg baselines as runs of their own, each once."""
-    known = {twin(run) for run in runs if method_of(run) == "fedavg"}
+    known = {twin(run) for run in runs if method_of(run) == BASELINE}
     every = list(runs)
     for run in runs:
         if run.baseline is not None and twin(run) not in known:
@@ -93,7 +94,7 @@ def with_baselines(runs: Sequence[Reported]) -> list[Reported]:
 
 
 def _as_fedavg(config_toml: str) -> str:
-    return tomli_w.dumps({**tomllib.loads(config_toml), "method": {"name": "fedavg"}})
+    return tomli_w.dumps({**tomllib.loads(config_toml), "method": {"name": BASELINE}})
 
 
 def _without(settings: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from covey.components import (
     options_of,
     reference,
 )
+from covey.components.built_ins import USUAL_ATTACKS
 from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
@@ -38,7 +39,7 @@ from covey.types import Params
 
 __all__ = ["DEFAULT_ATTACKS", "SOURCE", "Audit", "AuditRequest", "audit_run"]
 
-DEFAULT_ATTACKS = ("loss", "shokri", "lira", "rmia")
+DEFAULT_ATTACKS = USUAL_ATTACKS
 SOURCE = "source"
 """Source inference: not who was trained on, but by which cluster."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from covey.build import anonymity_of, depends_on_population
+from covey.build import algorithm_of, anonymity_of, depends_on_population
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.events import Event
@@ -59,10 +59,11 @@ def read_plan(
 ) -> tuple[UnlearningPlan, AnswerRules]:
     """Return what was recorded, and what the run allows."""
     run, folder = session.run, session.folder
-    if run.config.method.name == "local":
+    if algorithm_of(run.config).one_client_each:
         raise RunError(
-            "Clients leave a model that they share, but with method.name = 'local' each "
-            "has its own. Delete that client's model instead."
+            "Clients leave a model that they share, but with method.name = "
+            f"{run.config.method.name!r} each has its own. Delete that client's model "
+            f"instead."
         )
     story = [(t, e) for t, events in read_events(session.ledger) for e in events]
     last, terms = session.ledger.last_round(), anonymity_of(run.config)

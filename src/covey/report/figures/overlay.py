@@ -6,6 +6,7 @@ from typing import Literal
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from covey.components.built_ins import BASELINE
 from covey.history import History
 from covey.report.figures.style import (
     CLUSTERS,
@@ -69,7 +70,7 @@ def _looks(runs: Sequence[tuple[str, History]]) -> dict[str, tuple[str, Dash]]:
     for label, history in runs:
         if label in looks:
             continue
-        if history.started and history.started.method == "fedavg":
+        if history.started and history.started.method == BASELINE:
             looks[label] = (INK, "--")
         else:
             dash = DASHES[others // len(CLUSTERS) % len(DASHES)]

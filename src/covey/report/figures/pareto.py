@@ -7,6 +7,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from covey.components.built_ins import BASELINE
 from covey.report.figures.style import (
     CLUSTERS,
     INK,
@@ -117,7 +118,7 @@ def _draw(axes: Axes, points: Sequence[_Point], settings: Sequence[str]) -> None
 
 def _look(place: int, setting: str) -> tuple[str, str]:
     """Return a setting's marker and colour; FedAvg is black, as everywhere."""
-    if setting.startswith("fedavg"):
+    if setting.startswith(BASELINE):
         return MARKERS[0], INK
     markers = len(MARKERS) - 1
     return MARKERS[1 + place % markers], cycled(CLUSTERS, place)
