@@ -570,13 +570,13 @@ SOUND = {
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        ({"name": "mean"}, ("needs merge.name = 'anonymity-sets'", "found 'mean'")),
-        ({"partition": "mdav"}, ("'public-random'", "found 'mdav'", "tell of them")),
-        ({"distance": "cosine"}, ("'l2'", "bounds no L2 sensitivity", "'cosine'")),
-        ({"weights": "examples"}, ("merge.weights = 'equal'", "'examples'")),
-        ({"max_distance": 2.0}, ("merge.max_distance = 0.0", "found 2.0")),
-        ({"epsilon": 0.0}, ("merge.epsilon", "found 0", "Set merge.epsilon")),
-        ({"noise": "paper"}, ("merge.epsilon", "found merge.noise = 'paper'")),
+        ({"name": "mean"}, ("merge.name = 'anonymity-sets'", "found 'mean'")),
+        ({"partition": "mdav"}, ("'sound'", "partition = 'public-random'")),
+        ({"distance": "cosine"}, ("'sound'", "distance = 'l2'")),
+        ({"weights": "examples"}, ("merge.weights = 'examples'", "count alike")),
+        ({"max_distance": 2.0}, ("'sound'", "max_distance = 0")),
+        ({"epsilon": 0.0}, ("'sound'", "an epsilon above 0")),
+        ({"noise": "paper"}, ("epsilon", "noise = 'sound'")),
     ],
 )
 def test_sound_noise_with_what_voids_it_is_refused(
@@ -598,24 +598,27 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
         ({"privacy": {"adaptive_clip": True}}, ("adaptive_clip", "client_noise = 0")),
         (
             {**CLIENTS, "merge": {"name": "anonymity-sets"}},
-            ("needs merge.name = 'mean'", "found 'anonymity-sets'", "remove the noise"),
+            ("'anonymity-sets'", "privacy.client_noise", "Remove the noise"),
         ),
         (
             {**CLIENTS, "merge": {"name": "my.own:merge"}},
-            ("needs merge.name = 'mean'", "found 'my.own:merge'"),
+            ("'my.own:merge'", "privacy.client_noise"),
         ),
-        ({**CLIENTS, "merge": {"weights": "examples"}}, ("merge.weights = 'equal'",)),
+        (
+            {**CLIENTS, "merge": {"weights": "examples"}},
+            ("merge.weights = 'examples'",),
+        ),
         ({**CLIENTS, "merge": {"noise": "paper"}}, ("merge.noise = 'none'", "'paper'")),
         (
             {**CLIENTS, "train": {"participation": 0.5}},
-            ("train.participation < 1", "several clusters", "'fedavg'"),
+            ("train.participation = 0.5", "several clusters", "'ifca-mir'"),
         ),
         (
             {
                 "privacy": {**CLIENTS["privacy"], "adaptive_clip": True},
                 "redteam": {"source": "shadow"},
             },
-            ("privacy.adaptive_clip", "redteam.source", "adaptive_clip = false"),
+            ("privacy.adaptive_clip", "'shadow'", "adaptive_clip = false"),
         ),
     ],
 )
@@ -641,12 +644,12 @@ def test_sums_that_can_are_not(sections: dict[str, Any]):
 @pytest.mark.parametrize(
     ("method", "parts"),
     [
-        ({"name": "fedavg"}, ("method.name = 'fedavg'", "nobody chooses")),
-        ({"name": "local"}, ("method.name = 'local'", "nobody chooses")),
-        ({"selection": "threshold"}, ("'threshold'", "'weighted'")),
-        ({"selection": "priced", "target_share": 0.2}, ("'priced'", "'weighted'")),
-        ({"selection": "my.own:choice"}, ("'my.own:choice'", "'weighted'")),
-        ({"smoothing": 0.5}, ("found method.smoothing = 0.5", "smoothing = 0")),
+        ({"name": "fedavg"}, ("method.name = 'fedavg'", "that choose")),
+        ({"name": "local"}, ("method.name = 'local'", "that choose")),
+        ({"selection": "threshold"}, ("'threshold'", "lowest cost")),
+        ({"selection": "priced", "target_share": 0.2}, ("'priced'", "lowest cost")),
+        ({"selection": "my.own:choice"}, ("'my.own:choice'", "lowest cost")),
+        ({"smoothing": 0.5}, ("method.smoothing = 0.5", "smoothing = 0")),
         ({"initialisation": "warm"}, ("'warm'", "initialisation = 'random'")),
     ],
 )
