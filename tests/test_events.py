@@ -21,6 +21,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=8),
     bool: st.booleans(),
     type(None): st.none(),
+    Any: st.text(max_size=8),
 }
 
 

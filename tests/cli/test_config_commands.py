@@ -94,4 +94,4 @@ def test_the_schema_describes_every_setting_with_its_default(answer):
         assert described[each.key]["description"] == each.description != ""
         assert described[each.key]["default"] == each.default
     assert described["train.learning_rate"]["exclusiveMinimum"] == 0
-    assert "ifca-mir" in described["method.name"]["enum"]
+    assert "ifca-mir" in described["method.name"]["anyOf"][0]["enum"]

@@ -11,7 +11,7 @@ from covey.components.component import Component
 from covey.components.registry import find, is_known, was_built_in
 from covey.components.slots import ComponentSection, component_of
 from covey.config.plain_claims import plain_claims
-from covey.config.sections import Sections
+from covey.config.sections import MethodConfig, Sections
 from covey.errors import ConfigError
 
 __all__ = ["claims_of", "compatibility_problems"]
@@ -93,9 +93,9 @@ def _is_used(config: Sections, section: ComponentSection, field: str) -> bool:
     return True
 
 
-def _may_have(method: ComponentSection, option: str) -> bool:
+def _may_have(method: MethodConfig, option: str) -> bool:
     """Say whether the algorithm has this option; of a user's own nobody knows."""
-    name: str = method.name
+    name = method.name
     if ":" in name:
         return True
     return option in find("algorithm", name, "method.name").model_fields

@@ -36,4 +36,10 @@ def _lines(setting: Setting) -> Iterator[str]:
 
 
 def _comment(text: str) -> str:
-    return fill(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return fill(
+        text,
+        WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_on_hyphens=False,
+    )
