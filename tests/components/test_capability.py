@@ -62,11 +62,18 @@ def test_every_capability_completes_the_sentence():
 
 
 def test_algorithms_claim_what_their_options_ask_for():
-    groups = Ifca(initialisation="groups", pooling=0.5).claim("method")
-    assert groups.requires == {Capability.KNOWN_GROUPS, Capability.EXAMPLE_COUNTS}
-    assert groups.rules_out == {Capability.SHARED_MODEL}
-    assert Ifca(num_clusters=1).claim("method") == Claim("method")
-    chosen = Claim("selection", frozenset({Capability.CLUSTER_CHOICE}))
+    chosen = [Claim("privacy", frozenset({Capability.COST_CHOICE}))]
+    warm = Ifca(pooling=0.5, initialisation="warm").claims("method.name = 'ifca'")
+    bare, start, pooling = warm
+    assert bare.rules_out == {Capability.SHARED_MODEL}
+    assert pooling.requires == {Capability.EXAMPLE_COUNTS}
+    assert list(conflicts([*chosen, bare, start, pooling])) == [
+        "privacy needs choices by the lowest cost of a round, but method.name = 'ifca' "
+        "with initialisation = 'warm' rules it out. Set method.initialisation = 'random'."
+    ]
+    one = Ifca(num_clusters=1).claims("method")
+    assert not any(each.requires or each.rules_out for each in one)
+    choice = Claim("selection", frozenset({Capability.CLUSTER_CHOICE}))
     alone = LocalTraining().claim("method.name = 'local'")
-    assert [len(list(conflicts([chosen, each]))) for each in (groups, alone)] == [0, 1]
+    assert [len(list(conflicts([choice, each]))) for each in (bare, alone)] == [0, 1]
     assert Capability.SHARED_MODEL not in FedAvg().claim("method").rules_out
