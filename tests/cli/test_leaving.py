@@ -182,9 +182,9 @@ def test_a_run_that_is_not_there(covey, tmp_path, words):
             ["merge.min_anonymity=9", "population.clients=8"],
             "at most as many as there are, 8, found 9. Lower k.",
         ),
-        (["method.name=local"], "where every client is alone"),
-        (["merge.noise=sound"], "needs merge.partition = 'public-random'"),
-        (["unlearning.store_updates=2"], "Set method.name = 'fedavg'"),
+        (["method.name=local"], "but method.name = 'local' rules it out"),
+        (["merge.noise=sound"], "needs partition = 'public-random'"),
+        (["unlearning.store_updates=2"], "Set unlearning.store_updates = 0"),
     ],
     ids=["x-above-k", "k-above-cohort", "local", "sound", "stored-and-clustered"],
 )

@@ -64,17 +64,24 @@ class AnonymitySets(Aggregation):
         k, x = self.min_anonymity, self.deniability_threshold
         if x > k:
             raise ValueError(
-                f"deniability_threshold (x) is at most min_anonymity (k) = {k}, found {x}"
+                f"deniability_threshold (x) is how many of an anonymity set's at least "
+                f"min_anonymity (k) members must stay, so at most k = {k}, found x = {x}. "
+                f"Lower x or raise k."
             )
         if self.noise != "sound":
             if self.epsilon > 0:
-                raise ValueError("epsilon is what noise = 'sound' keeps to")
+                raise ValueError(
+                    f"epsilon is what noise = 'sound' keeps to, found noise = "
+                    f"{self.noise!r}. Set noise = 'sound', or epsilon = 0."
+                )
             return self
         blind = self.partition == "public-random" and self.distance == "l2"
         if not blind or self.max_distance > 0 or self.epsilon == 0:
             raise ValueError(
-                "noise = 'sound' needs partition = 'public-random', distance = 'l2', "
-                "max_distance = 0 and an epsilon above 0"
+                f"noise = 'sound' needs partition = 'public-random', distance = 'l2', "
+                f"max_distance = 0 and an epsilon above 0, found {self.partition!r}, "
+                f"{self.distance!r}, {self.max_distance:g} and {self.epsilon:g}: sets and "
+                f"distances that follow the updates tell of them. Set these."
             )
         return self
 

@@ -152,11 +152,17 @@ def create(
 
 def _wrong_options(found: type[Component], error: ValidationError, part: str) -> str:
     """Return what is wrong with a component's options, all at once."""
+    errors = error.errors()
+    own = [
+        str(each["ctx"]["error"]) for each in errors if each["type"] == "value_error"
+    ]
+    if len(own) == len(errors):  # a component's own sentences
+        return f"{part}: {' '.join(own)}"
     known = ", ".join(found.model_fields) or "none"
     told = "; ".join(
         f"{'.'.join(map(str, each['loc'])) or 'together'}: {each['msg']}, found "
         f"{each['input']!r}"
-        for each in error.errors()
+        for each in errors
     )
     return f"The options of {part} are not possible: {told}. Its options are: {known}."
 
