@@ -64,7 +64,8 @@ def test_every_capability_completes_the_sentence():
 def test_algorithms_claim_what_their_options_ask_for():
     chosen = [Claim("privacy", frozenset({Capability.COST_CHOICE}))]
     warm = Ifca(pooling=0.5, initialisation="warm").claims("method.name = 'ifca'")
-    bare, start, pooling = warm
+    bare, uncalibrated, start, pooling = warm
+    assert uncalibrated.rules_out == {Capability.STORED_UPDATES}
     assert bare.rules_out == {Capability.SHARED_MODEL}
     assert pooling.requires == {Capability.EXAMPLE_COUNTS}
     assert list(conflicts([*chosen, bare, start, pooling])) == [
@@ -72,7 +73,8 @@ def test_algorithms_claim_what_their_options_ask_for():
         "with initialisation = 'warm' rules it out. Set method.initialisation = 'random'."
     ]
     one = Ifca(num_clusters=1).claims("method")
-    assert not any(each.requires or each.rules_out for each in one)
+    lost = frozenset[Capability]().union(*(each.rules_out for each in one))
+    assert lost == {Capability.STORED_UPDATES}
     choice = Claim("selection", frozenset({Capability.CLUSTER_CHOICE}))
     alone = LocalTraining().claim("method.name = 'local'")
     assert [len(list(conflicts([choice, each]))) for each in (bare, alone)] == [0, 1]
