@@ -154,7 +154,9 @@ def _wrong_options(found: type[Component], error: ValidationError, part: str) ->
     """Return what is wrong with a component's options, all at once."""
     errors = error.errors()
     own = [
-        str(each["ctx"]["error"]) for each in errors if each["type"] == "value_error"
+        str(each.get("ctx", {}).get("error"))
+        for each in errors
+        if each["type"] == "value_error"
     ]
     if len(own) == len(errors):  # a component's own sentences
         return f"{part}: {' '.join(own)}"
