@@ -40,7 +40,9 @@ def test_a_node_is_refused_in_the_words_that_are_looked_for():
     start = {"w": torch.zeros(2)}
     question = flower.Question("0", "run", "token", "a", "train", offered=(True,))
     reply = flower.Reply("0", "token", "a")
-    content = flower.letter(reply, {"w": torch.full((2,), torch.nan)})
-    with pytest.raises(flower.Refused) as refused:
-        flower.answer_of(content, reply, flower.Asked("A", question, {0: start}))
+    content = flower.encode(reply, {"w": torch.full((2,), torch.nan)})
+    with pytest.raises(flower.InvalidMessageError) as refused:
+        flower.client_response_of(
+            content, reply, flower.PendingQuestion("A", question, {0: start})
+        )
     assert str(refused.value).endswith(NOT_FINITE)
