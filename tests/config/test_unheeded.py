@@ -54,6 +54,7 @@ CASES = [
     (NO_SHIFT, "population.majority", [3, 4], "shifts nothing"),
     (GROUPS, "population.minority_share", 0.3, "population.groups"),
     (GROUPS, "population.examples_per_client", 25, "population.groups"),
+    ({"method": {"name": "fedprox"}}, "method.num_clusters", 3, "one model"),
 ]
 NAMES = [f"{case[1]}-{index}" for index, case in enumerate(CASES)]
 QUICK = ("redteam.pool-19",)

@@ -1,6 +1,6 @@
 """Aggregation that shows one perturbed update per anonymity set: its settings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -16,6 +16,7 @@ from covey.aggregation.base import Aggregation, AnonymityTerms, FederationInfo
 from covey.aggregation.merging import AggregationResult, Aggregator, ClientUpdate
 from covey.aggregation.microaggregation import set_sizes
 from covey.components.capability import Capability, Claim
+from covey.components.foreign import reserved
 from covey.components.section import NotNegative, Positive
 from covey.rng import Streams
 from covey.types import Params
@@ -84,6 +85,16 @@ class AnonymitySets(Aggregation):
                 f"distances that follow the updates tell of them. Set these."
             )
         return self
+
+    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
+        """Yield the options of noises that are not there."""
+        for option, noises in (
+            ("sigma", ("paper",)),
+            ("radius", ("paper", "sound")),
+            ("delta", ("sound",)),
+        ):
+            if self.noise not in noises:
+                yield option, reserved(f"{section}.noise", noises, self.noise)
 
     def claim(self, part: str) -> Claim:
         """Noise that is accounted for hides no weights: all count alike."""

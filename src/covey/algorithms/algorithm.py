@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.clients import Clients
+from covey.clustering.base import ClusterSelection
 from covey.components.capability import Capability, Claim
 from covey.components.component import Component
 from covey.engine.recipe import Objective
@@ -67,7 +68,9 @@ class Algorithm(Component):
                 )
 
     Attributes:
-        selection_name: of the selection by which clients choose, where it is no setting.
+        own_selection: by which clients choose, where it is no setting.
+        summary: what it does, to complete "method.name = ... ": why a setting that is an
+            option of other algorithms does nothing beside it.
         isolates_clusters: whether nothing that a client sends reaches another cluster.
             A user's class must say so itself: what it inherits is not believed, and
             everybody's exposure counts in every cluster.
@@ -75,7 +78,8 @@ class Algorithm(Component):
         calibrates: whether its one model can be calibrated by updates that were kept.
     """
 
-    selection_name: ClassVar[str | None] = None
+    own_selection: ClassVar[ClusterSelection | None] = None
+    summary: ClassVar[str] = "does not look at it"
     isolates_clusters: ClassVar[bool] = False
     one_client_each: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
@@ -85,6 +89,21 @@ class Algorithm(Component):
         yield self.claim(part)
         if not self.calibrates:
             yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))
+
+    @property
+    def note(self) -> str:
+        """What a reader of the results must know of it; "": nothing."""
+        return ""
+
+    @property
+    def draws_each(self) -> bool:
+        """Whether every model starts from a random draw of its own."""
+        return False
+
+    def split_round(self, rounds: int) -> int | None:
+        """Return the round after which a warm start splits the clients; None: none is."""
+        del rounds
+        return None
 
     def num_models(self, population: Cohort) -> int:
         """Return how many models there are among these clients."""

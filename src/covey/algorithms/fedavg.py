@@ -28,6 +28,7 @@ class FedAvg(Algorithm):
 
     rules_out = frozenset({Capability.CLUSTER_CHOICE})
     calibrates: ClassVar[bool] = True
+    summary: ClassVar[str] = "has one model for everybody"
 
     def round(
         self, state: ServerState, clients: Clients, streams: Streams
@@ -45,6 +46,7 @@ class LocalTraining(Algorithm):
         {Capability.CLUSTER_CHOICE, Capability.SHARED_CLUSTERS, Capability.SHARED_MODEL}
     )
     one_client_each: ClassVar[bool] = True
+    summary: ClassVar[str] = "gives each client a model of its own"
 
     def num_models(self, population: Cohort) -> int:
         """Return one for each client."""

@@ -24,6 +24,8 @@ from covey.algorithms.pooling import (
     share_by_risk,
     uniform,
 )
+from covey.clustering.base import ByLoss, ClusterSelection
+from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
 from covey.components.section import Count, Positive, Share
 from covey.events import ClientsAssigned, Event, PricesSet, RiskUnknown
@@ -48,7 +50,8 @@ class Ifca(Algorithm):
         smoothing: weight of the past in the losses that a client compares.
     """
 
-    selection_name: ClassVar[str | None] = "loss"
+    own_selection: ClassVar[ClusterSelection | None] = ByLoss()
+    summary: ClassVar[str] = "compares losses alone"
 
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
@@ -68,6 +71,16 @@ class Ifca(Algorithm):
     def draws_each(self) -> bool:
         """Whether every cluster starts from a random model of its own."""
         return self.initialisation == "random"
+
+    @property
+    def note(self) -> str:
+        """What a reader must know: who told the groups."""
+        known = self.initialisation == "groups"
+        return "Clusters started from the true groups: an oracle." if known else ""
+
+    def split_round(self, rounds: int) -> int | None:
+        """Return the round of a warm start in which clients are told apart."""
+        return min(3, rounds // 4) if self.starts_warm else None
 
     def claim(self, part: str) -> Claim:
         """Several clusters are no model for everybody."""
@@ -90,6 +103,11 @@ class Ifca(Algorithm):
                 frozenset({Capability.EXAMPLE_COUNTS}),
                 remedy="Set method.pooling = 0, or use privacy.record_noise.",
             )
+
+    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
+        """Yield the order in which nothing is pooled."""
+        if self.pooling == 0:
+            yield "pooling_order", f"{section}.pooling = 0 pools nothing"
 
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""
@@ -130,8 +148,8 @@ class Ifca(Algorithm):
         kept_rounds = max(1, min(4, setup.rounds // 4))
         if self.initialisation == "groups":
             strategy = group_initialized(strategy, kept_rounds)
-        elif self.starts_warm:
-            warm = WarmStart(min(3, setup.rounds // 4), kept_rounds)
+        elif (split_round := self.split_round(setup.rounds)) is not None:
+            warm = WarmStart(split_round, kept_rounds)
             strategy = warm_started(strategy, warm)
         if self.pooling == 0:
             return strategy
@@ -153,9 +171,10 @@ class IfcaMir(Ifca):
     The risks come from `covey.algorithms.redteam.red_teamed`, which wraps this algorithm.
     """
 
-    selection_name: ClassVar[str | None] = None
+    own_selection: ClassVar[ClusterSelection | None] = None
+    summary: ClassVar[str] = "lets clients weigh a cluster's risk"
 
-    selection: str = "weighted"
+    selection: str = DEFAULTS["selection"]
 
     def round(
         self, state: ServerState, clients: Clients, streams: Streams

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from covey.algorithms import (
     Clients,
-    Ifca,
     RemoteClients,
     SelectionConfig,
     Setup,
@@ -54,7 +53,7 @@ from covey.clustering import (
 from covey.components import Capability, is_built_in
 from covey.config import Config, is_remote
 from covey.data import Population
-from covey.engine import TASKS, Engine, Recipe, VmapEngine
+from covey.engine import TASKS, Engine, Recipe
 from covey.errors import ConfigError
 from covey.params import layers_of
 from covey.rng import Streams
@@ -247,8 +246,8 @@ def depends_on_population(config: Config) -> bool:
 def has_independent_clusters(config: Config, engine: Engine) -> bool:
     """Say whether a cluster's model depends only on its own clients, bit for bit.
 
-    Clients that train in one batch are rounded together: not so with `VmapEngine`. Where
-    clients are remote, a round depends on who is there: those of a kept model may not
+    An engine may round together the clients that it trains in one batch. Where clients
+    are remote, a round depends on who is there: those of a kept model may not
     be, and then no record would tell that they are in it.
     """
     return (
@@ -256,16 +255,15 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
         and not is_remote(config)
         and merging_isolates(config)
         and config.privacy == type(config.privacy)()
-        and not isinstance(engine, VmapEngine)
+        and Capability.CLUSTER_ISOLATION not in getattr(engine, "rules_out", ())
     )
 
 
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what nobody sees."""
-    found = []
-    algorithm = algorithm_of(config)
-    if isinstance(algorithm, Ifca) and algorithm.initialisation == "groups":
-        found.append("Clusters started from the true groups: an oracle.")
+    found: list[str] = []
+    if note := algorithm_of(config).note:
+        found.append(note)
     if config.model.task == "regression":
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right "

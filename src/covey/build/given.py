@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from covey.algorithms import Ifca
 from covey.build.aggregators import noise_on_clients
 from covey.build.client_backend import ClientBackend
 from covey.build.settled import algorithm_of
@@ -61,7 +60,7 @@ def model_of(
     (shape, _), classes = shapes.pop(), population.num_classes
     task = config.model.task
     if isinstance(overrides.model, nn.Module):
-        _refuse_other_starts(config)
+        _refuse_other_starts(config, population)
     factory = None if overrides.model is None else factory_of(overrides.model)
 
     def build(streams: Streams) -> nn.Module:
@@ -81,14 +80,10 @@ def model_of(
     return module, lambda streams: initial_params(build(streams))
 
 
-def _refuse_other_starts(config: Config) -> None:
+def _refuse_other_starts(config: Config, population: Population) -> None:
     """Refuse clusters that are to start from different draws where nothing is drawn."""
     algorithm = algorithm_of(config)
-    if (
-        isinstance(algorithm, Ifca)
-        and algorithm.draws_each
-        and algorithm.num_clusters > 1
-    ):
+    if algorithm.draws_each and algorithm.num_models(population.clients) > 1:
         raise ConfigError(
             "method.initialisation = 'random' starts every cluster from a draw of its own, "
             "found a module, whose weights are the start of all. Pass a function that "

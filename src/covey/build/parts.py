@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from covey.algorithms import Ifca, Send
-from covey.build.settled import algorithm_of
+from covey.algorithms import Send
 from covey.config import Config
 from covey.data import Population
 from covey.engine import Engine, Recipe
@@ -14,7 +13,6 @@ from covey.types import Params
 __all__ = [
     "Components",
     "longer",
-    "shared_rounds",
 ]
 
 SPLIT_STEPS = 25
@@ -40,10 +38,3 @@ class Components:
 def longer(recipe: Recipe) -> Recipe:
     """Return the recipe, with more local steps for clients whose usual round has few."""
     return replace(recipe, least_steps=SPLIT_STEPS)
-
-
-def shared_rounds(config: Config) -> int:
-    """Return for how long a warm start trains one model together; -1: no warm start."""
-    algorithm = algorithm_of(config)
-    warm = isinstance(algorithm, Ifca) and algorithm.starts_warm
-    return min(3, config.rounds // 4) if warm else -1

@@ -15,9 +15,8 @@ from covey.build.local_training import recipe_of
 from covey.build.parts import (
     Components,
     longer,
-    shared_rounds,
 )
-from covey.build.settled import estimator_of
+from covey.build.settled import algorithm_of, estimator_of
 from covey.build.user_estimator import user_red_team, user_self_assessment
 from covey.components.capability import Capability
 from covey.components.registry import is_built_in
@@ -120,7 +119,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         population_profile=tuple(
             (c.group or 0, len(c.train)) for c in population.clients
         ),
-        shared_rounds=max(0, shared_rounds(config)),
+        shared_rounds=algorithm_of(config).split_round(config.rounds) or 0,
     )
 
 
@@ -141,7 +140,7 @@ def _round_of(components: Components) -> PlayRound:
     )
     usual, private = recipe_of(config), config.privacy.client_noise > 0
     aggregate = aggregator_of(config, len(population.clients))
-    split_round = shared_rounds(config)
+    split_round = algorithm_of(config).split_round(config.rounds)
     accounted = noise_on_clients(config)
 
     def play_round(

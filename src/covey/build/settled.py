@@ -2,11 +2,7 @@
 
 from covey.algorithms import Algorithm, Calibration
 from covey.clustering import ClusterSelection, Selection
-from covey.components import (
-    Capability,
-    component_of,
-    create,
-)
+from covey.components import Capability, component_of
 from covey.config import Config
 from covey.errors import ConfigError
 from covey.membership import RiskEstimator
@@ -32,10 +28,8 @@ def calibration_of(config: Config) -> Calibration:
 
 def selection_of(config: Config) -> ClusterSelection | Selection:
     """Return how clients choose: a component, or a user's function."""
-    fixed = algorithm_of(config).selection_name
-    if fixed is not None:
-        return create("selection", fixed, {}, "method.selection", base=ClusterSelection)
-    return component_of(config.method, "selection", ClusterSelection)
+    own = algorithm_of(config).own_selection
+    return own or component_of(config.method, "selection", ClusterSelection)
 
 
 def estimator_of(config: Config) -> RiskEstimator:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 __all__ = [
     "BASELINE",
     "BUILT_INS",
+    "DEFAULTS",
     "REFERENCES",
     "RETIRED",
     "USUAL_ATTACKS",
@@ -300,6 +301,27 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
         },
     }
 )
+
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "aggregation": "mean",
+        "algorithm": "ifca-mir",
+        "calibration": "federaser",
+        "data": "digits",
+        "engine": "auto",
+        "loss": "task",
+        "model": "mnist-cnn",
+        "objective": "plain",
+        "optimizer": "sgd",
+        "partition": "iid",
+        "risk_estimator": "federated",
+        "schedule": "constant",
+        "selection": "weighted",
+        "server_optimizer": "none",
+        "shift": "rotation",
+    }
+)
+"""What is taken of a kind where the settings name nothing."""
 
 BASELINE = "fedavg"
 """The algorithm that runs are compared with."""

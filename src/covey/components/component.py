@@ -33,3 +33,12 @@ class Component(SettingsSection):
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and those of single options with words of their own."""
         yield self.claim(part)
+
+    def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
+        """Yield the options that do nothing beside the others, each with the reason.
+
+        Args:
+            section: of the settings, for the reasons, which have no full stop.
+        """
+        del section
+        yield from ()

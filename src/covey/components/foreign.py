@@ -1,13 +1,13 @@
 """Settings of a section that are options of components which it does not name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import find, is_built_in
 from covey.components.slots import ComponentSection
 
-__all__ = ["Foreign", "foreign_options"]
+__all__ = ["Foreign", "built_in_options", "foreign_options", "reserved"]
 
 
 class Foreign(NamedTuple):
@@ -28,9 +28,15 @@ class Foreign(NamedTuple):
     @property
     def reason(self) -> str:
         """Why it does nothing; no full stop."""
-        owners = ", ".join(map(repr, self.owners[:-1]))
-        owners = f"{owners} and {self.owners[-1]!r}" if owners else repr(self.owners[0])
-        return f"it is for {self.slot} = {owners}, found {self.found!r}"
+        return reserved(self.slot, self.owners, self.found)
+
+
+def reserved(slot: str, owners: Sequence[str], found: str) -> str:
+    """Return why a setting does nothing that only these components look at."""
+    names = " and ".join(
+        filter(None, (", ".join(map(repr, owners[:-1])), repr(owners[-1])))
+    )
+    return f"it is for {slot} = {names}, found {found!r}"
 
 
 def foreign_options(section: ComponentSection) -> Iterator[Foreign]:
@@ -41,13 +47,19 @@ def foreign_options(section: ComponentSection) -> Iterator[Foreign]:
     known, prefix = type(section).model_fields, type(section).section
     for slot, kind in type(section).slots.items():
         found: str = getattr(section, slot)
-        options = {name: _fields(kind, name) & known.keys() for name in BUILT_INS[kind]}
-        own = _fields(kind, found) if is_built_in(kind, found) else frozenset[str]()
+        options = {
+            name: built_in_options(kind, name) & known.keys()
+            for name in BUILT_INS[kind]
+        }
+        own = built_in_options(kind, found)
         for key in known:
             owners = tuple(name for name, keys in options.items() if key in keys)
             if owners and key not in own:
                 yield Foreign(f"{prefix}.{key}", f"{prefix}.{slot}", owners, found)
 
 
-def _fields(kind: str, name: str) -> frozenset[str]:
+def built_in_options(kind: str, name: str) -> frozenset[str]:
+    """Return the options of a built-in component; of a user's own nothing is known."""
+    if not is_built_in(kind, name):
+        return frozenset()
     return frozenset(getattr(find(kind, name, kind), "model_fields", ()))

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeVar, cast, no_type_check
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
 
-from covey.components.built_ins import described
+from covey.components.built_ins import DEFAULTS, described
 from covey.components.component import Component
 from covey.components.registry import (
     create,
@@ -40,7 +40,7 @@ Options = dict[str, Any]
 """The options of a component, as TOML has them."""
 
 
-def slot(kind: str, default: str, about: str = "", also: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
+def slot(kind: str, about: str = "", also: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return a setting that names a component of this kind.
 
     `also` is a pattern of further names that the section itself looks up.
@@ -54,7 +54,7 @@ def slot(kind: str, default: str, about: str = "", also: str = "") -> Any:  # no
         ]
 
     return Field(
-        default=default,
+        default=DEFAULTS[kind],
         description=f"{about}{described(kind)}",
         json_schema_extra=allowed,
     )

@@ -32,7 +32,7 @@ class DataConfig(ComponentSection):
     section = "data"
     slots = MappingProxyType({"name": "data"})
 
-    name: str = slot("data", "digits")
+    name: str = slot("data")
     options: Options = options_table("name")
     dir: str = Field(
         default="",
@@ -85,7 +85,7 @@ class PopulationConfig(ComponentSection):
     examples_per_client: Positive = Field(
         default=30, description="the holdout included"
     )
-    shift: str = slot("shift", "rotation", "how groups differ. ")
+    shift: str = slot("shift", "how groups differ. ")
     shift_options: Options = options_table("shift")
     shift_per: Literal["image", "client"] = Field(
         default="image", description="one draw per `image` or per `client`"
@@ -108,7 +108,6 @@ class PopulationConfig(ComponentSection):
     )
     partition: str = slot(
         "partition",
-        "iid",
         "how images are dealt inside a group. What is kept aside is a random part of all "
         "images with each; with all but the first, what is left for test images or the "
         "pool is halved, so that there is something to choose from. ",

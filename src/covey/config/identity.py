@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from covey.components.built_ins import BUILT_INS
+from covey.components.foreign import built_in_options, foreign_options
+from covey.components.registry import is_built_in
+from covey.config.sections import MethodConfig
 from covey.config.settings import Config
 
-__all__ = ["flat", "heeded", "that_matter", "unused"]
+__all__ = ["flat", "heeded", "of_other_algorithms", "that_matter", "unused"]
 
 CHANGES_NOTHING = (
     "engine.workers",
@@ -14,26 +18,6 @@ CHANGES_NOTHING = (
     "merge.deniability_threshold",  # judges requests, not training
     "merge.options.deniability_threshold",
 )
-UNUSED: Mapping[str, tuple[str, ...]] = {
-    "fedavg": ("method.",),
-    "isolated": (
-        "method.initialisation",
-        "method.select",
-        "method.risk_",
-        "method.pooling",
-        "method.hysteresis",
-        "method.smoothing",
-        "method.target_share",
-    ),
-    "local": ("method.",),
-    "ifca": (
-        "method.selection",
-        "method.risk_scale",
-        "method.risk_weight",
-        "method.target_share",
-    ),
-}
-"""Settings that a method does not look at."""
 
 
 def that_matter(config: Config) -> dict[str, Any]:
@@ -48,8 +32,28 @@ def that_matter(config: Config) -> dict[str, Any]:
 
 def unused(method: str, selection: str) -> tuple[str, ...]:
     """Return how the settings begin that this method does not look at."""
-    keeps = method == "ifca-mir" and selection in ("priced", "rebalanced")
-    return (*UNUSED.get(method, ()), *(() if keeps else ("method.target_share",)))
+    named = MethodConfig.model_construct(name=method, selection=selection)
+    foreign = (e.key for e in foreign_options(named) if e.slot == "method.selection")
+    return (*of_other_algorithms(method), *foreign)
+
+
+def of_other_algorithms(method: str) -> tuple[str, ...]:
+    """Return the settings that this algorithm does not look at, whatever else is set.
+
+    A user's own may look at all of them. What no algorithm has as an option is for the
+    selection, and for algorithms that have one.
+    """
+    if not is_built_in("algorithm", method):
+        return ()
+    own = built_in_options("algorithm", method)
+    keys = MethodConfig.model_fields.keys() - {"name", "options"}
+    of_selection = keys - _options_of_algorithms() if "selection" in own else set[str]()
+    return tuple(f"method.{key}" for key in sorted(keys - own - of_selection))
+
+
+def _options_of_algorithms() -> set[str]:
+    names = BUILT_INS["algorithm"]
+    return {key for name in names for key in built_in_options("algorithm", name)}
 
 
 def heeded(settings: Mapping[str, Any], config: Config) -> dict[str, Any]:

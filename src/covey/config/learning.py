@@ -25,7 +25,7 @@ class ModelConfig(ComponentSection):
     section = "model"
     slots = MappingProxyType({"name": "model"})
 
-    name: str = slot("model", "mnist-cnn")
+    name: str = slot("model")
     options: Options = options_table("name")
     task: Literal["multiclass", "multilabel", "regression"] = Field(
         default="multiclass",
@@ -55,7 +55,6 @@ class TrainConfig(ComponentSection):
     batch_size: Positive = Field(default=25, description="examples per gradient step")
     optimizer: str = slot(
         "optimizer",
-        "sgd",
         "begins anew in every round; a class of `torch.optim` goes by its name there, "
         "such as `RMSprop`. ",
         also=OF_TORCH.pattern,
@@ -64,14 +63,14 @@ class TrainConfig(ComponentSection):
     learning_rate: Annotated[float, Field(gt=0)] = Field(
         default=0.05, description="step of the clients' gradient descent"
     )
-    schedule: str = slot("schedule", "constant", "the learning rate over the rounds. ")
+    schedule: str = slot("schedule", "the learning rate over the rounds. ")
     schedule_options: Options = options_table("schedule")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="weight of the past in a client's gradient steps"
     )
-    loss: str = slot("loss", "task", "what clients minimise; scores are the task's. ")
+    loss: str = slot("loss", "what clients minimise; scores are the task's. ")
     loss_options: Options = options_table("loss")
-    objective: str = slot("objective", "plain", "what they minimise beside it. ")
+    objective: str = slot("objective", "what they minimise beside it. ")
     objective_options: Options = options_table("objective")
     max_gradient_norm: NotNegative = Field(
         default=0.0,
@@ -104,7 +103,7 @@ class MethodConfig(ComponentSection):
     section = "method"
     slots = MappingProxyType({"name": "algorithm", "selection": "selection"})
 
-    name: str = slot("algorithm", "ifca-mir")
+    name: str = slot("algorithm")
     options: Options = options_table("name")
     num_clusters: Positive = Field(
         default=2,
@@ -114,7 +113,7 @@ class MethodConfig(ComponentSection):
         default="warm",
         description="`random` (the papers), `warm`, `groups` (an oracle, marked so)",
     )
-    selection: str = slot("selection", "weighted", "how a client takes its cluster. ")
+    selection: str = slot("selection", "how a client takes its cluster. ")
     selection_options: Options = options_table("selection")
     select_on: Literal["train", "holdout"] = Field(
         default="train",

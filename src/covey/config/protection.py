@@ -30,7 +30,7 @@ class RedteamConfig(ComponentSection):
     section = "redteam"
     slots = MappingProxyType({"source": "risk_estimator"})
 
-    source: str = slot("risk_estimator", "federated")
+    source: str = slot("risk_estimator")
     source_options: Options = options_table("source")
     every: Positive = Field(
         default=5,
@@ -59,10 +59,10 @@ class MergeConfig(ComponentSection):
         {"name": "aggregation", "server_optimizer": "server_optimizer"}
     )
 
-    name: str = slot("aggregation", "mean")
+    name: str = slot("aggregation")
     options: Options = options_table("name")
     server_optimizer: str = slot(
-        "server_optimizer", "none", "what the server makes of the result. "
+        "server_optimizer", "what the server makes of the result. "
     )
     server_optimizer_options: Options = options_table("server_optimizer")
     weights: Literal["equal", "examples"] = Field(
@@ -203,7 +203,6 @@ class UnlearningConfig(ComponentSection):
     )
     calibration: str = slot(
         "calibration",
-        "federaser",
         "how stored updates are calibrated: a name that an installed package brings, ",
     )
     calibration_options: Options = options_table("calibration")

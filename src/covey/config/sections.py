@@ -49,7 +49,7 @@ class EngineConfig(ComponentSection):
     section = "engine"
     slots = MappingProxyType({"name": "engine"})
 
-    name: str = slot("engine", "auto")
+    name: str = slot("engine")
     options: Options = options_table("name")
     workers: Count = Field(
         default=0, description="threads; 0: one per core. Changes no result"

@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from covey.components import Capability, find, is_built_in
-from covey.components.foreign import foreign_options
+from covey.components import (
+    BUILT_INS,
+    Capability,
+    Component,
+    ComponentSection,
+    component_of,
+    find,
+    is_built_in,
+)
+from covey.components.foreign import foreign_options, reserved
 from covey.config.data_constraints import kind_of
-from covey.config.identity import flat, unused
-from covey.config.schema import settings
+from covey.config.identity import flat, of_other_algorithms
 from covey.config.sections import MergeConfig
 from covey.config.settings import Config
 from covey.errors import ConfigError
@@ -18,12 +25,6 @@ __all__ = ["Unheeded", "unheeded", "why_unheeded"]
 Row = tuple[tuple[str, ...], bool, str]
 """Keys, whether nobody looks at them, and why."""
 
-OF_THE_METHOD = {
-    "fedavg": "has one model for everybody",
-    "isolated": "puts each client into one cluster by chance, for good",
-    "local": "gives each client a model of its own",
-    "ifca": "compares losses alone",
-}
 SIMULATED = (
     "population.clients",
     "population.examples_per_client",
@@ -95,7 +96,7 @@ def _rows(config: Config) -> Iterator[Row]:
             heeded = own and each.key == "redteam.pool"  # data are dealt out by it
             yield (each.key,), not heeded, each.reason
     yield from _method_rows(config)
-    yield from _merge_rows(config)
+    yield from _idle_rows(config)
     redteam, train, privacy = config.redteam, config.train, config.privacy
     yield (
         ("train.local_epochs",),
@@ -159,37 +160,44 @@ def _source(config: Config) -> Any:  # noqa: ANN401 - a class, or a user's funct
 
 def _method_rows(config: Config) -> Iterator[Row]:
     method, source = config.method, config.redteam.source
-    name, selection = method.name, method.selection
-    ignored = tuple(
-        each.key
-        for each in settings()
-        if each.key.startswith(unused(name, selection)) and each.key != "method.name"
-    )
+    ignored = of_other_algorithms(method.name)
+    if ignored:
+        summary = find("algorithm", method.name, "method.name").summary
+        yield ignored, True, f"method.name = {method.name!r} {summary}"
+    for each in foreign_options(method):
+        yield (each.key,), each.slot == "method.selection", each.reason
+    own = ":" in method.selection  # sees the clients' weights
+    weighing = tuple(name for name in BUILT_INS["selection"] if _weighs(name))
     yield (
-        ignored,
-        name in OF_THE_METHOD,
-        f"method.name = {name!r} {OF_THE_METHOD.get(name, '')}",
+        ("method.risk_weight",),
+        not own and method.selection not in weighing,
+        reserved("method.selection", weighing, method.selection),
     )
-    yield (
-        ignored,  # the others look at all but this
-        True,
-        f"only method.selection = 'priced' and 'rebalanced' keep it, found {selection!r}",
-    )
-    weighs = selection == "weighted"
-    for_weighted = f"it is for method.selection = 'weighted', found {selection!r}"
-    yield ("method.risk_scale",), not weighs, for_weighted
-    # a selection of one's own sees the clients' weights
-    yield ("method.risk_weight",), not weighs and ":" not in selection, for_weighted
     yield (
         ("method.risk_scale", "method.risk_weight"),
-        weighs and _measures_nothing(config),
+        method.selection in weighing and _measures_nothing(config),
         f"redteam.source = {source!r} leaves no risk to weigh",
     )
-    yield (
-        ("method.pooling_order",),
-        method.pooling == 0,
-        "method.pooling = 0 pools nothing",
-    )
+
+
+def _weighs(selection: str) -> bool:
+    return find("selection", selection, "method.selection").weighs
+
+
+def _idle_rows(config: Config) -> Iterator[Row]:
+    """Yield what built-in components say of their own options."""
+    for _, section in config:
+        if not isinstance(section, ComponentSection):
+            continue
+        part = type(section).section
+        for slot, kind in type(section).slots.items():
+            named = is_built_in(kind, getattr(section, slot))
+            if not (named and hasattr(kind_of(section, slot), "idle_options")):
+                continue  # a user's own, a plain network
+            for option, why in component_of(section, slot, Component).idle_options(
+                part
+            ):
+                yield (f"{part}.{option}",), True, why
 
 
 def _never_waits(merge: MergeConfig) -> bool:
@@ -197,22 +205,3 @@ def _never_waits(merge: MergeConfig) -> bool:
     if not is_built_in("aggregation", merge.name):
         return False
     return not find("aggregation", merge.name, "merge.name").waits
-
-
-def _merge_rows(config: Config) -> Iterator[Row]:
-    merge = config.merge
-    yield (
-        ("merge.sigma",),
-        merge.noise != "paper",
-        f"it is for merge.noise = 'paper', found {merge.noise!r}",
-    )
-    yield (
-        ("merge.radius",),
-        merge.noise not in ("paper", "sound"),
-        f"it is for merge.noise = 'paper' and 'sound', found {merge.noise!r}",
-    )
-    yield (
-        ("merge.delta",),
-        merge.noise != "sound",
-        f"it is for merge.noise = 'sound', found {merge.noise!r}",
-    )

@@ -42,11 +42,15 @@ class VmapEngine:
     and results are computed a chunk at a time.
 
     Attributes:
-        rules_out: what a recipe cannot have here.
+        rules_out: what a run cannot have here. Clients in one batch are rounded together.
     """
 
     rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.EXAMPLE_GRADIENTS, Capability.SEPARATE_TRAINING}
+        {
+            Capability.CLUSTER_ISOLATION,
+            Capability.EXAMPLE_GRADIENTS,
+            Capability.SEPARATE_TRAINING,
+        }
     )
 
     def __init__(

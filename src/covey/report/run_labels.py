@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from covey.components.built_ins import BASELINE
+from covey.components.foreign import built_in_options
 from covey.config import flat, unused
 from covey.report.queries import Reported
 
@@ -44,7 +45,8 @@ def method_of(run: Reported) -> str:
 def selection_of(run: Reported) -> str:
     """Return how clients choose, where the method lets them."""
     selection = settings_of(run).get("method.selection", "")
-    return selection if method_of(run) == "ifca-mir" else ""
+    options = built_in_options("algorithm", method_of(run))
+    return selection if "selection" in options else ""
 
 
 def twin(run: Reported) -> tuple[tuple[str, Any], ...]:

@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from covey.build import anonymity_of
 from covey.config import Config
 from covey.history import history_of
 from covey.ledger import Ledger, Request
@@ -214,7 +215,7 @@ def _fork(path: Path, other: Path, x: int) -> None:
 def _outcome(folder: RunFolder, config: Config) -> Outcome:
     with Ledger.read(folder.ledger) as ledger:
         history, requests = history_of(read_events(ledger)), ledger.requests()
-    hidden = config.merge.name == "anonymity-sets"
+    hidden = anonymity_of(config)
     done = [each for each in requests if each.state == "done"]
     kept = [folder.checkpoints, folder.updates]
     files = [path for place in kept for path in place.glob("*.safetensors")]

@@ -37,6 +37,7 @@ class Isolated(Algorithm):
 
     rules_out = frozenset({Capability.CLUSTER_CHOICE})
     isolates_clusters: ClassVar[bool] = True
+    summary: ClassVar[str] = "puts each client into one cluster by chance, for good"
 
     num_clusters: Positive = 2
 

@@ -25,6 +25,8 @@ from covey_papers.reproduce.run_cache import Shelf
 __all__ = ["Method", "Setting", "Start", "Story", "models_of", "played", "start_of"]
 
 Method = Literal["ifca", "ifca-mir"]
+SOURCES: Mapping[Method, str] = {"ifca": "none", "ifca-mir": "federated"}
+"""Who measures the risk that a method's clients choose by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,7 @@ class Setting:
                     "initialisation": "groups",
                     "risk_weight": risk_weight,
                 },
-                "redteam": {
-                    "source": "none" if method == "ifca" else "federated",
-                    "every": 1,
-                },
+                "redteam": {"source": SOURCES[method], "every": 1},
             }
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.atomic_io import replace_whole
-from covey.config import Config, heeded, that_matter
+from covey.config import Config, brings_clients, heeded, reads_files, that_matter
 from covey.runtime import Observer, is_finished, open_or_create, run_rounds
 from covey_papers.reproduce.provenance import commit
 
@@ -51,7 +51,7 @@ class Shelf:
 def digest(config: Config) -> str:
     """Return a short hash of the settings that can change the result."""
     matters = heeded(that_matter(config), config)
-    if config.data.name == "npz":
+    if brings_clients(config) and reads_files(config):
         matters["data.dir"] = config.data.dir
     if config.unlearning.request_probability > 0:
         matters["merge.deniability_threshold"] = config.merge.deniability_threshold

@@ -18,9 +18,7 @@ class Vmap(EngineFactory):
     """Clients that train in one batch are rounded together."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.FULL_PRECISION})
-    rules_out: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.CLUSTER_ISOLATION, *VmapEngine.rules_out}
-    )
+    rules_out: ClassVar[frozenset[Capability]] = VmapEngine.rules_out
 
     def build(
         self,
