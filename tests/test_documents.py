@@ -13,7 +13,10 @@ import typer.main
 
 from covey.cli import app
 from covey.cli.commands import loaded
-from covey.config import Config
+from covey.config import Config, capability_page
+from covey.config.capability_page import SHOWN
+from covey.config.plain_claims import plain_rows
+from covey.config.sections import Sections
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -105,6 +108,13 @@ def test_the_drawing_of_the_layers_is_what_is_checked():
         layers["covey"],
         layers["covey_papers"],
     ]
+
+
+def test_the_page_of_capabilities_is_what_the_parts_claim():
+    page = (ROOT / "docs" / "capabilities.md").read_text(encoding="utf-8")
+    assert page == capability_page(), "write it anew with covey.config.capability_page"
+    plain = {row[0] for row in plain_rows(Sections())}
+    assert plain == {key for key, _ in SHOWN}
 
 
 def test_every_setting_is_documented_with_its_default():

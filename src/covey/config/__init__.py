@@ -1,5 +1,6 @@
 """Every setting of a run: frozen, validated once, read from TOML."""
 
+from covey.config.capability_page import capability_page
 from covey.config.compatibility import claims_of
 from covey.config.data_constraints import (
     brings_clients,
@@ -24,6 +25,7 @@ __all__ = [
     "Setting",
     "Unheeded",
     "brings_clients",
+    "capability_page",
     "claims_of",
     "config_of",
     "flat",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from covey.components.capability import Capability, Claim
 from covey.config.sections import Sections
 
-__all__ = ["plain_claims"]
+__all__ = ["plain_claims", "plain_rows"]
 
 Row = tuple[str, bool, tuple[Capability, ...], tuple[Capability, ...], str]
 """A setting, whether it counts, what it requires and rules out, and another remedy."""
@@ -13,11 +13,16 @@ Row = tuple[str, bool, tuple[Capability, ...], tuple[Capability, ...], str]
 
 def plain_claims(config: Sections) -> Iterator[Claim]:
     """Yield what settings claim beside the components that others name."""
+    for key, holds, requires, rules_out, remedy in plain_rows(config):
+        if holds:
+            part = f"{key} = {_value(config, key)!r}"
+            yield Claim(part, frozenset(requires), frozenset(rules_out), remedy)
+
+
+def plain_rows(config: Sections) -> Iterator[Row]:
+    """Yield every setting that may claim something."""
     for rows in (_of_data, _of_the_method, _of_noise, _of_leaving):
-        for key, holds, requires, rules_out, remedy in rows(config):
-            if holds:
-                part = f"{key} = {_value(config, key)!r}"
-                yield Claim(part, frozenset(requires), frozenset(rules_out), remedy)
+        yield from rows(config)
 
 
 def _value(config: Sections, key: str) -> object:
