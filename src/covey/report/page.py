@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from covey.components.built_ins import BASELINE, REFERENCES
 from covey.report.aggregate import means
 from covey.report.figures import (
     accuracy_figure,
@@ -76,6 +77,8 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
         "rows": rows,
         "means": settings if repeated else [],
         "groups": list(groups),
+        "baseline": BASELINE,
+        "references": REFERENCES,
         "notes": dict.fromkeys(
             n for h in histories if h.started for n in h.started.notes
         ),
