@@ -112,6 +112,9 @@ def main() -> None:
         code = _told("Stopped", str(stopped), stopped.exit_code, show=True)
     except (CoveyError, OSError) as error:
         code = _told(type(error).__name__, str(error), exit_code(error), show=True)
+    except Exception as error:
+        log.exception("what follows was not expected")
+        code = _told(type(error).__name__, _unexpected(error), BAD_INPUT, show=True)
     log.info("ended with exit code %d", code)
     raise SystemExit(code)
 
@@ -121,6 +124,19 @@ def exit_code(error: CoveyError | OSError) -> int:
     unreadable = isinstance(error, LedgerUnavailable | LedgerLocked)
     return (
         FAILED_CHECK if isinstance(error, LedgerError) and not unreadable else BAD_INPUT
+    )
+
+
+def _unexpected(error: Exception) -> str:
+    """Return a sentence on an error that no part of covey has put into words."""
+    if isinstance(error, MemoryError):
+        return "this needs more memory than there is. Make models or data smaller."
+    if isinstance(error, RecursionError):
+        return "a file is nested too deeply to be one of covey's. Restore it."
+    return (
+        f"this stopped at something that was not expected: {type(error).__name__}: "
+        f"{error}. If a file was changed or damaged, restore it; else say -v to see "
+        f"where, and report it."
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from covey.bounded_io import read_text
 from covey.config.problems import Problem, together
 from covey.config.settings import Config
 from covey.errors import ConfigError
@@ -112,13 +113,13 @@ def put(settings: dict[str, Any], pair: str) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise ConfigError(
             f"There is no config file {path}. Give the path of a TOML file, or none at "
             f"all to run the embedded example."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise ConfigError(f"{path} is not a readable TOML file: {error}.") from None
 
 
@@ -128,6 +129,10 @@ def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can say
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"--set takes a value that TOML can hold, but: {error}. Shorten it."
+        ) from None
 
 
 def _put(settings: dict[str, Any], path: list[str], value: object) -> None:

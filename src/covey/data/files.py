@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from covey.bounded_io import MEBIBYTE, read_bounded
 from covey.components.registry import find, known_names
 from covey.data.checksums import verify
 from covey.errors import DataError
@@ -20,6 +21,10 @@ __all__ = [
     "read_file",
     "read_files",
 ]
+
+
+LARGEST = 8_192 * MEBIBYTE
+"""Bytes of one published file; CelebA's images, the largest, have 1.4 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ def _missing(publication: Publication, name: str, folder: Path) -> DataError:
 
 def _content(publication: Publication, path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = read_bounded(path, LARGEST)
     except OSError as error:
         raise DataError(
             f"{path} must be readable: {error}. Check its rights."

@@ -1,9 +1,7 @@
 """The idx format of MNIST and its relatives, plain or gzipped."""
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from covey.bounded_io import MEBIBYTE, gunzip
 from covey.data.examples import Examples
 from covey.data.files import Publication, read_file
 from covey.errors import DataError
@@ -19,6 +18,8 @@ __all__ = ["parse_idx", "read_examples"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
+LARGEST = 2_048 * MEBIBYTE
+"""Bytes unpacked: EMNIST, the largest, has 550 MB."""
 
 
 def read_examples(
@@ -84,8 +85,8 @@ def _unzip(content: bytes, path: Path) -> bytes:
     if not content.startswith(GZIP_MAGIC):
         return content
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+        return gunzip(content, LARGEST)
+    except ValueError as error:
         raise DataError(
             f"{path} must be a whole gzip file: {error}. Get the file again."
         ) from error

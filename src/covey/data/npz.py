@@ -1,12 +1,17 @@
 """A user's own data: a folder with one .npz file per client."""
 
+import math
+from io import SEEK_END
 from pathlib import Path
+from typing import IO
+from zipfile import ZipFile
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from covey.bounded_io import MEBIBYTE, check_regular
 from covey.data.examples import Examples
 from covey.errors import DataError
 from covey.types import ClientName
@@ -14,6 +19,10 @@ from covey.types import ClientName
 __all__ = ["images_of", "read_client", "read_clients"]
 
 CHANNELS = (1, 3)
+ALWAYS_ALLOWED = 1_024 * MEBIBYTE
+"""Bytes that a client's file may unpack to, however small it is itself."""
+EXPANSION = 20
+"""How many times its own size a larger one may unpack to: images of text do 10."""
 
 
 def read_clients(folder: Path) -> dict[ClientName, Examples]:
@@ -53,7 +62,9 @@ def read_client(path: Path) -> Examples:
         DataError: it is malformed.
     """
     try:
+        check_regular(path)
         with path.open("rb") as file:  # numpy leaves a broken file open
+            _check_expansion(file)
             arrays = np.load(file, allow_pickle=False)
             x, y = arrays["x"], arrays["y"]
     except Exception as error:  # a malformed file can raise anything
@@ -69,6 +80,38 @@ def read_client(path: Path) -> Examples:
         )
     inputs = images_of(x, path) if x.dtype == np.uint8 else _features(x, path)
     return Examples(inputs, labels)
+
+
+def _check_expansion(file: IO[bytes]) -> None:
+    """Refuse an archive that says itself that it unpacks to far more than its size.
+
+    Raises:
+        ValueError: it does, or an array's header announces more than its bytes.
+    """
+    with ZipFile(file) as archive:
+        size = file.seek(0, SEEK_END)
+        allowed = max(ALWAYS_ALLOWED, EXPANSION * size)
+        if sum(each.file_size for each in archive.infolist()) > allowed:
+            raise ValueError(
+                f"it unpacks to more than {EXPANSION} times its {size:,} bytes"
+            )
+        for each in archive.infolist():
+            with archive.open(each) as member:
+                _check_header(member, each.file_size)
+    file.seek(0)
+
+
+def _check_header(member: IO[bytes], size: int) -> None:
+    """Refuse an array whose header announces more numbers than there are bytes."""
+    version = np.lib.format.read_magic(member)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(member)
+    if math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"an array of shape {shape} has more numbers than bytes")
 
 
 def _labels(y: np.ndarray, path: Path) -> Shaped[Tensor, "examples *label"]:

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from covey.bounded_io import read_text
 from covey.data.examples import Preference
 from covey.errors import ConfigError
 from covey.types import ClientName
@@ -29,9 +30,16 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
         ConfigError: naming the file, the client and what is wrong.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         rows = _from_csv(text) if path.suffix == ".csv" else tomllib.loads(text)
-    except (OSError, KeyError, ValueError, AttributeError) as error:
+    except (
+        OSError,
+        KeyError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        csv.Error,
+    ) as error:
         raise ConfigError(
             f"population.preferences must name a CSV file with columns name, "
             f"risk_threshold, risk_weight, or a TOML file with a table per client; "

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from covey.bounded_io import read_text
 from covey.components.registry import find
 from covey.data import Preference, read_client, weight_from_threshold
 from covey.deploy.diagnostics import Finding, error, fine, warning
@@ -56,10 +57,10 @@ class NodeFile(BaseModel):
             ConfigError: it is missing or malformed.
         """
         try:
-            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+            return cls.model_validate(tomllib.loads(read_text(path)))
         except ValidationError as problem:
             raise ConfigError(f"{path}: {' '.join(_sentences(problem))}") from None
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             raise ConfigError(
                 f"{path} must be a node's settings in TOML, as `covey deploy init` writes "
                 f"them, but: {problem}. Correct it."

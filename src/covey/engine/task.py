@@ -57,10 +57,20 @@ def _nll(
     return nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
 
 
+MAX_CLASSES = 2**18
+"""A model has so many outputs at most: tokens of the largest vocabularies."""
+
+
 def _classes(labels: Labels) -> int:
     if labels.dim() != 1 or labels.is_floating_point() or (labels < 0).any():
         raise _unfit("multiclass", "a class number from 0 per example", labels)
-    return 1 + int(labels.max()) if len(labels) else 0
+    classes = 1 + int(labels.max()) if len(labels) else 0
+    if classes > MAX_CLASSES:
+        raise DataError(
+            f"labels must be class numbers from 0, {MAX_CLASSES:,} at most, found "
+            f"{classes - 1:,}. Number the classes 0, 1, 2 ..."
+        )
+    return classes
 
 
 MULTICLASS = Task(

@@ -17,6 +17,7 @@ import safetensors.torch
 from pydantic import TypeAdapter, ValidationError
 
 from covey.atomic_io import replace_whole
+from covey.bounded_io import read_bounded
 from covey.errors import ConfigError, RunError
 from covey.runtime.folder import RunFolder
 from covey.types import Handle, Params
@@ -91,7 +92,7 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
     found: list[Copy] = []
     for path in sorted(folder.copies.glob("*.json")):
         try:
-            found.append(_reader(path.read_bytes()))
+            found.append(_reader(read_bounded(path)))
         except (OSError, ValidationError) as error:
             raise RunError(
                 f"{path} must be the record of a copy, as covey wrote it, but it cannot be "

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 from covey.atomic_io import replace_whole
+from covey.bounded_io import read_bounded, read_text
 from covey.config import Config
 from covey.errors import RunError
 from covey.types import Basis, ClientName
@@ -24,6 +27,9 @@ class QueuedRequest(NamedTuple):
     client: ClientName
     wanted: str
     basis: Basis = "none"
+
+
+_reader = TypeAdapter(QueuedRequest).validate_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,7 @@ class RunFolder:
     def queued_requests(self) -> Iterator[QueuedRequest]:
         """Yield the queued requests to leave."""
         for path in sorted(self.request_queue.glob("*.json")):
-            yield QueuedRequest(*json.loads(path.read_text(encoding="utf-8")))
+            yield _queued(path)
 
     def take_requests(self) -> Iterator[QueuedRequest]:
         """Yield the queued requests; each is deleted after it was yielded."""
@@ -173,6 +179,26 @@ class RunFolder:
         )
 
     def config(self) -> Config:
-        """Read the settings back."""
-        settings = tomllib.loads(self.config_path.read_text(encoding="utf-8"))
+        """Read the settings back.
+
+        Raises:
+            RunError: they cannot be read.
+        """
+        try:
+            settings = tomllib.loads(read_text(self.config_path))
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunError(
+                f"{self.config_path} must hold the settings of this run, as covey wrote "
+                f"them, but: {error}. Restore the file."
+            ) from error
         return Config.recorded(settings)
+
+
+def _queued(path: Path) -> QueuedRequest:
+    try:
+        return _reader(read_bounded(path))
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{path} must hold a request to leave, as covey wrote it, but: {error}. Delete "
+            f"it, and ask again."
+        ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from covey.atomic_io import replace_whole
+from covey.bounded_io import read_bounded
 from covey.errors import RunError
 from covey.rng import Streams
 from covey.types import ClientName, Handle
@@ -88,7 +89,7 @@ class Secrets:
     def _kept(self) -> dict[str, Any]:
         assert self.path is not None  # noqa: S101 - callers have looked
         try:
-            return json.loads(self.path.read_text(encoding="ascii"))
+            return json.loads(read_bounded(self.path))
         except (OSError, ValueError) as error:
             raise RunError(
                 f"The secret of this run must be in {self.path}, but: {error}. Without it "

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from covey.bounded_io import read_bounded
 from covey.errors import LedgerError, RunError
 from covey.events import event_from
 from covey.types import ClientName
@@ -28,7 +29,7 @@ def verify(
             answer, to see that the proof is its own.
     """
     try:
-        written = Path(proof).read_bytes()
+        written = read_bounded(Path(proof))
         subject = _with_bytes(name_and_salt) if name_and_salt else None
     except (OSError, ValueError) as error:
         raise RunError(
@@ -53,7 +54,7 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
 
     try:
         position = int(json.loads(proof)["ledger_events"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         position = 0  # no proof: its own checks say so
     with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
         try:
