@@ -79,7 +79,7 @@ def test_a_round_that_spares_clusters_is_the_whole_round(
     expected = whole.play_round(before, population[1:], Streams(7))
     trained = []
 
-    def train(clusters, cohort, assignment, streams):
+    def train(clusters, cohort, assignment, streams, inputs):
         trained.extend(client.handle for client in cohort)
         return steps.train(clusters, cohort, assignment, streams)
 

@@ -65,6 +65,7 @@ def steps_with(sent: Mapping[str, float], merge, *, accounted: bool = False) -> 
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
+        inputs: object,
     ) -> Iterator[ClientUpdate]:
         for c in cohort:
             update = {"w": torch.tensor([1.0, sent[c.name], 1.0])}
@@ -144,8 +145,8 @@ def test_where_noise_is_accounted_for_a_refused_client_counts_as_zero(
     accounted = steps_with(sent, NOISY[name], accounted=True)
     refused = moved(accounted, people("abcd"))
 
-    def zero(clusters, cohort, assignment, streams) -> Iterator[ClientUpdate]:
-        every = accounted.train(clusters, cohort, assignment, streams)
+    def zero(clusters, cohort, assignment, streams, inputs) -> Iterator[ClientUpdate]:
+        every = accounted.train(clusters, cohort, assignment, streams, inputs)
         for each in every:
             nothing = {"w": torch.zeros(3)}
             yield replace(each, update=nothing) if each.handle == "C" else each

@@ -24,7 +24,7 @@ from covey.errors import DataError
 from covey.metrics import fairness
 from covey.rng import Streams
 from covey.runs import page_of
-from covey.runtime.evaluation import accuracies, labelled_predictions
+from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
 
 MIXTURE = {
     "rounds": 3,
@@ -144,11 +144,11 @@ def test_several_labels_of_a_simulated_population_by_hand():
     }  # says 1 0 1
     handles = {client.handle: 0 for client in population.clients}
     said = torch.tensor([1, 0, 1])
-    found = accuracies(engine, (always,), handles, population)
+    found = accuracies(engine, ModelsInUse((always,), handles), population)
     for client in population.clients:
         right = (population.test[client.group or 0].labels == said).float()
         assert found[client.handle] == pytest.approx(float(right.mean()))
-    answers = labelled_predictions(engine, (always,), handles, population)
+    answers = labelled_predictions(engine, ModelsInUse((always,), handles), population)
     assert answers is not None
     assert (answers.predictions == said.numpy()).all()
     assert answers.labels.shape == answers.predictions.shape

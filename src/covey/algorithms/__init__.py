@@ -12,7 +12,7 @@ from covey.algorithms.base import (
     initial_state,
 )
 from covey.algorithms.calibration import Calibration, calibrated_by
-from covey.algorithms.client_memory import ClientMemory
+from covey.algorithms.client_memory import ClientMemory, personal_models
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
     LossSmoother,
@@ -25,11 +25,22 @@ from covey.algorithms.cluster_selection import (
     price_update,
     selection_inputs,
 )
+from covey.algorithms.ditto import Ditto
 from covey.algorithms.divergence import divergences
 from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
+from covey.algorithms.local_training import (
+    Evaluate,
+    NoiseEvents,
+    Train,
+    Training,
+    evaluate_with,
+    no_noise_events,
+    noise_events_of,
+    train_with,
+)
 from covey.algorithms.pooling import (
     Control,
     Layers,
@@ -57,20 +68,7 @@ from covey.algorithms.remote import (
     Send,
     loss_counter,
 )
-from covey.algorithms.round_steps import (
-    Clips,
-    Evaluate,
-    NoiseEvents,
-    Stalled,
-    Steps,
-    Train,
-    Training,
-    evaluate_with,
-    freeze_clusters,
-    no_noise_events,
-    noise_events_of,
-    train_with,
-)
+from covey.algorithms.round_steps import Clips, Stalled, Steps, freeze_clusters
 
 __all__ = [
     "Algorithm",
@@ -83,6 +81,7 @@ __all__ = [
     "Clips",
     "Cohort",
     "Control",
+    "Ditto",
     "Evaluate",
     "FedAvg",
     "FedProx",
@@ -128,6 +127,7 @@ __all__ = [
     "no_noise_events",
     "no_prices",
     "noise_events_of",
+    "personal_models",
     "pooled",
     "price_update",
     "red_teamed",

@@ -87,7 +87,7 @@ class Algorithm(Component):
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and whether what clients sent can be calibrated."""
         yield self.claim(part)
-        if not self.calibrates:
+        if not self.calibrates or self.personal() is not None:
             yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))
 
     @property
@@ -136,6 +136,16 @@ class Algorithm(Component):
 
     def objective(self) -> Objective | None:
         """Return what clients minimise beside their loss; None: what the settings say."""
+        return None
+
+    def personal(self) -> Objective | None:
+        """Return what each client's own model minimises beside its loss; None: no own ones.
+
+        A client trains its own model beside the one that it was sent, in the same way and
+        from where it last ended. Its `memory` has the model that was sent, as "shared". The
+        own model never leaves the client: risk is measured of shared models alone, and the
+        client's accuracy is that of its own.
+        """
         return None
 
     def strategy(self, setup: Setup) -> Strategy:

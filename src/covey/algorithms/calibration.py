@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import Cohort
-from covey.algorithms.round_steps import Train
+from covey.algorithms.client_memory import NO_INPUTS, ObjectiveInputs
+from covey.algorithms.local_training import Train
 from covey.components import Component
 from covey.engine import Recipe
 from covey.rng import Streams
@@ -54,8 +55,9 @@ def calibrated_by(
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
-        for each in train(clusters, cohort, assignment, streams):
+        for each in train(clusters, cohort, assignment, streams, inputs):
             old = stored.get(each.handle)
             yield each if old is None else calibration.calibrate(each, old)
 

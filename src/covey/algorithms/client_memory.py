@@ -1,21 +1,40 @@
 """What clients keep for themselves from round to round, where their objective needs it.
 
-It stays on the client's side; a simulation plays both, and keeps it with the state.
+It stays on the client's side; a simulation plays both, and keeps it with the state. A
+model of the client's own is kept as "personal".
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 from torch import Tensor
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import ServerState
 from covey.components.state import ComponentState
+from covey.engine.batches import num_steps
+from covey.engine.protocol import Engine, Recipe, TrainingJob
+from covey.params import not_finite
 from covey.types import Handle, Params
 
-__all__ = ["ClientMemory", "Memories", "noting", "with_memory"]
+__all__ = [
+    "NO_INPUTS",
+    "ClientMemory",
+    "ObjectiveInputs",
+    "memory_after",
+    "noting",
+    "personal_models",
+    "personal_training",
+    "with_memory",
+    "without_personal",
+]
 
-Memories = Mapping[Handle, Mapping[str, Params]]
-"""What each client keeps, by name: tensors named like the model's parameters."""
+PERSONAL = "personal"
+"""What a client calls the model of its own."""
+
+SHARED = "shared"
+"""What the training of the own model calls the one that was sent."""
 
 
 class ClientMemory(ComponentState):
@@ -25,8 +44,30 @@ class ClientMemory(ComponentState):
     kept: Mapping[Handle, Mapping[str, Mapping[str, Tensor]]] = {}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectiveInputs:
+    """What clients' objectives look at beside the weights.
+
+    Attributes:
+        memory: what each client kept.
+        broadcast: what the server sends along to all of them, by name.
+    """
+
+    memory: ClientMemory = field(default_factory=ClientMemory)
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
+
+    def of(self, handle: Handle) -> Mapping[str, Params]:
+        """Return what one client's objective looks at."""
+        return {**self.memory.kept.get(handle, {}), **self.broadcast}
+
+
+NO_INPUTS = ObjectiveInputs()
+
+
 def with_memory(
-    state: ServerState, noted: Memories, accepted: Collection[Handle]
+    state: ServerState,
+    noted: Mapping[Handle, Mapping[str, Params]],
+    accepted: Collection[Handle],
 ) -> ServerState:
     """Return the state after a round; a refused update leaves a memory as it was."""
     new = {handle: each for handle, each in noted.items() if handle in accepted}
@@ -43,3 +84,48 @@ def noting(
         if each.kept:
             noted[each.handle] = each.kept
         yield each
+
+
+def personal_models(state: ServerState) -> Mapping[Handle, Params]:
+    """Return the models that clients have of their own."""
+    kept = state.kept(ClientMemory).kept
+    return {handle: own[PERSONAL] for handle, own in kept.items() if PERSONAL in own}
+
+
+def without_personal(job: TrainingJob) -> TrainingJob:
+    """Return the job of a shared model: it never sees the client's own one."""
+    seen = {key: kept for key, kept in job.memory.items() if key != PERSONAL}
+    return replace(job, memory=seen)
+
+
+def personal_training(
+    engine: Engine, recipe: Recipe, jobs: Sequence[TrainingJob]
+) -> Iterator[Params | None]:
+    """Yield each client's own model as its training leaves it; None: it has none.
+
+    v_i <- v_i - eta (grad f(v_i, xi_i) + what `recipe.personal` adds), from the model that
+    was sent where there is no v_i yet; batches are those of the shared model.
+    """
+    if recipe.personal is None:
+        return repeat(None, len(jobs))
+    own = replace(recipe, objective=recipe.personal, personal=None)
+
+    def beside(job: TrainingJob) -> TrainingJob:
+        memory = {**without_personal(job).memory, SHARED: job.start}
+        start = job.memory.get(PERSONAL, job.start)
+        return replace(job, start=start, recipe=own, memory=memory)
+
+    return engine.train(map(beside, jobs))
+
+
+def memory_after(
+    job: TrainingJob, trained: Params, personal: Params | None
+) -> Mapping[str, Params]:
+    """Return what a client keeps; its own model as it was, where the new one diverged."""
+    steps = num_steps(len(job.examples), job.recipe)
+    kept = job.recipe.objective.remember(
+        without_personal(job).memory, job.start, trained, steps, job.recipe
+    )
+    diverged = personal is None or not_finite(personal)
+    last = job.memory.get(PERSONAL) if diverged else personal
+    return kept if last is None else {**kept, PERSONAL: last}

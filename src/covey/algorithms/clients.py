@@ -8,6 +8,7 @@ from torch import Tensor
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import Cohort, RoundResult, ServerState
+from covey.algorithms.client_memory import ObjectiveInputs
 from covey.algorithms.cluster_selection import (
     BY_LOSS,
     SelectionConfig,
@@ -84,7 +85,8 @@ class Clients:
         streams: Streams,
     ) -> Iterator[ClientUpdate]:
         """Yield what each client's training adds to the model of its cluster."""
-        return self.steps.train(models, self.cohort, assignment, streams)
+        inputs = ObjectiveInputs(broadcast=self.steps.broadcast)
+        return self.steps.train(models, self.cohort, assignment, streams, inputs)
 
     def train_and_aggregate(
         self,

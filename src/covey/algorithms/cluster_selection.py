@@ -18,6 +18,7 @@ from covey.algorithms.base import (
     RoundResult,
     ServerState,
 )
+from covey.algorithms.local_training import Evaluate
 from covey.algorithms.remote import (
     ClientContext,
     ClientRequest,
@@ -25,7 +26,7 @@ from covey.algorithms.remote import (
     choices_of,
     updates_of,
 )
-from covey.algorithms.round_steps import Evaluate, Steps
+from covey.algorithms.round_steps import Steps
 from covey.clustering import (
     UNASSIGNED,
     Selection,

@@ -19,7 +19,8 @@ from covey.algorithms.algorithm import Strategy
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.client_memory import ClientMemory
 from covey.algorithms.clients import Clients
-from covey.algorithms.round_steps import Clips, Stalled, no_noise_events
+from covey.algorithms.local_training import no_noise_events
+from covey.algorithms.round_steps import Clips, Stalled
 from covey.clustering import Split, gap_split, update_directions
 from covey.data.examples import Client, to_floats
 from covey.events import ClientsAssigned, GroupsSought

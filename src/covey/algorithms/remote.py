@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import Cohort, ServerState
+from covey.algorithms.client_memory import NO_INPUTS, ObjectiveInputs
 from covey.clustering import UNASSIGNED
 from covey.engine.protocol import Recipe
 from covey.membership import Count, RiskEstimate, Target
@@ -117,6 +118,7 @@ class RemoteClients:
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
         """Let every client train from its cluster's model; yield what comes back."""
         contexts = {c.handle: ClientContext(given=assignment[c.handle]) for c in cohort}

@@ -3,12 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from covey.aggregation import (
     AggregationResult,
@@ -21,13 +17,22 @@ from covey.aggregation import (
     refusal_events,
 )
 from covey.algorithms.base import Cohort, RoundResult, ServerState, Waiting
-from covey.algorithms.client_memory import ClientMemory, Memories, noting, with_memory
+from covey.algorithms.client_memory import (
+    NO_INPUTS,
+    ClientMemory,
+    ObjectiveInputs,
+    noting,
+    with_memory,
+)
+from covey.algorithms.local_training import (
+    Evaluate,
+    NoiseEvents,
+    Train,
+    Training,
+    no_noise_events,
+)
 from covey.algorithms.remote import RemoteClients, nearest_by_request
 from covey.components.state import ComponentState
-from covey.data.examples import Client, Examples
-from covey.engine.batches import num_steps
-from covey.engine.private import sampling_rate
-from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
 from covey.events import (
     ClientsAssigned,
     ClusterAbandoned,
@@ -35,147 +40,17 @@ from covey.events import (
     ClusterWaited,
     Event,
     ModelsMerged,
-    StepsPerturbed,
 )
-from covey.params import model_hash, subtract
+from covey.params import model_hash
 from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
     "Clips",
-    "Evaluate",
-    "NoiseEvents",
     "Stalled",
     "Steps",
-    "Train",
-    "Training",
-    "evaluate_with",
     "freeze_clusters",
-    "no_noise_events",
-    "noise_events_of",
-    "train_with",
 ]
-
-Evaluate = Callable[
-    [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
-]
-Train = Callable[
-    [tuple[Params, ...], Cohort, Mapping[Handle, int], Streams], Iterator[ClientUpdate]
-]
-NoiseEvents = Callable[[Sequence[Client]], tuple[Event, ...]]
-"""The facts about the noise in what clients trained, each as often as it trained."""
-
-
-def train_with(
-    engine: Engine,
-    recipe: Recipe,
-    weights: Literal["equal", "examples"],
-    memories: Memories = MappingProxyType({}),
-) -> Train:
-    """Return the step that trains each client from its cluster's model.
-
-    theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
-
-    `memories` is what each client keeps, and what the server sends along, for an
-    objective that asks for it.
-    """
-    objective = recipe.objective
-
-    def client_streams(streams: Streams, client: Client, j: int) -> Streams:
-        of_client = streams.at("local training", client.name)
-        # noise that is drawn twice for two models cancels in their difference
-        return of_client.at("model", j) if recipe.record_clip > 0 else of_client
-
-    def train(
-        clusters: tuple[Params, ...],
-        cohort: Cohort,
-        assignment: Mapping[Handle, int],
-        streams: Streams,
-    ) -> Iterator[ClientUpdate]:
-        jobs = (
-            TrainingJob(
-                start=clusters[assignment[client.handle]],
-                examples=client.train,
-                streams=client_streams(streams, client, assignment[client.handle]),
-                recipe=recipe,
-                memory=memories.get(client.handle, {}),
-            )
-            for client in cohort
-        )
-        for client, local in zip(cohort, engine.train(jobs), strict=True):
-            j = assignment[client.handle]
-            weight = 1.0 if weights == "equal" else float(len(client.train))
-            kept = objective.remember(
-                memories.get(client.handle, {}),
-                clusters[j],
-                local,
-                num_steps(len(client.train), recipe),
-                recipe,
-            )
-            update = subtract(local, clusters[j])
-            yield ClientUpdate(client.handle, j, update, weight, kept)
-
-    return train
-
-
-def no_noise_events(_: Sequence[Client]) -> tuple[Event, ...]:
-    """Say nothing: clients train without noise."""
-    return ()
-
-
-def noise_events_of(recipe: Recipe) -> NoiseEvents:
-    """Return what tells of the noise in the steps of this recipe, if it has any."""
-    if recipe.record_noise == 0:
-        return no_noise_events
-
-    def noise_events(trained: Sequence[Client]) -> tuple[Event, ...]:
-        times = Counter(client.handle for client in trained)
-        sizes = {client.handle: len(client.train) for client in trained if client.train}
-        if not sizes:
-            return ()
-        steps = {
-            handle: times[handle] * num_steps(n, recipe) for handle, n in sizes.items()
-        }
-        sampling = {handle: sampling_rate(n, recipe) for handle, n in sizes.items()}
-        return (StepsPerturbed(recipe.record_noise, steps, sampling),)
-
-    return noise_events
-
-
-def evaluate_with(
-    engine: Engine, select_on: Literal["train", "holdout"], select_examples: int
-) -> Evaluate:
-    """Return the step that measures every cluster's loss on every client's examples.
-
-    losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats
-    """
-
-    def batch(client: Client, streams: Streams) -> Examples:
-        examples = client.train if select_on == "train" else client.holdout
-        if not 0 < select_examples < len(examples):
-            return examples
-        generator = streams.at("selection batch", client.name).generator()
-        order = generator.permutation(len(examples))[:select_examples]
-        return examples.take(torch.from_numpy(order))
-
-    def evaluate(
-        clusters: tuple[Params, ...], cohort: Cohort, streams: Streams
-    ) -> Float[Tensor, "clients clusters"]:
-        batches = [batch(client, streams) for client in cohort]
-        jobs = [ScoringJob(params, each) for each in batches for params in clusters]
-        means = [scored.losses.mean() for scored in engine.score(jobs)]
-        if not means:
-            return torch.empty(0, len(clusters))
-        return torch.stack(means).view(len(cohort), len(clusters))
-
-    return evaluate
-
-
-class Training(NamedTuple):
-    """A way to train, and what is told of the noise in it."""
-
-    train: Train
-    noise_events: NoiseEvents = no_noise_events
 
 
 class Clips(ComponentState):
@@ -215,8 +90,6 @@ class Steps:
             update is refused counts as one that sent 0; else it has taken no part.
         server_step: what the server makes of the aggregated models.
         longer: the training of a round that is to show how clients differ; None: the same.
-        remembering: where clients keep something for their objective: how they train with
-            that.
         broadcast: what the server sends along to every client's objective, by name.
     """
 
@@ -233,7 +106,6 @@ class Steps:
     dp_accounted: bool = False
     server_step: ServerStep = NoServerOptimizer().step
     longer: Training | None = None
-    remembering: Callable[[Memories], Train] | None = None
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
 
     def trained_longer(self) -> "Steps":
@@ -247,7 +119,7 @@ class Steps:
         """Return the steps of a round whose clients have trained already."""
 
         def train(
-            _: object, cohort: Cohort, assignment: Mapping[Handle, int], __: object
+            _: object, cohort: Cohort, assignment: Mapping[Handle, int], *__: object
         ) -> Iterator[ClientUpdate]:
             asked = {client.handle for client in cohort}
             return (
@@ -256,7 +128,7 @@ class Steps:
                 if each.handle in asked
             )
 
-        return replace(self, train=train, remembering=None)
+        return replace(self, train=train)
 
     def nearest(
         self, state: ServerState, cohort: Cohort, streams: Streams
@@ -286,9 +158,9 @@ class Steps:
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
         noted: dict[Handle, Mapping[str, Params]] = {}
-        train = self._training_with(state.kept(ClientMemory), cohort)
+        inputs = ObjectiveInputs(state.kept(ClientMemory), self.broadcast)
         updates = noting(
-            train(after.clusters, cohort, after.assignment, streams), noted
+            self.train(after.clusters, cohort, after.assignment, streams, inputs), noted
         )
         if self.remote is not None:
             updates = tuple(updates)
@@ -326,16 +198,6 @@ class Steps:
             (*refusal_events(refused), chosen, *facts),
             aggregated.stored,
         )
-
-    def _training_with(self, memory: ClientMemory, cohort: Cohort) -> Train:
-        """Return how clients train with what they keep, and what they are sent."""
-        memories = {
-            c.handle: {**memory.kept.get(c.handle, {}), **self.broadcast}
-            for c in cohort
-        }
-        if self.remembering is None or not any(memories.values()):
-            return self.train
-        return self.remembering(memories)
 
     def _as_recorded(
         self, state: ServerState, chosen: ClientsAssigned
@@ -385,9 +247,10 @@ def freeze_clusters(steps: Steps, frozen: Mapping[int, Params]) -> Steps:
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
         rest = tuple(c for c in cohort if assignment[c.handle] not in frozen)
-        return steps.train(clusters, rest, assignment, streams)
+        return steps.train(clusters, rest, assignment, streams, inputs)
 
     def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams

@@ -132,9 +132,6 @@ def clients_of(
         remote=RemoteClients(send, recipe) if send else None,
         dp_accounted=noise_on_clients(config),
         server_step=server_step_of(config),
-        remembering=None
-        if send or replay.stored_updates or replay.frozen_models
-        else partial(train_with, components.engine, recipe, config.merge.weights),
         longer=Training(
             train(more), no_noise_events if send else noise_events_of(more)
         ),
@@ -252,6 +249,7 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
     """
     return (
         algorithm_isolates(config)
+        and not recipe_of(config).keeps_memory  # by clients that would not train
         and not is_remote(config)
         and merging_isolates(config)
         and config.privacy == type(config.privacy)()

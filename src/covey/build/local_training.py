@@ -60,14 +60,19 @@ def _recipe(config: Config) -> Recipe:
         schedule=_own(schedule, Schedule, OwnSchedule),
         loss=_own(loss, Loss, OwnLoss),
         objective=objective,
+        personal=_algorithm(config).personal(),
         max_gradient_norm=train.max_gradient_norm,
     )
+
+
+def _algorithm(config: Config) -> Algorithm:
+    return component_of(config.method, "name", Algorithm)
 
 
 def _objective(config: Config) -> Objective:
     """Return the algorithm's objective, where it has one, or that of the settings."""
     named = component_of(config.train, "objective", Objective)
-    of_algorithm = component_of(config.method, "name", Algorithm).objective()
+    of_algorithm = _algorithm(config).objective()
     if of_algorithm is None:
         return _own(named, Objective, OwnObjective)
     if type(named) is not Objective:
@@ -95,6 +100,8 @@ def _own(found: object, base: type[C], wrapper: Callable[..., C]) -> C:
 
 def _claims(config: Config, recipe: Recipe) -> Iterator[Claim]:
     def called(field: str) -> str:
+        if field == "personal":
+            return f"method.name = {config.method.name!r}"
         section = config.privacy if field == "record_clip" else config.train
         name = "privacy" if section is config.privacy else "train"
         return f"{name}.{field} = {getattr(section, field)!r}"

@@ -1,6 +1,7 @@
 """From settings to who measures the risk of the cluster models, and with what."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from covey.aggregation import finite_updates
 from covey.algorithms import (
@@ -138,7 +139,8 @@ def _round_of(components: Components) -> PlayRound:
         components.population,
         components.engine,
     )
-    usual, private = recipe_of(config), config.privacy.client_noise > 0
+    usual = replace(recipe_of(config), personal=None)  # shared models alone
+    private = config.privacy.client_noise > 0
     aggregate = aggregator_of(config, len(population.clients))
     split_round = algorithm_of(config).split_round(config.rounds)
     accounted = noise_on_clients(config)

@@ -59,6 +59,11 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "fedavg": BuiltIn(
                 "covey.algorithms.fedavg:FedAvg", "one model for everybody"
             ),
+            "ditto": BuiltIn(
+                "covey.algorithms.ditto:Ditto",
+                "FedAvg, and on every client a model of its own that stays near the shared "
+                "one, by `lam`",
+            ),
             "fedprox": BuiltIn(
                 "covey.algorithms.fedprox:FedProx",
                 "FedAvg whose clients stay near the shared model, by `mu`",

@@ -144,6 +144,9 @@ class Recipe(RecipeNumbers):
         schedule: of the learning rate; `at` follows it.
         loss: what is minimised; scores are the task's.
         objective: what is minimised beside it.
+        personal: what a client's own model minimises beside the loss; None: no client has
+            one. It begins at what the client kept of it, and its `memory` has the model
+            that was sent to the client, as "shared".
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient.
 
     Raises:
@@ -154,6 +157,7 @@ class Recipe(RecipeNumbers):
     schedule: Schedule = field(default_factory=Constant)
     loss: Loss = field(default_factory=TaskLoss)
     objective: Objective = field(default_factory=Objective)
+    personal: Objective | None = None
     max_gradient_norm: float = 0.0
     momentum: InitVar[float] = 0.0
 
@@ -197,6 +201,11 @@ class Recipe(RecipeNumbers):
         return RecipeNumbers(**_sent(self))
 
     @property
+    def keeps_memory(self) -> bool:
+        """Whether clients keep anything for their next round."""
+        return self.objective.remembers or self.personal is not None
+
+    @property
     def needs(self) -> frozenset[Capability]:
         """What its parts need of an engine, and of the task."""
         return frozenset[Capability]().union(*(c.requires for c in self.claims()))
@@ -206,6 +215,11 @@ class Recipe(RecipeNumbers):
         for name in ("optimizer", "loss", "objective"):
             part: Component = getattr(self, name)
             yield part.claim(called(name))
+        if self.personal is not None:
+            # DP-SGD's account is of the steps of what is sent, and no others
+            plain = frozenset({Capability.PLAIN_GRADIENTS})
+            claim = self.personal.claim(called("personal"))
+            yield replace(claim, requires=claim.requires | plain)
         if self.record_clip > 0:
             yield Claim(
                 called("record_clip"),

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy import ndarray
 
+from covey.algorithms import ServerState, personal_models
 from covey.data import Client, Examples, Population
 from covey.engine import Engine, Scored, ScoringJob
 from covey.events import RoundMeasured
@@ -16,6 +17,7 @@ from covey.types import Handle, Params
 
 __all__ = [
     "Accuracies",
+    "ModelsInUse",
     "accuracies",
     "adjusted_rand_index",
     "labelled_predictions",
@@ -30,24 +32,52 @@ The matched test set of its group or, for users' own data, its own holdout.
 """
 
 
+ModelName = tuple[int, Handle]
+"""A cluster's model, or the own one of a client in it; with "" it is shared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelsInUse:
+    """The model that each client uses: its own, where it has one, or its cluster's.
+
+    A client without a choice uses that of cluster 0.
+    """
+
+    clusters: Sequence[Params]
+    assignment: Mapping[Handle, int]
+    personal: Mapping[Handle, Params] = field(default_factory=dict[Handle, Params])
+
+    @classmethod
+    def of(cls, state: ServerState) -> "ModelsInUse":
+        """Return the models of a run that stands here."""
+        return cls(state.clusters, state.assignment, personal_models(state))
+
+    def name(self, client: Client) -> ModelName:
+        """Return which model a client uses."""
+        own = client.handle if client.handle in self.personal else ""
+        return self.assignment.get(client.handle, 0), own
+
+    def params(self, name: ModelName) -> Params:
+        """Return that model."""
+        cluster, own = name
+        return self.personal[own] if own else self.clusters[cluster]
+
+
 def accuracies(
-    engine: Engine,
-    clusters: Sequence[Params],
-    assignment: Mapping[Handle, int],
-    population: Population,
+    engine: Engine, models: ModelsInUse, population: Population
 ) -> Accuracies:
-    """Measure every client's accuracy; a client without a choice counts as cluster 0.
+    """Measure every client's accuracy.
 
     Nobody has one where nothing is simply right or wrong (`Scored.correct`).
     """
     if not population.groups:
-        return _on_holdouts(engine, clusters, assignment, population.clients)
+        return _on_holdouts(engine, models, population.clients)
     right = {
         pair: float(scored.correct.double().mean())
-        for pair, scored in _answers(engine, clusters, assignment, population).items()
+        for pair, scored in _answers(engine, models, population).items()
         if scored.correct is not None
     }
-    pairs = {client.handle: _pair(client, assignment) for client in population.clients}
+    pairs = {client.handle: _pair(client, models) for client in population.clients}
     return {handle: right[pair] for handle, pair in pairs.items() if pair in right}
 
 
@@ -88,10 +118,7 @@ def round_measured(
 
 
 def labelled_predictions(
-    engine: Engine,
-    clusters: Sequence[Params],
-    assignment: Mapping[Handle, int],
-    population: Population,
+    engine: Engine, models: ModelsInUse, population: Population
 ) -> Judged | None:
     """Return each test example's prediction by the model of one client of its group.
 
@@ -100,7 +127,7 @@ def labelled_predictions(
     """
     if len(population.groups) < 2:
         return None
-    scored = _answers(engine, clusters, assignment, population)
+    scored = _answers(engine, models, population)
     if any(each.correct is None for each in scored.values()):
         return None
     answers = {pair: each.predictions.numpy() for pair, each in scored.items()}
@@ -111,7 +138,7 @@ def labelled_predictions(
         members = [c for c in population.clients if c.group == group]
         if not members:
             continue
-        turns = [_pair(members[k % len(members)], assignment) for k in range(len(test))]
+        turns = [_pair(members[k % len(members)], models) for k in range(len(test))]
         labels.append(test.labels.numpy())
         predictions.append(np.array([answers[pair][k] for k, pair in enumerate(turns)]))
         groups.append(np.full(len(test), group))
@@ -120,7 +147,7 @@ def labelled_predictions(
         np.concatenate(predictions),
         np.concatenate(groups),
         population.num_classes,
-        _by_model(answers, assignment, population) if labels[0].ndim == 1 else None,
+        _by_model(answers, models, population) if labels[0].ndim == 1 else None,
     )
 
 
@@ -137,16 +164,16 @@ def adjusted_rand_index(
     return float(adjusted_rand_score(groups, chosen))
 
 
-def _pair(client: Client, assignment: Mapping[Handle, int]) -> tuple[int, int]:
-    return client.group or 0, assignment.get(client.handle, 0)
+def _pair(client: Client, models: ModelsInUse) -> tuple[int, ModelName]:
+    return client.group or 0, models.name(client)
 
 
 def _by_model(
-    answers: Mapping[tuple[int, int], ndarray],
-    assignment: Mapping[Handle, int],
+    answers: Mapping[tuple[int, ModelName], ndarray],
+    in_use: ModelsInUse,
     population: Population,
 ) -> ByModel:
-    users = Counter(_pair(client, assignment) for client in population.clients)
+    users = Counter(_pair(client, in_use) for client in population.clients)
     groups, models = (sorted(set(each)) for each in zip(*users, strict=True))
     classes = range(population.num_classes)
     clients = np.array([[users[group, j] for j in models] for group in groups])
@@ -161,26 +188,22 @@ def _by_model(
 
 
 def _answers(
-    engine: Engine,
-    clusters: Sequence[Params],
-    assignment: Mapping[Handle, int],
-    population: Population,
-) -> dict[tuple[int, int], Scored]:
-    """Return what each (group, cluster) in use says on the group's test set."""
-    pairs = sorted({_pair(client, assignment) for client in population.clients})
-    jobs = [ScoringJob(clusters[j], population.test[group]) for group, j in pairs]
+    engine: Engine, models: ModelsInUse, population: Population
+) -> dict[tuple[int, ModelName], Scored]:
+    """Return what each (group, model) in use says on the group's test set."""
+    pairs = sorted({_pair(client, models) for client in population.clients})
+    jobs = [
+        ScoringJob(models.params(name), population.test[group]) for group, name in pairs
+    ]
     return dict(zip(pairs, engine.score(jobs), strict=True))
 
 
 def _on_holdouts(
-    engine: Engine,
-    clusters: Sequence[Params],
-    assignment: Mapping[Handle, int],
-    clients: Sequence[Client],
+    engine: Engine, models: ModelsInUse, clients: Sequence[Client]
 ) -> Accuracies:
     testable = [client for client in clients if len(client.holdout)]
     jobs = [
-        ScoringJob(clusters[assignment.get(client.handle, 0)], client.holdout)
+        ScoringJob(models.params(models.name(client)), client.holdout)
         for client in testable
     ]
     return {

@@ -31,6 +31,7 @@ from covey.params import model_hash
 from covey.rng import Streams
 from covey.runtime.evaluation import (
     Accuracies,
+    ModelsInUse,
     accuracies,
     adjusted_rand_index,
     labelled_predictions,
@@ -65,7 +66,7 @@ def finalize(
         else audit
         for audit in audits
     )
-    args = (run.engine, final.clusters, final.assignment, run.population)
+    args = (run.engine, ModelsInUse.of(final), run.population)
     reports = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
     )

@@ -29,6 +29,7 @@ from covey.history import History, after
 from covey.ledger import REWIND, Record, Request, current_records
 from covey.rng import Streams
 from covey.runtime.evaluation import (
+    ModelsInUse,
     accuracies,
     round_measured,
     with_fewer_tests,
@@ -284,7 +285,6 @@ def _round(
         elif kept := unaffected_models(session, t):
             run = run.for_replay(ReplayOptions(frozen_models=kept))
     played = run.strategy.play_round(state, run.clients(cohort, t), streams)
-    clusters, assignment = played.state.clusters, played.state.assignment
     reports = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
     )
@@ -292,10 +292,10 @@ def _round(
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
         played = played._replace(state=refused)
     queue_requests(session, reports.leaving)
-    found = accuracies(run.engine, clusters, assignment, tested) or reported_accuracies(
-        reports.events
-    )
-    measured = round_measured(found, assignment, tested, run.num_clusters)
+    found = accuracies(
+        run.engine, ModelsInUse.of(played.state), tested
+    ) or reported_accuracies(reports.events)
+    measured = round_measured(found, played.state.assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     first = (_started(run), *run.components_used) if t == 0 else ()
     diverged = tuple(

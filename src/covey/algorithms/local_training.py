@@ -1,0 +1,166 @@
+"""How simulated clients are evaluated and trained: by an engine, from their examples."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.aggregation import ClientUpdate
+from covey.algorithms.base import Cohort
+from covey.algorithms.client_memory import (
+    NO_INPUTS,
+    ObjectiveInputs,
+    memory_after,
+    personal_training,
+    without_personal,
+)
+from covey.data.examples import Client, Examples
+from covey.engine.batches import num_steps
+from covey.engine.private import sampling_rate
+from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
+from covey.events import Event, StepsPerturbed
+from covey.params import subtract
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = [
+    "Evaluate",
+    "NoiseEvents",
+    "Train",
+    "Training",
+    "evaluate_with",
+    "no_noise_events",
+    "noise_events_of",
+    "train_with",
+]
+
+Evaluate = Callable[
+    [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
+]
+
+
+class Train(Protocol):
+    """How clients train from their clusters' models: yields what each adds to its own."""
+
+    def __call__(
+        self,
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+        /,
+    ) -> Iterator[ClientUpdate]:
+        """Yield an update per client that trains, in the cohort's order."""
+        ...
+
+
+NoiseEvents = Callable[[Sequence[Client]], tuple[Event, ...]]
+"""The facts about the noise in what clients trained, each as often as it trained."""
+
+
+def train_with(
+    engine: Engine, recipe: Recipe, weights: Literal["equal", "examples"]
+) -> Train:
+    """Return the step that trains each client from its cluster's model.
+
+    theta_i <- theta_{j_i} - eta grad f(theta_{j_i}, xi_i), for several batches xi_i
+    """
+
+    def streams_of(client: Client, j: int, streams: Streams) -> Streams:
+        own = streams.at("local training", client.name)
+        # noise that is drawn twice for two models cancels in their difference
+        return own.at("model", j) if recipe.record_clip > 0 else own
+
+    def train(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
+        jobs = [
+            TrainingJob(
+                start=clusters[assignment[client.handle]],
+                examples=client.train,
+                streams=streams_of(client, assignment[client.handle], streams),
+                recipe=recipe,
+                memory=inputs.of(client.handle),
+            )
+            for client in cohort
+        ]
+        trained = engine.train(without_personal(each) for each in jobs)
+        own = personal_training(engine, recipe, jobs)
+        for client, each, local, personal in zip(
+            cohort, jobs, trained, own, strict=True
+        ):
+            weight = 1.0 if weights == "equal" else float(len(client.train))
+            update = subtract(local, each.start)
+            kept = memory_after(each, local, personal)
+            j = assignment[client.handle]
+            yield ClientUpdate(client.handle, j, update, weight, kept)
+
+    return train
+
+
+def no_noise_events(_: Sequence[Client]) -> tuple[Event, ...]:
+    """Say nothing: clients train without noise."""
+    return ()
+
+
+def noise_events_of(recipe: Recipe) -> NoiseEvents:
+    """Return what tells of the noise in the steps of this recipe, if it has any."""
+    if recipe.record_noise == 0:
+        return no_noise_events
+
+    def noise_events(trained: Sequence[Client]) -> tuple[Event, ...]:
+        times = Counter(client.handle for client in trained)
+        sizes = {client.handle: len(client.train) for client in trained if client.train}
+        if not sizes:
+            return ()
+        steps = {
+            handle: times[handle] * num_steps(n, recipe) for handle, n in sizes.items()
+        }
+        sampling = {handle: sampling_rate(n, recipe) for handle, n in sizes.items()}
+        return (StepsPerturbed(recipe.record_noise, steps, sampling),)
+
+    return noise_events
+
+
+def evaluate_with(
+    engine: Engine, select_on: Literal["train", "holdout"], select_examples: int
+) -> Evaluate:
+    """Return the step that measures every cluster's loss on every client's examples.
+
+    losses[i, j] = f(theta_j, xi_i), the mean over the selection batch xi_i in nats
+    """
+
+    def batch(client: Client, streams: Streams) -> Examples:
+        examples = client.train if select_on == "train" else client.holdout
+        if not 0 < select_examples < len(examples):
+            return examples
+        generator = streams.at("selection batch", client.name).generator()
+        order = generator.permutation(len(examples))[:select_examples]
+        return examples.take(torch.from_numpy(order))
+
+    def evaluate(
+        clusters: tuple[Params, ...], cohort: Cohort, streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        batches = [batch(client, streams) for client in cohort]
+        jobs = [ScoringJob(params, each) for each in batches for params in clusters]
+        means = [scored.losses.mean() for scored in engine.score(jobs)]
+        if not means:
+            return torch.empty(0, len(clusters))
+        return torch.stack(means).view(len(cohort), len(clusters))
+
+    return evaluate
+
+
+class Training(NamedTuple):
+    """A way to train, and what is told of the noise in it."""
+
+    train: Train
+    noise_events: NoiseEvents = no_noise_events
