@@ -12,6 +12,7 @@ from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.cautious import Cautious
 from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
+from plugins.ditto import Ditto
 from plugins.engine_single import Single
 from plugins.fedavgm import FedAvgM
 from plugins.feddyn import FedDyn
@@ -220,6 +221,13 @@ CASES = {
         {"alpha": 0.2},
         '[method]\nname = "plugins.feddyn:FedDyn"\noptions = {alpha = 0.2}',
         {"method": FedDyn(alpha=0.2)},
+    ),
+    "algorithm with personal models": Case(
+        "algorithm",
+        "method.name",
+        {"strength": 0.2},
+        '[method]\nname = "plugins.ditto:Ditto"\noptions = {strength = 0.2}',
+        {"method": Ditto(strength=0.2)},
     ),
     "optimizer": Case(
         "optimizer",
