@@ -49,7 +49,7 @@ def test_two_objectives_are_refused(tmp_path: Path):
 
 
 def update(handle: str, kept: float | None) -> ClientUpdate:
-    memory = {} if kept is None else {"h": {"w": torch.tensor([kept])}}
+    memory = None if kept is None else {"h": {"w": torch.tensor([kept])}}
     return ClientUpdate(handle, 0, {"w": torch.zeros(1)}, 1.0, memory)
 
 

@@ -13,6 +13,7 @@ from covey.build import ClientRuntime, ClusterChoice
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import Recipe, ReferenceEngine
+from covey.errors import ConfigError
 from covey.membership import RiskEstimate
 from covey.types import Params
 
@@ -112,9 +113,9 @@ def test_noise_repeats_for_one_question_only_where_it_is_seeded(
 
 
 def test_one_step_from_a_half_moves_by_a_half(member):
-    update, weight = member().train(asking("choose"), 0)
-    assert update["w"].tolist() == [0.5]  # 1 - P(1 | x) = 1 - 1/2
-    assert weight == 1
+    made = member().train(asking("choose"), 0)
+    assert made.update["w"].tolist() == [0.5]  # 1 - P(1 | x) = 1 - 1/2
+    assert (made.weight, made.kept) == (1, None)
 
 
 @pytest.mark.parametrize(("weights", "weight"), [("equal", 1.0), ("examples", 4.0)])
@@ -126,8 +127,13 @@ def test_an_app_of_ones_own_returns_the_model_not_the_update(
         client, member(weights=weights).config, member().engine, 2, seed=0
     )
     call = asking("train", ({"w": torch.tensor([2.0])},), (True,))
-    update, found = mine.train(call, 0, lambda *_: {"w": torch.tensor([5.0])})
-    assert (update["w"].tolist(), found) == ([3.0], weight)
+    made = mine.train(call, 0, lambda *_: {"w": torch.tensor([5.0])})
+    assert (made.update["w"].tolist(), made.weight) == ([3.0], weight)
+
+
+def test_an_app_of_ones_own_knows_nothing_of_what_clients_keep(member):
+    with pytest.raises(ConfigError, match="lets clients keep something"):
+        member({"name": "ditto"}).train(asking("train"), 0, lambda *_: MODELS[0])
 
 
 def test_accuracy_is_of_the_holdout(member):

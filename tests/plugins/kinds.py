@@ -23,6 +23,7 @@ from plugins.objective_distance import AbsoluteDistance
 from plugins.optimizer_lion import Lion
 from plugins.partition_shards import Shards
 from plugins.risk_confidence import ConfidenceGap
+from plugins.scaffold import Scaffold
 from plugins.schedule_polynomial import Polynomial
 from plugins.server_optimizer_fedavgm import Nesterov
 from plugins.shift_contrast import NoisyContrast
@@ -228,6 +229,14 @@ CASES = {
         {"strength": 0.2},
         '[method]\nname = "plugins.ditto:Ditto"\noptions = {strength = 0.2}',
         {"method": Ditto(strength=0.2)},
+    ),
+    "algorithm that sends tensors along": Case(
+        "algorithm",
+        "method.name",
+        {"scale": 0.5, "clients": 5},
+        '[method]\nname = "plugins.scaffold:Scaffold"\n'
+        "options = {scale = 0.5, clients = 5}",
+        {"method": Scaffold(scale=0.5, clients=5)},
     ),
     "optimizer": Case(
         "optimizer",

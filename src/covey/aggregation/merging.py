@@ -7,7 +7,7 @@ of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,15 +32,16 @@ class ClientUpdate:
 
     Attributes:
         weight: share in a weighted mean, any positive unit.
-        kept: what the client keeps for its next round, by name. It stays on the client's
-            side; a simulation plays both.
+        kept: what the client keeps for its next round, by name; None: nothing. It stays on
+            the client's side, and is empty here where that is elsewhere; a simulation plays
+            both.
     """
 
     handle: Handle
     cluster: int
     update: Params
     weight: float
-    kept: Mapping[str, Params] = field(default_factory=dict[str, Params])
+    kept: Mapping[str, Params] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,12 @@ from covey.algorithms.base import (
     initial_state,
 )
 from covey.algorithms.calibration import Calibration, calibrated_by
-from covey.algorithms.client_memory import ClientMemory, personal_models
+from covey.algorithms.client_memory import (
+    PERSONAL,
+    ClientMemory,
+    ObjectiveInputs,
+    personal_models,
+)
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
     LossSmoother,
@@ -71,6 +76,7 @@ from covey.algorithms.remote import (
 from covey.algorithms.round_steps import Clips, Stalled, Steps, freeze_clusters
 
 __all__ = [
+    "PERSONAL",
     "Algorithm",
     "Calibration",
     "ClientContext",
@@ -92,6 +98,7 @@ __all__ = [
     "LocalTraining",
     "LossSmoother",
     "NoiseEvents",
+    "ObjectiveInputs",
     "OwnRisks",
     "PoolingShares",
     "PriceUpdate",

@@ -1,7 +1,8 @@
 """What clients keep for themselves from round to round, where their objective needs it.
 
-It stays on the client's side; a simulation plays both, and keeps it with the state. A
-model of the client's own is kept as "personal".
+It stays on the client's side; a simulation plays both, and keeps it with the state. Of
+remote clients the server knows the round after which each keeps it: the latest of which it
+took the client's update. A model of the client's own is kept as "personal".
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from covey.types import Handle, Params
 
 __all__ = [
     "NO_INPUTS",
+    "PERSONAL",
     "ClientMemory",
     "ObjectiveInputs",
     "memory_after",
@@ -38,10 +40,15 @@ SHARED = "shared"
 
 
 class ClientMemory(ComponentState):
-    """What each client kept when it last took part."""
+    """What each client kept when its update was last accepted.
+
+    Attributes:
+        rounds: of remote clients, the round that this was.
+    """
 
     key = "client-memory"
     kept: Mapping[Handle, Mapping[str, Mapping[str, Tensor]]] = {}
+    rounds: Mapping[Handle, int] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +58,12 @@ class ObjectiveInputs:
     Attributes:
         memory: what each client kept.
         broadcast: what the server sends along to all of them, by name.
+        round_index: in which remote clients keep what comes of it; negative: they do not.
     """
 
     memory: ClientMemory = field(default_factory=ClientMemory)
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
+    round_index: int = -1
 
     def of(self, handle: Handle) -> Mapping[str, Params]:
         """Return what one client's objective looks at."""
@@ -73,7 +82,12 @@ def with_memory(
     new = {handle: each for handle, each in noted.items() if handle in accepted}
     if not new:
         return state
-    return state.keeping(ClientMemory(kept={**state.kept(ClientMemory).kept, **new}))
+    before, now = state.kept(ClientMemory), state.round_index
+    here = {handle: each for handle, each in new.items() if each}
+    there = {handle: now for handle, each in new.items() if not each}
+    return state.keeping(
+        ClientMemory(kept={**before.kept, **here}, rounds={**before.rounds, **there})
+    )
 
 
 def noting(
@@ -81,7 +95,7 @@ def noting(
 ) -> Iterator[ClientUpdate]:
     """Yield the updates, and put down what each client keeps."""
     for each in updates:
-        if each.kept:
+        if each.kept is not None:
             noted[each.handle] = each.kept
         yield each
 
@@ -120,8 +134,13 @@ def personal_training(
 
 def memory_after(
     job: TrainingJob, trained: Params, personal: Params | None
-) -> Mapping[str, Params]:
-    """Return what a client keeps; its own model as it was, where the new one diverged."""
+) -> Mapping[str, Params] | None:
+    """Return what a client keeps, which is nothing where its recipe asks for nothing.
+
+    Its own model stays as it was where the new one diverged.
+    """
+    if not job.recipe.keeps_memory:
+        return None
     steps = num_steps(len(job.examples), job.recipe)
     kept = job.recipe.objective.remember(
         without_personal(job).memory, job.start, trained, steps, job.recipe

@@ -83,9 +83,15 @@ class Clients:
         models: tuple[Params, ...],
         assignment: Mapping[Handle, int],
         streams: Streams,
+        state: ServerState | None = None,
     ) -> Iterator[ClientUpdate]:
-        """Yield what each client's training adds to the model of its cluster."""
-        inputs = ObjectiveInputs(broadcast=self.steps.broadcast)
+        """Yield what each client's training adds to the model of its cluster.
+
+        `state` is that before the round, where clients go on from what they kept; None:
+        they begin anew, and remote ones keep nothing of it.
+        """
+        beginning = ObjectiveInputs(broadcast=self.steps.broadcast)
+        inputs = beginning if state is None else self.steps.inputs(state)
         return self.steps.train(models, self.cohort, assignment, streams, inputs)
 
     def train_and_aggregate(

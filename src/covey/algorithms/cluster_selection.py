@@ -18,13 +18,13 @@ from covey.algorithms.base import (
     RoundResult,
     ServerState,
 )
+from covey.algorithms.client_memory import ClientMemory
 from covey.algorithms.local_training import Evaluate
 from covey.algorithms.remote import (
     ClientContext,
     ClientRequest,
     RemoteClients,
     choices_of,
-    updates_of,
 )
 from covey.algorithms.round_steps import Steps
 from covey.clustering import (
@@ -190,26 +190,28 @@ def cluster_choices(
     if steps.remote is None:
         choose = local_choice(selection, steps.evaluate)
         return choose, choose
-    choose_remotely = partial(remote_choice, selection, steps.remote, steps.recorded)
+    choose_remotely = partial(remote_choice, selection, steps, steps.remote)
     return choose_remotely("choose"), choose_remotely("settle")
 
 
 def remote_choice(
     selection: SelectionConfig,
+    steps: Steps,
     remote: RemoteClients,
-    recorded: Mapping[int, Mapping[Handle, int]],
     task: Literal["choose", "settle"],
 ) -> ChooseClusters:
     """Let remote clients choose; they train at once, in the same message."""
 
     def choose(state: ServerState, cohort: Cohort, streams: Streams) -> SelectionResult:
-        previous = recorded.get(state.round_index, {}) if task == "choose" else {}
+        memory = state.kept(ClientMemory)
+        previous = steps.recorded.get(state.round_index, {}) if task == "choose" else {}
         contexts = {
             c.handle: ClientContext(
                 given=previous.get(c.handle),
                 risks=state.known_risks(c.handle),
                 current=state.assignment.get(c.handle, UNASSIGNED),
                 settling=_is_locked(state, c.handle, selection.hysteresis),
+                memory_round=memory.rounds.get(c.handle),
             )
             for c in cohort
         }
@@ -221,12 +223,13 @@ def remote_choice(
             contexts,
             remote.recipe,
             state.round_index,
+            steps.broadcast,
         )
         responses = remote.send(request, cohort)
         clusters = choices_of(responses)
         responding = tuple(client for client in cohort if client.handle in clusters)
         events = _noise_events(selection.epsilon, responding)
-        return SelectionResult(state, clusters, events, updates_of(responses))
+        return SelectionResult(state, clusters, events, remote.updates_of(responses))
 
     return choose
 

@@ -90,7 +90,9 @@ def _shared_round(
     """Train one model together; every cluster gets it."""
     everybody = clients.all_in(0, "shared")
     stalled = state.kept(Stalled).clusters
-    alone = initial_state(state.clusters[:1]).keeping(
+    alone = replace(
+        initial_state(state.clusters[:1]), round_index=state.round_index
+    ).keeping(
         Clips(norms=state.kept(Clips).norms[:1]),
         Stalled(clusters=stalled & {0}),
         state.kept(ClientMemory),
@@ -110,7 +112,8 @@ def _split_round(state: ServerState, clients: Clients, streams: Streams) -> Roun
     """Train the shared model, split the cohort by what came back, and merge per part."""
     longer = clients.steps.trained_longer()
     shared = {client.handle: 0 for client in clients.cohort}
-    updates = tuple(clients.asked_by(longer).train(state.clusters, shared, streams))
+    asked = clients.asked_by(longer)
+    updates = tuple(asked.train(state.clusters, shared, streams, state))
     cohort = _members_in(clients.cohort, {each.handle for each in updates})
     noise = longer.noise_events(cohort)
     trained = clients.among(cohort).asked_by(

@@ -33,7 +33,6 @@ __all__ = [
     "choices_of",
     "loss_counter",
     "nearest_by_request",
-    "updates_of",
 ]
 
 RequestType = Literal["choose", "train", "place", "settle", "count"]
@@ -48,12 +47,15 @@ class ClientContext:
         risks: the valid risk figure of each cluster that is sent to it, if there is one.
         current: the cluster that it chose last, or `UNASSIGNED`.
         settling: whether it moved too recently to move again.
+        memory_round: the round after which it kept what its objective goes on from; None:
+            it begins anew.
     """
 
     given: int | None = None
     risks: tuple[RiskEstimate | None, ...] = ()
     current: int = UNASSIGNED
     settling: bool = False
+    memory_round: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +71,9 @@ class ClientRequest:
         path: of the streams under which clients draw, each from a seed of its own.
         contexts: one per client that is asked.
         recipe: how to train.
-        round_index: of the round, where clients measure risks of their own.
+        round_index: of the round, where clients measure risks of their own, or keep
+            something for their objective; negative: they are to keep nothing.
+        broadcast: what is sent along for their objective, by name.
     """
 
     task: RequestType
@@ -79,6 +83,7 @@ class ClientRequest:
     contexts: Mapping[Handle, ClientContext]
     recipe: Recipe = field(default_factory=Recipe)
     round_index: int = 0
+    broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,12 +126,35 @@ class RemoteClients:
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
         """Let every client train from its cluster's model; yield what comes back."""
-        contexts = {c.handle: ClientContext(given=assignment[c.handle]) for c in cohort}
-        available = (True,) * len(clusters)
+        contexts = {
+            c.handle: ClientContext(
+                given=assignment[c.handle],
+                memory_round=inputs.memory.rounds.get(c.handle),
+            )
+            for c in cohort
+        }
         request = ClientRequest(
-            "train", clusters, available, streams.path, contexts, self.recipe
+            "train",
+            clusters,
+            (True,) * len(clusters),
+            streams.path,
+            contexts,
+            self.recipe,
+            inputs.round_index,
+            inputs.broadcast,
         )
-        yield from updates_of(self.send(request, cohort))
+        yield from self.updates_of(self.send(request, cohort))
+
+    def updates_of(
+        self, responses: tuple[ClientResponse, ...]
+    ) -> tuple[ClientUpdate, ...]:
+        """Return what the clients trained."""
+        kept: Mapping[str, Params] | None = {} if self.recipe.keeps_memory else None
+        return tuple(
+            ClientUpdate(each.handle, each.cluster, each.update, each.weight, kept)
+            for each in responses
+            if each.update is not None
+        )
 
 
 def loss_counter(send: Send) -> Count:
@@ -154,15 +182,6 @@ def _summed(counts: Sequence[ndarray | None]) -> ndarray:
 def choices_of(responses: tuple[ClientResponse, ...]) -> dict[Handle, int]:
     """Return which cluster each client named."""
     return {each.handle: each.cluster for each in responses}
-
-
-def updates_of(responses: tuple[ClientResponse, ...]) -> tuple[ClientUpdate, ...]:
-    """Return what the clients trained."""
-    return tuple(
-        ClientUpdate(each.handle, each.cluster, each.update, each.weight)
-        for each in responses
-        if each.update is not None
-    )
 
 
 def nearest_by_request(

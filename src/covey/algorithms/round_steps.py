@@ -115,6 +115,11 @@ class Steps:
         train, noise_events = self.longer
         return replace(self, train=train, noise_events=noise_events)
 
+    def inputs(self, state: ServerState) -> ObjectiveInputs:
+        """Return what clients' objectives look at in a round."""
+        memory = state.kept(ClientMemory)
+        return ObjectiveInputs(memory, self.broadcast, state.round_index)
+
     def with_updates(self, updates: Sequence[ClientUpdate]) -> "Steps":
         """Return the steps of a round whose clients have trained already."""
 
@@ -158,9 +163,11 @@ class Steps:
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
         noted: dict[Handle, Mapping[str, Params]] = {}
-        inputs = ObjectiveInputs(state.kept(ClientMemory), self.broadcast)
         updates = noting(
-            self.train(after.clusters, cohort, after.assignment, streams, inputs), noted
+            self.train(
+                after.clusters, cohort, after.assignment, streams, self.inputs(state)
+            ),
+            noted,
         )
         if self.remote is not None:
             updates = tuple(updates)

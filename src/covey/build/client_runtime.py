@@ -1,17 +1,21 @@
 """A client's own half of a round, where the clients are remote."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from covey.aggregation import ClientUpdate
 from covey.algorithms import (
     ClientContext,
+    ClientMemory,
     ClientRequest,
+    ObjectiveInputs,
     OwnRisks,
     ServerState,
     due_to_measure,
@@ -28,7 +32,8 @@ from covey.build.settled import estimator_of
 from covey.clustering import SelectionInputs, apply_hysteresis
 from covey.config import Config
 from covey.data import Client, Examples
-from covey.engine import Engine, ScoringJob
+from covey.engine import Engine, Recipe, ScoringJob
+from covey.errors import ConfigError
 from covey.membership import RiskContext, RiskEstimate, loss_counts
 from covey.params import subtract
 from covey.rng import Streams
@@ -108,23 +113,33 @@ class ClientRuntime:
         request: ClientRequest,
         cluster: int,
         train_model: Callable[[ClientRequest, int], Params] | None = None,
-    ) -> tuple[Params, float]:
-        """Return what the client's training adds to a model, and its weight (line 14).
+        memory: Mapping[str, Params] = MappingProxyType({}),
+    ) -> ClientUpdate:
+        """Return what the client's training adds to a model (line 14).
 
-        `train_model` trains in place of the settings' recipe: it returns the local model.
+        Args:
+            request: what the server asks.
+            cluster: whose model is trained.
+            train_model: trains in place of the settings' recipe: returns the local model.
+            memory: what the client kept for its objective.
+
+        Raises:
+            ConfigError: the recipe keeps something that `train_model` knows nothing of.
         """
-        weights = self.config.merge.weights
-        if train_model is not None:
-            weight = 1.0 if weights == "equal" else float(len(self.client.train))
-            return subtract(
-                train_model(request, cluster), request.models[cluster]
-            ), weight
+        weights, handle = self.config.merge.weights, self.client.handle
         recipe = recipe_of(self.config).with_numbers(request.recipe)
+        if train_model is not None:
+            _refuse_memory(recipe)
+            weight = 1.0 if weights == "equal" else float(len(self.client.train))
+            update = subtract(train_model(request, cluster), request.models[cluster])
+            return ClientUpdate(handle, cluster, update, weight)
         train = train_with(self.engine, recipe, weights)
         streams = self._streams(request)
-        where = {self.client.handle: cluster}
-        (made,) = train(request.models, (self.client,), where, streams)
-        return made.update, made.weight
+        kept = ClientMemory(kept={handle: memory})
+        inputs = ObjectiveInputs(kept, request.broadcast)
+        where = {handle: cluster}
+        (made,) = train(request.models, (self.client,), where, streams, inputs)
+        return made
 
     def count(
         self, request: ClientRequest, cluster: int
@@ -206,4 +221,14 @@ class ClientRuntime:
             inputs,
             available=torch.tensor(request.available),
             locked=torch.tensor([context.settling]),
+        )
+
+
+def _refuse_memory(recipe: Recipe) -> None:
+    """Refuse to train by a function of one's own what needs what clients keep."""
+    if recipe.keeps_memory:
+        raise ConfigError(
+            "The settings' algorithm or objective lets clients keep something from round "
+            "to round, of which a training function of one's own knows nothing. Train as "
+            "the settings say (covey.flower.client_app), or choose another."
         )

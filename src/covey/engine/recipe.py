@@ -91,8 +91,7 @@ class Objective(Component):
         together = self.elementwise or not self.corrects
         alone = frozenset() if together else {Capability.SEPARATE_TRAINING}
         lost = frozenset[Capability]()
-        if self.remembers:  # nobody could rewind what remote clients keep
-            alone |= {Capability.SIMULATED_CLIENTS}
+        if self.remembers:
             lost = frozenset({Capability.STORED_UPDATES, Capability.CLUSTER_ISOLATION})
         return Claim(part, claim.requires | alone, claim.rules_out | lost)
 

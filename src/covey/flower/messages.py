@@ -8,6 +8,7 @@ is not valid raises `InvalidMessageError` with a reason that reveals none of the
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -76,6 +77,7 @@ class Question:
         classes: how many the federation has; 0: not known yet.
         num_models: how many there are; only the given one is sent if there is one.
         recipe: the numbers of this round; a node knows the rest from its settings.
+        broadcast: names of what is sent along for clients' objectives.
     """
 
     covey_version: str
@@ -90,6 +92,7 @@ class Question:
     recipe: RecipeNumbers = field(default_factory=RecipeNumbers)
     round_index: int = 0
     slip: ClientContext = field(default_factory=ClientContext)
+    broadcast: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +154,22 @@ class PendingQuestion(NamedTuple):
     handle: Handle
     question: Question
     start: Mapping[int, Params]
+    broadcast: Mapping[str, Params] = MappingProxyType({})
 
 
 def make_message(
-    question: Question, models: Mapping[int, Params], node: int, ttl: float
+    question: Question,
+    models: Mapping[int, Params],
+    node: int,
+    ttl: float,
+    broadcast: Mapping[str, Params] = MappingProxyType({}),
 ) -> Message:
     """Return the message that asks a node."""
     content = encode(question)
     for j, model in models.items():
         content[f"model-{j}"] = arrays(model)
+    for name, tensors in broadcast.items():
+        content[f"broadcast-{name}"] = arrays(tensors)
     return Message(content, node, KIND, ttl=ttl)
 
 
@@ -198,6 +208,10 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
         contexts={question.name: question.slip},
         recipe=Recipe().with_numbers(question.recipe),
         round_index=question.round_index,
+        broadcast={
+            name: _params(_record(content, f"broadcast-{name}"))
+            for name in question.broadcast
+        },
     )
     return question, request
 

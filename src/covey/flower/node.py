@@ -8,18 +8,16 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 from flwr.app import Message
 from torch import nn
 
-from covey.algorithms import ClientRequest
-from covey.atomic_io import replace_whole
+from covey.algorithms import PERSONAL, ClientRequest
 from covey.build import (
     ClientRuntime,
     ClientSecrets,
@@ -32,6 +30,7 @@ from covey.components import reference
 from covey.config import Config, load_config
 from covey.data import Examples, read_client
 from covey.deploy import NodeFile
+from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.flower.messages import (
     Counts,
     Hello,
@@ -41,7 +40,6 @@ from covey.flower.messages import (
     encode,
     question_of,
 )
-from covey.membership import RiskEstimate
 from covey.models.passed import PassedModel
 from covey.types import Params
 
@@ -64,22 +62,6 @@ def shared_settings_hash(config: Config) -> str:
     settings["secrets"] = config.secrets.source  # the account rests on it
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeMemory:
-    """What a client stores locally about one run.
-
-    Attributes:
-        risks: what it has found out about each cluster.
-        updates: how many it has sent; replayed rounds and lost answers count.
-        choices_epsilon: spent on its choices so far, sum of 2 / selection_noise each; 0
-            where choices are not hidden by noise.
-    """
-
-    risks: tuple[RiskEstimate | None, ...] = ()
-    updates: int = 0
-    choices_epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -121,26 +103,11 @@ class Node:
         clients = None if given is None else {file.name: given}
         return client_runtime_of(self.config, own, Overrides(self.model, clients))
 
-    def recall(self, run: str) -> NodeMemory:
+    def memory(self, run: str) -> MemoryFolder:
         """Return what the client keeps of a run."""
-        path = self._memory(run)
-        if not path.is_file():
-            return NodeMemory()
-        kept = json.loads(path.read_text(encoding="ascii"))
-        risks = tuple(map(_estimate, kept["risks"]))
-        return NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
-
-    def remember(self, run: str, memory: NodeMemory) -> None:
-        """Keep it: before anything is sent, so that nothing is spent unnoticed."""
-        path = self._memory(run)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        text = json.dumps(asdict(memory))
-        replace_whole(path, text.encode("ascii"), mode=0o600)
-
-    def _memory(self, run: str) -> Path:
         if not run.isalnum():
             raise InvalidMessageError("the server must name its run")
-        return self.path.parent / "memory" / f"{run}.json"
+        return MemoryFolder(self.path.parent / "memory", run)
 
 
 def answer_message(
@@ -195,31 +162,23 @@ def _reply(
     if question.name != node.file.name:
         raise InvalidMessageError("the question is for another client")
     member = node.member(question.classes)
-    memory = node.recall(question.run)
+    folder = node.memory(question.run)
+    memory, kept = folder.read(), folder.read_tensors(question.slip.memory_round)
     chosen = member.choose(request, question.slip, memory.risks)
-    node.remember(
-        question.run, _with_spent_epsilon(memory, node.config, request, chosen)
-    )
-    reply = replace(
-        _reply_of_choice(node, member, request, chosen), token=question.token
-    )
+    folder.write(_with_spent_epsilon(memory, node.config, request, chosen))
+    in_use = kept.get(PERSONAL, request.models[chosen.cluster])
+    reply = _reply_of_choice(node, member, request, chosen, in_use)
+    reply = replace(reply, token=question.token)
     if request.task == "count":
         inside, outside = member.count(request, chosen.cluster)
         return replace(reply, members=_plain(inside), held_out=_plain(outside)), None
     if request.task not in ("choose", "train"):
         return reply, None
-    update, weight = member.train(request, chosen.cluster, train)
-    return replace(reply, weight=weight), update
-
-
-def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it
-    """Return what a client found earlier; covey 0.1 wrote down a row of four values."""
-    if kept is None:
-        return None
-    if isinstance(kept, dict):
-        return RiskEstimate(**kept)
-    risk, standard_error, round_index, inside = kept
-    return RiskEstimate(risk, standard_error, round_index=round_index, inside=inside)
+    made = member.train(request, chosen.cluster, train, kept)
+    if made.kept is not None and request.round_index >= 0:
+        # an objective that keeps nothing new leaves its memory as it was
+        folder.write_tensors(request.round_index, made.kept or kept)
+    return replace(reply, weight=made.weight), made.update
 
 
 def _with_spent_epsilon(
@@ -238,10 +197,17 @@ def _with_spent_epsilon(
 
 
 def _reply_of_choice(
-    node: Node, member: ClientRuntime, request: ClientRequest, chosen: ClusterChoice
+    node: Node,
+    member: ClientRuntime,
+    request: ClientRequest,
+    chosen: ClusterChoice,
+    in_use: Params,
 ) -> Reply:
-    """Return what a client says whatever it is asked, as far as its file lets it."""
-    file, params = node.file, request.models[chosen.cluster]
+    """Return what a client says whatever it is asked, as far as its file lets it.
+
+    `in_use` is its own model, where it has one, or that of the cluster.
+    """
+    file = node.file
     tells = request.task in ("choose", "settle", "train")
     threshold = member.client.preference.risk_threshold
     return Reply(
@@ -249,7 +215,7 @@ def _reply_of_choice(
         token="",
         name=file.name,
         cluster=chosen.cluster,
-        accuracy=member.accuracy(params) if tells and file.tell_accuracy else None,
+        accuracy=member.accuracy(in_use) if tells and file.tell_accuracy else None,
         above=chosen.above(threshold) if tells and file.tell_violation else None,
         leave=file.leave,
     )

@@ -217,15 +217,17 @@ class FlowerServer:
             recipe=request.recipe.numbers,
             round_index=request.round_index,
             slip=context,
+            broadcast=tuple(request.broadcast),
         )
-        return PendingQuestion(handle, question, {j: request.models[j] for j in needed})
+        models = {j: request.models[j] for j in needed}
+        return PendingQuestion(handle, question, models, request.broadcast)
 
     def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
         """Return the answers that are in order."""
         self._refused = set()
         timeout = self._policy.timeout
         messages = (
-            make_message(a.question, a.start, node, timeout)
+            make_message(a.question, a.start, node, timeout, a.broadcast)
             for node, a in pending.items()
         )
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}

@@ -1,0 +1,115 @@
+"""What a client keeps of a run: one file of figures, and one of tensors for every round."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import safetensors.torch
+from torch import Tensor
+
+from covey.atomic_io import replace_whole
+from covey.errors import RunError
+from covey.membership import RiskEstimate
+from covey.types import Params
+
+__all__ = ["MemoryFolder", "NodeMemory"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """What a client stores locally about one run.
+
+    Attributes:
+        risks: what it has found out about each cluster.
+        updates: how many it has sent; replayed rounds and lost answers count.
+        choices_epsilon: spent on its choices so far, sum of 2 / selection_noise each; 0
+            where choices are not hidden by noise.
+    """
+
+    risks: tuple[RiskEstimate | None, ...] = ()
+    updates: int = 0
+    choices_epsilon: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFolder:
+    """What a client keeps of one run, in its own folder.
+
+    What its objective goes on from has a file for every round, and the server says after
+    which one to go on: the latest of which it took the client's update. So a round that is
+    played again begins at the same tensors, and what was made of an update that was lost or
+    refused is never looked at. Only a retraining that is given up half-way leaves the files
+    of the rounds that it had played again as it wrote them.
+
+    Attributes:
+        path: the folder of all runs.
+        run: names this one.
+    """
+
+    path: Path
+    run: str
+
+    def read(self) -> NodeMemory:
+        """Return what the client keeps of the run."""
+        if not self._file.is_file():
+            return NodeMemory()
+        kept = json.loads(self._file.read_text(encoding="ascii"))
+        risks = tuple(map(_estimate, kept["risks"]))
+        return NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
+
+    def write(self, memory: NodeMemory) -> None:
+        """Keep it: before anything is sent, so that nothing is spent unnoticed."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        text = json.dumps(asdict(memory))
+        replace_whole(self._file, text.encode("ascii"), mode=0o600)
+
+    def read_tensors(self, round_index: int | None) -> Mapping[str, Params]:
+        """Return what the client kept for its objective in a round; None: nothing yet.
+
+        Raises:
+            RunError: it is not there any more.
+        """
+        if round_index is None:
+            return {}
+        file = self._tensors(round_index)
+        if not file.is_file():
+            raise RunError(
+                f"The server goes on from what this client kept in round {round_index}, "
+                f"which must be in {file}, found no such file. Put it back."
+            )
+        found: dict[str, dict[str, Tensor]] = {}
+        for name, value in safetensors.torch.load(file.read_bytes()).items():
+            key, _, parameter = name.partition("/")
+            found.setdefault(unquote(key), {})[parameter] = value
+        return found
+
+    def write_tensors(self, round_index: int, kept: Mapping[str, Params]) -> None:
+        """Keep what the objective goes on from, should the server take the update."""
+        file = self._tensors(round_index)
+        file.parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+        flat = {
+            f"{quote(key, safe='')}/{name}": value.contiguous().clone()
+            for key, tensors in kept.items()
+            for name, value in tensors.items()
+        }
+        replace_whole(file, safetensors.torch.save(flat), mode=0o600)
+
+    @property
+    def _file(self) -> Path:
+        return self.path / f"{self.run}.json"
+
+    def _tensors(self, round_index: int) -> Path:
+        return self.path / self.run / f"{round_index}.safetensors"
+
+
+def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it
+    """Return what a client found earlier; covey 0.1 wrote down a row of four values."""
+    if kept is None:
+        return None
+    if isinstance(kept, dict):
+        return RiskEstimate(**kept)
+    risk, standard_error, round_index, inside = kept
+    return RiskEstimate(risk, standard_error, round_index=round_index, inside=inside)

@@ -1,0 +1,169 @@
+"""What clients keep for their objective lies at the clients, and is the simulation's."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from covey.algorithms import ClientMemory
+from covey.errors import RunError
+from covey.events import AnswerRefused, AnswersMissing, ClientsReported
+from covey.flower.memory import MemoryFolder
+from covey.flower.node import Node
+from covey.runtime.state_io import load_state
+from flower.conftest import all_of, settings_with
+from flower.test_federation import PowerCut, question_in
+
+NOBODY = {"source": "none"}
+SOME = {"participation": 0.7, "local_epochs": 2, "momentum": 0.0, "learning_rate": 0.05}
+OWN = {
+    "own models": ("plugins.ditto:Ditto", {"strength": 0.5}),
+    "own gradients": ("plugins.feddyn:FedDyn", {"alpha": 0.2}),
+    "sent along": ("plugins.scaffold:Scaffold", {"scale": 0.5, "clients": 6}),
+    "built in": ("ditto", {"lam": 0.5}),
+}
+
+
+def settings_of(name, options, **sections):
+    sections = {"train": SOME, "rounds": 4, "redteam": NOBODY, **sections}
+    method = {"name": name, "options": options, "selection": "weighted"}
+    return {**settings_with(**sections), "method": method}
+
+
+def last_state(run):
+    *_, newest = sorted((run.folder / "checkpoints").iterdir())
+    state, _ = load_state(newest)
+    return state
+
+
+def memory_of(federation, name):
+    home = federation.path / name / "memory"
+    (kept,) = home.glob("*.json")
+    return MemoryFolder(home, kept.stem)
+
+
+@pytest.mark.parametrize(("name", "options"), OWN.values(), ids=OWN)
+def test_what_clients_keep_is_the_same_as_in_a_simulation(build, name, options):
+    federation = build(settings_of(name, options))
+    there, here = federation.play(nodes=6), federation.simulated()
+    assert there.summary["model_hash"] == here.summary["model_hash"]
+    kept = last_state(here).kept(ClientMemory)
+    apart = last_state(there).kept(ClientMemory)
+    assert (apart.kept, kept.rounds) == ({}, {})
+    assert apart.rounds.keys() == {there.names[name] for name in here.names}
+    for client, handle in here.names.items():
+        folder = memory_of(federation, client)
+        found = folder.read_tensors(apart.rounds[there.names[client]])
+        assert found.keys() == kept.kept[handle].keys()
+        for key, tensors in kept.kept[handle].items():
+            for parameter, value in tensors.items():
+                assert torch.equal(found[key][parameter], value)
+
+
+def test_a_lost_answer_leaves_what_was_kept_as_it_was(build):
+    federation = build(settings_of(*OWN["own gradients"], train={}), clients=range(3))
+    asked = []
+
+    def losing(question, reply):
+        found = question_in(question)
+        if found.name == "client-00001" and found.task == "train":
+            asked.append((found.path[1], found.slip.memory_round))
+            return [] if found.path[1] == 1 else [reply]
+        return [reply]
+
+    federation.wire = losing
+    result = federation.play(nodes=3)
+    assert len(all_of(AnswersMissing, result)) == 1
+    # round 1 was played at the client, and round 2 goes on from round 0 all the same
+    assert asked == [(0, None), (1, 0), (2, 0), (3, 2)]
+
+
+def test_a_refused_answer_leaves_it_too(build):
+    federation = build(settings_of(*OWN["own gradients"], train={}), clients=range(3))
+    slips = {}
+
+    def spoiling(question, reply):
+        found = question_in(question)
+        slips[found.name, found.path[1:2]] = found.slip.memory_round
+        if found.name == "client-00001" and found.path[:2] == ("round", 1):
+            reply.content["update"] = question.content["covey"]
+        return [reply]
+
+    federation.wire = spoiling
+    result = federation.play(nodes=3)
+    assert len(all_of(AnswerRefused, result)) == 1
+    assert slips["client-00001", (2,)] == 0
+    assert slips["client-00002", (2,)] == 1
+
+
+def test_a_server_that_lost_rounds_asks_for_the_same_again(build):
+    federation = build(settings_of(*OWN["own gradients"], rounds=5), clients=range(4))
+    whole = federation.play("whole", nodes=4)
+
+    def cut(question, reply):
+        asked = question_in(question)
+        if asked.path[:2] == ("round", 3):
+            raise PowerCut
+        return [reply]
+
+    federation.wire = cut
+    with pytest.raises(PowerCut):
+        federation.play("cut", nodes=4)
+    for state in sorted((federation.path / "cut" / "checkpoints").iterdir())[-2:]:
+        state.unlink()
+    federation.wire = lambda _, reply: [reply]
+    result = federation.play("cut", nodes=4)
+    assert result.summary["model_hash"] == whole.summary["model_hash"]
+
+
+def test_a_retraining_goes_on_from_what_was_kept_before_the_leaver_came(
+    build, monkeypatch
+):
+    federation = build(settings_of(*OWN["sent along"], train={}), clients=range(3))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(federation.path / "home"))
+    never = federation.play("never", nodes=3)
+    leaver = federation.node("client-00003")
+    asked = []
+
+    def joining(question, reply):
+        found = question_in(question)
+        if found.task == "train" and found.name == "client-00000":
+            asked.append((found.path[1], found.slip.memory_round))
+        if found.path[:2] == ("round", 3):
+            federation.node("client-00003", leave=True)
+        return [reply]
+
+    federation.wire = joining
+    result = federation.play(nodes=4)
+    assert result.summary["model_hash"] == never.summary["model_hash"]
+    assert asked[4:8] == asked[:4] == [(0, None), (1, 0), (2, 1), (3, 2)]
+    assert leaver in federation.files
+
+
+def test_accuracy_is_of_the_clients_own_model(build):
+    settings = settings_of("ditto", {"lam": 0.0}, rounds=2, train={"local_epochs": 4})
+    federation = build(settings, clients=())
+    for index in range(3):
+        federation.node(f"client-{index:05}", tell_accuracy=True, holdout=0.3)
+    own = federation.play("own", nodes=3)
+    wanted = []
+    for name, handle in own.names.items():
+        node = Node(Path(federation.files[100 + int(name[-1])]))
+        model = memory_of(federation, name).read_tensors(0)["personal"]
+        wanted.append((handle, node.member(10).accuracy(model)))
+    first, second = all_of(ClientsReported, own)
+    assert second.accuracy == dict(wanted) != first.accuracy
+
+
+def test_what_is_gone_is_told(tmp_path):
+    folder = MemoryFolder(tmp_path / "memory", "run")
+    assert folder.read_tensors(None) == {}
+    with pytest.raises(RunError, match=r"round 3.*3\.safetensors.*Put it back"):
+        folder.read_tensors(3)
+    value = torch.tensor([1.0, 2.0])
+    folder.write_tensors(3, {"a/b %": {"c.d": value}, "again": {"c.d": value}})
+    assert folder.read_tensors(3)["a/b %"]["c.d"].tolist() == [1.0, 2.0]
+    (file,) = (tmp_path / "memory" / "run").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert re.fullmatch(r"3\.safetensors", file.name)
