@@ -34,7 +34,7 @@ class Drift(covey.Objective):
 
 
 class Scaffold(covey.Algorithm):
-    scale: float = 0.5  # K eta: steps times learning rate
+    scale: float = 1.0  # K eta: steps times learning rate
     clients: int = 6
 
     def objective(self) -> Drift:
