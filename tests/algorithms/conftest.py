@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.aggregation import mean_per_cluster
-from covey.algorithms import Steps, evaluate_with, train_with
+from covey.algorithms import LocalClients, Steps, evaluate_with, train_with
 from covey.data.examples import Client, Examples
 from covey.engine import Recipe, ReferenceEngine
 from covey.membership import Assessment, RedTeam, RiskEstimate, Target, Withheld
@@ -40,7 +40,7 @@ def one_step(one_weight: nn.Module) -> Callable[..., Steps]:
         engine = ReferenceEngine(one_weight)
         recipe = Recipe(local_steps=1, learning_rate=1.0)
         return Steps(
-            evaluate_with(engine, "train", 0),
+            LocalClients(evaluate_with(engine, "train", 0)),
             train_with(engine, recipe, weights),
             mean_per_cluster,
         )

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from algorithms.playing import Playing, fedavg, ifca, ifca_mir, local_training
 from covey.aggregation import mean_per_cluster
 from covey.algorithms import (
+    LocalClients,
     SelectionConfig,
     Steps,
     evaluate_with,
@@ -121,7 +122,7 @@ def test_weights_by_examples(one_weight: nn.Module, point: Point, models: Models
     engine = ReferenceEngine(one_weight)
     recipe = Recipe(local_steps=1, learning_rate=1.0)
     steps = Steps(
-        evaluate_with(engine, "train", 0),
+        LocalClients(evaluate_with(engine, "train", 0)),
         train_with(engine, recipe, "examples"),
         mean_per_cluster,
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from covey.algorithms import (
     Cohort,
+    LocalClients,
     Prices,
     SelectionConfig,
     ServerState,
@@ -20,7 +22,7 @@ from covey.algorithms import (
     loss_smoother,
     price_update,
 )
-from covey.algorithms.cluster_selection import SelectionResult, local_choice
+from covey.algorithms.cluster_selection import SelectionResult
 from covey.clustering import Selection, SelectionInputs, select_by_loss, select_priced
 from covey.data.examples import Client
 from covey.events import ChoicesPerturbed, PricesSet
@@ -65,7 +67,7 @@ def through(
     state: ServerState = BOTH_ALIVE,
 ) -> list[tuple[ServerState, SelectionResult]]:
     """Every round's state before, and the choice; nobody trains."""
-    decide = local_choice(how, evaluate)
+    decide = partial(LocalClients(evaluate).choose, how)
     rounds: list[tuple[ServerState, SelectionResult]] = []
     for t, cohort in enumerate(cohorts):
         choice = decide(state, cohort, Streams(0).at("round", t))
@@ -104,7 +106,7 @@ def test_hysteresis_lets_a_client_leave_a_cluster_that_is_gone(people: Cohort):
     a, b = people[:2]
     how = SelectionConfig(at_random, hysteresis=9)
     state = initial_state(MODELS).with_choices({"A": 0, "B": 0})
-    choice = local_choice(how, equal_losses)(state, (a, b), Streams(0))
+    choice = LocalClients(equal_losses).choose(how, state, (a, b), Streams(0))
     assert choice.clusters == {"A": 0, "B": 0}
 
 
@@ -193,7 +195,9 @@ def test_an_empty_cohort_sets_no_prices(people: Cohort):
 
 def test_a_cluster_that_is_gone_has_no_price(people: Cohort):
     state = initial_state(MODELS).with_choices({"A": 1, "B": 1})
-    choice = local_choice(priced(1 / 2), equal_losses)(state, people[:2], Streams(0))
+    choice = partial(LocalClients(equal_losses).choose, priced(1 / 2))(
+        state, people[:2], Streams(0)
+    )
     assert choice.state.kept(Prices).prices == (0.0, 0.0)
 
 
@@ -223,7 +227,7 @@ def test_every_client_has_draws_of_its_own(people: Cohort):
             seen.setdefault(client.name, set()).add(draw)
         return select_by_loss(inputs)
 
-    decide = local_choice(SelectionConfig(looks), equal_losses)
+    decide = partial(LocalClients(equal_losses).choose, SelectionConfig(looks))
     for cohort in (people, people[2:], people[::-1]):
         decide(BOTH_ALIVE, cohort, Streams(0).at("round", 0))
     assert all(len(draws) == 1 for draws in seen.values())

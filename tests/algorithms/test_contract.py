@@ -15,6 +15,7 @@ from covey.aggregation import mean_per_cluster
 from covey.algorithms import (
     Cohort,
     Control,
+    LocalClients,
     RoundResult,
     SelectionConfig,
     ServerState,
@@ -71,7 +72,7 @@ class World:
 
     def steps(self) -> Steps:
         return Steps(
-            evaluate_with(self.engine, "train", 0),
+            LocalClients(evaluate_with(self.engine, "train", 0)),
             train_with(self.engine, RECIPE, "equal"),
             mean_per_cluster,
         )

@@ -18,6 +18,7 @@ from covey.algorithms import (
     ClientMemory,
     Cohort,
     Ditto,
+    LocalClients,
     ServerState,
     Steps,
     evaluate_with,
@@ -54,7 +55,7 @@ def steps_of(lam: float | None, **recipe: float) -> Steps:
     personal = None if lam is None else Ditto(lam=lam).personal()
     how = Recipe(**{"local_steps": 1, "learning_rate": 0.1, **recipe})
     return Steps(
-        evaluate_with(engine, "train", 0),
+        LocalClients(evaluate_with(engine, "train", 0)),
         train_with(engine, replace(how, personal=personal), "equal"),
         mean_per_cluster,
     )

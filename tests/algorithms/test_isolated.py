@@ -7,7 +7,6 @@ from itertools import combinations
 import pytest
 
 from algorithms.playing import fedavg, isolated
-from covey.algorithms import freeze_clusters
 from covey.events import ClientsAssigned
 from covey.params import model_hash
 from covey.rng import Streams
@@ -84,7 +83,7 @@ def test_a_round_that_spares_clusters_is_the_whole_round(
         return steps.train(clusters, cohort, assignment, streams)
 
     kept = {j: expected.state.clusters[j] for j in spared}
-    fewer = freeze_clusters(replace(steps, train=train), kept)
+    fewer = replace(steps, train=train, frozen=kept)
     found = isolated(models(0.5), fewer, CLUSTERS, population).play_round(
         before, population[1:], Streams(7)
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from algorithms.playing import Playing, fedavg, ifca
 from covey.algorithms import (
     Clients,
+    LocalClients,
     OwnRisks,
     PoolingShares,
     RiskEstimates,
@@ -71,7 +72,9 @@ def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Playin
         return RoundResult(state.with_choices(own).with_models(state.clusters), ())
 
     strategy = Strategy(lambda _: initial_state(clusters), play_round, play_round)
-    return Playing(strategy, Clients((), Steps(nothing, nothing, nothing)))
+    return Playing(
+        strategy, Clients((), Steps(LocalClients(nothing), nothing, nothing))
+    )
 
 
 def after_one_round(

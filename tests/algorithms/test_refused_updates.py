@@ -27,6 +27,7 @@ from covey.aggregation import (
 )
 from covey.algorithms import (
     Cohort,
+    LocalClients,
     RoundResult,
     Steps,
     WarmStart,
@@ -74,7 +75,7 @@ def steps_with(sent: Mapping[str, float], merge, *, accounted: bool = False) -> 
     def nobody_looks(*_: object) -> torch.Tensor:
         raise AssertionError
 
-    return Steps(nobody_looks, train, merge, dp_accounted=accounted)
+    return Steps(LocalClients(nobody_looks), train, merge, dp_accounted=accounted)
 
 
 @pytest.fixture

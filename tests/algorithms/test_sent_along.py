@@ -7,7 +7,14 @@ import torch
 from torch import nn
 
 from covey.aggregation import mean_per_cluster
-from covey.algorithms import Clients, Steps, evaluate_with, initial_state, train_with
+from covey.algorithms import (
+    Clients,
+    LocalClients,
+    Steps,
+    evaluate_with,
+    initial_state,
+    train_with,
+)
 from covey.data.examples import Examples
 from covey.engine import REGRESSION, Objective, Recipe, ReferenceEngine
 from covey.rng import Streams
@@ -31,7 +38,7 @@ def clients(make_client) -> Clients:
     engine = ReferenceEngine(nn.Linear(1, 1, bias=False), REGRESSION)
     recipe = Recipe(local_steps=1, learning_rate=0.1, objective=Push())
     steps = Steps(
-        evaluate_with(engine, "train", 0),
+        LocalClients(evaluate_with(engine, "train", 0)),
         train_with(engine, recipe, "equal"),
         mean_per_cluster,
     )

@@ -20,6 +20,7 @@ from covey.algorithms.client_memory import (
 )
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
+    Evaluate,
     LossSmoother,
     Prices,
     PriceUpdate,
@@ -36,8 +37,8 @@ from covey.algorithms.fedavg import FedAvg, LocalTraining
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
+from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.local_training import (
-    Evaluate,
     NoiseEvents,
     Train,
     Training,
@@ -73,11 +74,12 @@ from covey.algorithms.remote import (
     Send,
     loss_counter,
 )
-from covey.algorithms.round_steps import Clips, Stalled, Steps, freeze_clusters
+from covey.algorithms.round_steps import Backend, Clips, Stalled, Steps
 
 __all__ = [
     "PERSONAL",
     "Algorithm",
+    "Backend",
     "Calibration",
     "ClientContext",
     "ClientMemory",
@@ -95,6 +97,7 @@ __all__ = [
     "IfcaMir",
     "LastMoves",
     "Layers",
+    "LocalClients",
     "LocalTraining",
     "LossSmoother",
     "NoiseEvents",
@@ -125,7 +128,6 @@ __all__ = [
     "estimate_lifetime",
     "evaluate_with",
     "fixed_share",
-    "freeze_clusters",
     "group_initialized",
     "head_first",
     "initial_state",

@@ -75,11 +75,11 @@ NO_INPUTS = ObjectiveInputs()
 
 def with_memory(
     state: ServerState,
-    noted: Mapping[Handle, Mapping[str, Params]],
+    noted: Mapping[Handle, Mapping[str, Params] | None],
     accepted: Collection[Handle],
 ) -> ServerState:
     """Return the state after a round; a refused update leaves a memory as it was."""
-    new = {handle: each for handle, each in noted.items() if handle in accepted}
+    new = {h: each for h, each in noted.items() if h in accepted and each is not None}
     if not new:
         return state
     before, now = state.kept(ClientMemory), state.round_index
@@ -91,12 +91,11 @@ def with_memory(
 
 
 def noting(
-    updates: Iterable[ClientUpdate], noted: dict[Handle, Mapping[str, Params]]
+    updates: Iterable[ClientUpdate], noted: dict[Handle, Mapping[str, Params] | None]
 ) -> Iterator[ClientUpdate]:
     """Yield the updates, and put down what each client keeps."""
     for each in updates:
-        if each.kept is not None:
-            noted[each.handle] = each.kept
+        noted[each.handle] = each.kept
         yield each
 
 

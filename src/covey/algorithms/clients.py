@@ -13,7 +13,7 @@ from covey.algorithms.cluster_selection import (
     BY_LOSS,
     SelectionConfig,
     SelectionResult,
-    cluster_choices,
+    TrainAtOnce,
 )
 from covey.algorithms.round_steps import Steps
 from covey.events import ClientsAssigned
@@ -62,21 +62,23 @@ class Clients:
         self, models: tuple[Params, ...], streams: Streams
     ) -> Float[Tensor, "clients clusters"]:
         """Return every model's loss on every client's selection batch, in nats."""
-        return self.steps.evaluate(models, self.cohort, streams)
+        return self.steps.backend.evaluate(models, self.cohort, streams)
 
     def choose(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster, to train its model in this round."""
-        choose, _ = cluster_choices(self.selection, self.steps)
-        return choose(state, self.cohort, streams)
+        given = self.steps.recorded.get(state.round_index, {})
+        training = TrainAtOnce(given, self.steps.inputs(state))
+        return self.steps.backend.choose(
+            self.selection, state, self.cohort, streams, training
+        )
 
     def settle(self, state: ServerState, streams: Streams) -> SelectionResult:
         """Let every client take its cluster once more, without training."""
-        _, settle = cluster_choices(self.selection, self.steps)
-        return settle(state, self.cohort, streams)
+        return self.steps.backend.choose(self.selection, state, self.cohort, streams)
 
     def nearest(self, state: ServerState, streams: Streams) -> Mapping[Handle, int]:
         """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
-        return self.steps.nearest(state, self.cohort, streams)
+        return self.steps.backend.nearest(state, self.cohort, streams)
 
     def train(
         self,

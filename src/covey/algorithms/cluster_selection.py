@@ -4,8 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,43 +17,35 @@ from covey.algorithms.base import (
     RoundResult,
     ServerState,
 )
-from covey.algorithms.client_memory import ClientMemory
-from covey.algorithms.local_training import Evaluate
-from covey.algorithms.remote import (
-    ClientContext,
-    ClientRequest,
-    RemoteClients,
-    choices_of,
-)
-from covey.algorithms.round_steps import Steps
+from covey.algorithms.client_memory import ObjectiveInputs
 from covey.clustering import (
     UNASSIGNED,
     Selection,
     SelectionInputs,
-    apply_hysteresis,
     cluster_shares,
     dual_ascent,
     select_by_loss,
     unconstrained_choice,
 )
 from covey.components.state import ComponentState
-from covey.errors import ConfigError
 from covey.events import ChoicesPerturbed, Event, PricesSet
 from covey.membership import RiskEstimate
 from covey.rng import Streams
-from covey.types import Handle
+from covey.types import Handle, Params
 
 __all__ = [
     "BY_LOSS",
-    "ChooseClusters",
+    "Evaluate",
     "LossSmoother",
+    "Losses",
     "PriceUpdate",
     "Prices",
     "SelectionConfig",
     "SelectionResult",
     "SmoothedLosses",
-    "cluster_choices",
-    "local_choice",
+    "TrainAtOnce",
+    "choice_events",
+    "is_locked",
     "loss_smoother",
     "no_prices",
     "price_update",
@@ -62,6 +53,7 @@ __all__ = [
 ]
 
 Losses = Float[Tensor, "clients clusters"]
+Evaluate = Callable[[tuple[Params, ...], Cohort, Streams], Losses]
 LossSmoother = Callable[[ServerState, Cohort, Losses], tuple[ServerState, Losses]]
 """What becomes of measured losses before they are compared, and what is remembered."""
 PriceUpdate = Callable[[ServerState, SelectionInputs], RoundResult]
@@ -165,6 +157,18 @@ BY_LOSS = SelectionConfig(select_by_loss)
 """IFCA: the lowest loss, and nothing else."""
 
 
+class TrainAtOnce(NamedTuple):
+    """What remote clients need to train, in the same message, what they choose.
+
+    Attributes:
+        given: clusters that clients take without a choice.
+        inputs: what their objectives look at.
+    """
+
+    given: Mapping[Handle, int]
+    inputs: ObjectiveInputs
+
+
 class SelectionResult(NamedTuple):
     """What the clients chose, before anybody acts on it.
 
@@ -179,84 +183,10 @@ class SelectionResult(NamedTuple):
     updates: tuple[ClientUpdate, ...] | None = None
 
 
-ChooseClusters = Callable[[ServerState, Cohort, Streams], SelectionResult]
-"""How the clients of a round come to their clusters."""
-
-
-def cluster_choices(
-    selection: SelectionConfig, steps: Steps
-) -> tuple[ChooseClusters, ChooseClusters]:
-    """Return how clients choose in a round, and how they do once more at the end."""
-    if steps.remote is None:
-        choose = local_choice(selection, steps.evaluate)
-        return choose, choose
-    choose_remotely = partial(remote_choice, selection, steps, steps.remote)
-    return choose_remotely("choose"), choose_remotely("settle")
-
-
-def remote_choice(
-    selection: SelectionConfig,
-    steps: Steps,
-    remote: RemoteClients,
-    task: Literal["choose", "settle"],
-) -> ChooseClusters:
-    """Let remote clients choose; they train at once, in the same message."""
-
-    def choose(state: ServerState, cohort: Cohort, streams: Streams) -> SelectionResult:
-        memory = state.kept(ClientMemory)
-        previous = steps.recorded.get(state.round_index, {}) if task == "choose" else {}
-        contexts = {
-            c.handle: ClientContext(
-                given=previous.get(c.handle),
-                risks=state.known_risks(c.handle),
-                current=state.assignment.get(c.handle, UNASSIGNED),
-                settling=_is_locked(state, c.handle, selection.hysteresis),
-                memory_round=memory.rounds.get(c.handle),
-            )
-            for c in cohort
-        }
-        request = ClientRequest(
-            task,
-            state.clusters,
-            state.available(),
-            streams.path,
-            contexts,
-            remote.recipe,
-            state.round_index,
-            steps.broadcast,
-        )
-        responses = remote.send(request, cohort)
-        clusters = choices_of(responses)
-        responding = tuple(client for client in cohort if client.handle in clusters)
-        events = _noise_events(selection.epsilon, responding)
-        return SelectionResult(state, clusters, events, remote.updates_of(responses))
-
-    return choose
-
-
-def local_choice(selection: SelectionConfig, evaluate: Evaluate) -> ChooseClusters:
-    """Return line 12 of Algorithm 1, with what clients see and what they leave behind."""
-
-    def choose(state: ServerState, cohort: Cohort, streams: Streams) -> SelectionResult:
-        measured = evaluate(state.clusters, cohort, streams)  # f(theta_j, xi_i)
-        smoothed, losses = selection.smooth_losses(state, cohort, measured)
-        inputs = selection_inputs(
-            smoothed, cohort, losses, streams, selection.hysteresis
-        )
-        picked = torch.as_tensor(selection.select(inputs))  # line 12
-        _check(picked, smoothed, cohort)
-        picked = apply_hysteresis(inputs, picked)
-        clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        priced = selection.update_prices(smoothed, inputs)
-        events = (*_noise_events(selection.epsilon, cohort), *priced.events)
-        return SelectionResult(priced.state, clusters, events)
-
-    return choose
-
-
-def _noise_events(
+def choice_events(
     epsilon: float | None, cohort: Cohort
 ) -> tuple[ChoicesPerturbed, ...]:
+    """Return what is told of the noise in these clients' choices, if there is any."""
     if epsilon is None or not cohort:
         return ()
     return (ChoicesPerturbed(epsilon, tuple(client.handle for client in cohort)),)
@@ -291,7 +221,7 @@ def selection_inputs(
             [state.assignment.get(h, UNASSIGNED) for h in present], dtype=torch.int64
         ),
         locked=torch.tensor(
-            [_is_locked(state, h, hysteresis) for h in present], dtype=torch.bool
+            [is_locked(state, h, hysteresis) for h in present], dtype=torch.bool
         ),
         absent_counts=torch.tensor([absent[j] for j in range(num_clusters)]),
         prices=torch.tensor(state.kept(Prices).prices or (0.0,) * num_clusters),
@@ -300,20 +230,7 @@ def selection_inputs(
     )
 
 
-def _is_locked(state: ServerState, handle: Handle, hysteresis: int) -> bool:
+def is_locked(state: ServerState, handle: Handle, hysteresis: int) -> bool:
     """Say whether a client moved in one of the last rounds."""
     moved = state.kept(LastMoves).rounds.get(handle)
     return moved is not None and state.round_index - moved <= hysteresis
-
-
-def _check(chosen: Tensor, state: ServerState, cohort: Cohort) -> None:
-    """Refuse what a user's own selection may return by mistake."""
-    offered = [j for j, is_offered in enumerate(state.available()) if is_offered]
-    values = set(chosen.flatten().tolist())
-    if chosen.shape != (len(cohort),) or not values <= set(offered):
-        raise ConfigError(
-            f"A selection must return one offered cluster index per client: "
-            f"{len(cohort)} integers out of {offered}. Found shape "
-            f"{tuple(chosen.shape)} with values {sorted(values)}. "
-            f"Choose among `inputs.available` only."
-        )

@@ -17,6 +17,7 @@ from covey.algorithms.client_memory import (
     personal_training,
     without_personal,
 )
+from covey.algorithms.cluster_selection import Evaluate
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
 from covey.engine.private import sampling_rate
@@ -27,7 +28,6 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
-    "Evaluate",
     "NoiseEvents",
     "Train",
     "Training",
@@ -35,10 +35,6 @@ __all__ = [
     "no_noise_events",
     "noise_events_of",
     "train_with",
-]
-
-Evaluate = Callable[
-    [tuple[Params, ...], Cohort, Streams], Float[Tensor, "clients clusters"]
 ]
 
 

@@ -8,7 +8,7 @@ the cluster, the update and, where the method needs them, counts.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Never
 
 import numpy as np
 from jaxtyping import Int
@@ -16,9 +16,18 @@ from numpy import ndarray
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import Cohort, ServerState
-from covey.algorithms.client_memory import NO_INPUTS, ObjectiveInputs
+from covey.algorithms.client_memory import NO_INPUTS, ClientMemory, ObjectiveInputs
+from covey.algorithms.cluster_selection import (
+    SelectionConfig,
+    SelectionResult,
+    TrainAtOnce,
+    choice_events,
+    is_locked,
+)
 from covey.clustering import UNASSIGNED
+from covey.components.capability import Capability
 from covey.engine.protocol import Recipe
+from covey.errors import ConfigError
 from covey.membership import Count, RiskEstimate, Target
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -30,9 +39,7 @@ __all__ = [
     "RemoteClients",
     "RequestType",
     "Send",
-    "choices_of",
     "loss_counter",
-    "nearest_by_request",
 ]
 
 RequestType = Literal["choose", "train", "place", "settle", "count"]
@@ -117,6 +124,69 @@ class RemoteClients:
     send: Send
     recipe: Recipe
 
+    def evaluate(
+        self, models: tuple[Params, ...], cohort: Cohort, streams: Streams
+    ) -> Never:
+        """Refuse: nobody but a client knows what it measures.
+
+        Raises:
+            ConfigError: always.
+        """
+        del models, cohort, streams
+        raise ConfigError(
+            f"This algorithm needs {Capability.ALL_LOSSES.value}, but clients are remote: "
+            f"they tell what they choose. Use clients.choose or clients.nearest."
+        )
+
+    def nearest(
+        self, state: ServerState, cohort: Cohort, streams: Streams
+    ) -> Mapping[Handle, int]:
+        """Ask clients which cluster's model has the lowest loss on their examples."""
+        if not cohort:
+            return {}
+        contexts = {client.handle: ClientContext() for client in cohort}
+        available = (True,) * len(state.clusters)
+        request = ClientRequest(
+            "place", state.clusters, available, streams.path, contexts
+        )
+        return {each.handle: each.cluster for each in self.send(request, cohort)}
+
+    def choose(
+        self,
+        selection: SelectionConfig,
+        state: ServerState,
+        cohort: Cohort,
+        streams: Streams,
+        training: TrainAtOnce | None = None,
+    ) -> SelectionResult:
+        """Let clients choose; they train at once, in the same message, if they are to."""
+        given, inputs = training or TrainAtOnce({}, NO_INPUTS)
+        contexts = {
+            c.handle: ClientContext(
+                given=given.get(c.handle),
+                risks=state.known_risks(c.handle),
+                current=state.assignment.get(c.handle, UNASSIGNED),
+                settling=is_locked(state, c.handle, selection.hysteresis),
+                memory_round=state.kept(ClientMemory).rounds.get(c.handle),
+            )
+            for c in cohort
+        }
+        request = ClientRequest(
+            "settle" if training is None else "choose",
+            state.clusters,
+            state.available(),
+            streams.path,
+            contexts,
+            self.recipe,
+            state.round_index,
+            inputs.broadcast,
+        )
+        responses = self.send(request, cohort)
+        clusters = {each.handle: each.cluster for each in responses}
+        responding = tuple(client for client in cohort if client.handle in clusters)
+        events = choice_events(selection.epsilon, responding)
+        return SelectionResult(state, clusters, events, self.updates_of(responses))
+
     def train(
         self,
         clusters: tuple[Params, ...],
@@ -177,20 +247,3 @@ def loss_counter(send: Send) -> Count:
 def _summed(counts: Sequence[ndarray | None]) -> ndarray:
     given = [each for each in counts if each is not None]
     return np.sum(given, axis=0) if given else np.zeros((1, 1), dtype=np.int64)
-
-
-def choices_of(responses: tuple[ClientResponse, ...]) -> dict[Handle, int]:
-    """Return which cluster each client named."""
-    return {each.handle: each.cluster for each in responses}
-
-
-def nearest_by_request(
-    send: Send, state: ServerState, cohort: Cohort, streams: Streams
-) -> dict[Handle, int]:
-    """Ask clients which cluster's model has the lowest loss on their examples."""
-    if not cohort:
-        return {}
-    contexts = {client.handle: ClientContext() for client in cohort}
-    available = (True,) * len(state.clusters)
-    request = ClientRequest("place", state.clusters, available, streams.path, contexts)
-    return choices_of(send(request, cohort))

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import torch
+from typing import Protocol
 
 from covey.aggregation import (
     AggregationResult,
@@ -18,20 +17,23 @@ from covey.aggregation import (
 )
 from covey.algorithms.base import Cohort, RoundResult, ServerState, Waiting
 from covey.algorithms.client_memory import (
-    NO_INPUTS,
     ClientMemory,
     ObjectiveInputs,
     noting,
     with_memory,
 )
+from covey.algorithms.cluster_selection import (
+    Losses,
+    SelectionConfig,
+    SelectionResult,
+    TrainAtOnce,
+)
 from covey.algorithms.local_training import (
-    Evaluate,
     NoiseEvents,
     Train,
     Training,
     no_noise_events,
 )
-from covey.algorithms.remote import RemoteClients, nearest_by_request
 from covey.components.state import ComponentState
 from covey.events import (
     ClientsAssigned,
@@ -46,10 +48,10 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
+    "Backend",
     "Clips",
     "Stalled",
     "Steps",
-    "freeze_clusters",
 ]
 
 
@@ -73,27 +75,69 @@ class Stalled(ComponentState):
     clusters: frozenset[int] = frozenset()
 
 
+class Backend(Protocol):
+    """How the clients of a round are reached: here, by an engine, or by messages.
+
+    What one of them cannot do is a capability that it rules out, and no case for whoever
+    asks.
+    """
+
+    def evaluate(
+        self, models: tuple[Params, ...], cohort: Cohort, streams: Streams
+    ) -> Losses:
+        """Return every model's loss on every client's selection batch, in nats."""
+        ...
+
+    def nearest(
+        self, state: ServerState, cohort: Cohort, streams: Streams
+    ) -> Mapping[Handle, int]:
+        """Return each client's cluster with the lowest loss."""
+        ...
+
+    def choose(
+        self,
+        selection: SelectionConfig,
+        state: ServerState,
+        cohort: Cohort,
+        streams: Streams,
+        training: TrainAtOnce | None = None,
+    ) -> SelectionResult:
+        """Let every client take its cluster.
+
+        Args:
+            selection: how they choose.
+            state: before the round.
+            cohort: who chooses.
+            streams: of the round.
+            training: what remote clients train with; None: nobody is to train.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The steps that every strategy is composed of, but for the choice itself.
 
     Attributes:
+        backend: how clients look at models, and choose.
+        train: how they train; who yields no update, as a remote client may not answer, has
+            taken no part.
         clipping: where clips follow the updates: from each cluster's clip (none yet: the
             settings'), the merge of this round, which finds the next ones.
         patience: rounds for which clients stay in a cluster whose merge makes them wait.
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
         noise_events: what is told of the noise in the training.
-        remote: where the clients are really apart: how they are asked. Some may not answer,
-            and who did not has taken no part.
         dp_accounted: whether noise is added that is accounted for. Then a client whose
             update is refused counts as one that sent 0; else it has taken no part.
         server_step: what the server makes of the aggregated models.
         longer: the training of a round that is to show how clients differ; None: the same.
         broadcast: what the server sends along to every client's objective, by name.
+        frozen: the models after this round of clusters whose clients need not train, as the
+            merge looks at each cluster by itself. Events are those of the whole round.
     """
 
-    evaluate: Evaluate
+    backend: Backend
     train: Train
     aggregate: Aggregator
     clipping: Callable[[tuple[float, ...]], Aggregator] | None = None
@@ -102,11 +146,11 @@ class Steps:
         default_factory=dict[int, Mapping[Handle, int]]
     )
     noise_events: NoiseEvents = no_noise_events
-    remote: RemoteClients | None = None
     dp_accounted: bool = False
     server_step: ServerStep = NoServerOptimizer().step
     longer: Training | None = None
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
+    frozen: Mapping[int, Params] = field(default_factory=dict[int, Params])
 
     def trained_longer(self) -> "Steps":
         """Return the steps of a round whose training is to show differences."""
@@ -135,19 +179,6 @@ class Steps:
 
         return replace(self, train=train)
 
-    def nearest(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> Mapping[Handle, int]:
-        """Return each client's cluster with the lowest loss: argmin_j losses[i, j]."""
-        if self.remote is not None:
-            return nearest_by_request(self.remote.send, state, cohort, streams)
-        losses = self.evaluate(state.clusters, cohort, streams).nan_to_num(
-            nan=torch.inf
-        )
-        return {
-            c.handle: int(own.argmin()) for c, own in zip(cohort, losses, strict=True)
-        }
-
     def train_and_aggregate(
         self,
         state: ServerState,
@@ -162,25 +193,17 @@ class Steps:
         chosen = self._as_recorded(state, chosen)
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
-        noted: dict[Handle, Mapping[str, Params]] = {}
-        updates = noting(
-            self.train(
-                after.clusters, cohort, after.assignment, streams, self.inputs(state)
-            ),
-            noted,
+        asked = tuple(c for c in cohort if chosen.clusters[c.handle] not in self.frozen)
+        made = self.train(
+            after.clusters, asked, after.assignment, streams, self.inputs(state)
         )
-        if self.remote is not None:
-            updates = tuple(updates)
-            responding = {each.handle for each in updates}
-            cohort = tuple(client for client in cohort if client.handle in responding)
-            chosen = _restricted_to(chosen, responding)
-            after = state.with_choices(chosen.clusters)
-        aggregate = (
-            self.clipping(state.kept(Clips).norms) if self.clipping else self.aggregate
-        )
+        noted: dict[Handle, Mapping[str, Params] | None] = {}
         refused: list[RefusedUpdate] = []
-        finite = finite_updates(updates, refused, as_zero=self.dp_accounted)
-        aggregated = aggregate(state.clusters, finite, streams.at("merge"))
+        aggregated = self._aggregated(state, noting(made, noted), refused, streams)
+        if missing := {client.handle for client in asked} - noted.keys():
+            cohort = tuple(c for c in cohort if c.handle not in missing)
+            chosen = _restricted_to(chosen, {client.handle for client in cohort})
+            after = state.with_choices(chosen.clusters)
         noise = self.noise_events(cohort)
         sent = set(chosen.clusters.items())
         accepted = sent - {(each.handle, each.cluster) for each in refused}
@@ -205,6 +228,24 @@ class Steps:
             (*refusal_events(refused), chosen, *facts),
             aggregated.stored,
         )
+
+    def _aggregated(
+        self,
+        state: ServerState,
+        updates: Iterable[ClientUpdate],
+        refused: list[RefusedUpdate],
+        streams: Streams,
+    ) -> AggregationResult:
+        """Aggregate all updates but those that are not finite, which it puts down."""
+        aggregate = (
+            self.clipping(state.kept(Clips).norms) if self.clipping else self.aggregate
+        )
+        finite = finite_updates(updates, refused, as_zero=self.dp_accounted)
+        found = aggregate(state.clusters, finite, streams.at("merge"))
+        for _ in finite:  # who trained took part, whether it was looked at or not
+            pass
+        models = (self.frozen.get(j, model) for j, model in enumerate(found.clusters))
+        return replace(found, clusters=tuple(models))
 
     def _as_recorded(
         self, state: ServerState, chosen: ClientsAssigned
@@ -239,34 +280,6 @@ def _stalled(
         for j, count in enumerate(accepted)
         if count == 0 and (j in tried or j in before)
     )
-
-
-def freeze_clusters(steps: Steps, frozen: Mapping[int, Params]) -> Steps:
-    """Return the steps of a round after which these clusters' models are known already.
-
-    theta_j <- kept_j for every kept j, whose clients do not train; else as in `steps`
-
-    Events are those of the whole round, if the merge looks at each cluster by itself.
-    """
-
-    def train(
-        clusters: tuple[Params, ...],
-        cohort: Cohort,
-        assignment: Mapping[Handle, int],
-        streams: Streams,
-        inputs: ObjectiveInputs = NO_INPUTS,
-    ) -> Iterator[ClientUpdate]:
-        rest = tuple(c for c in cohort if assignment[c.handle] not in frozen)
-        return steps.train(clusters, rest, assignment, streams, inputs)
-
-    def aggregate(
-        clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
-    ) -> AggregationResult:
-        aggregated = steps.aggregate(clusters, updates, streams)
-        models = (frozen.get(j, model) for j, model in enumerate(aggregated.clusters))
-        return replace(aggregated, clusters=tuple(models))
-
-    return replace(steps, train=train, aggregate=aggregate)
 
 
 def _with_waiting_counts(

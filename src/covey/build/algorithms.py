@@ -7,7 +7,9 @@ from functools import partial
 from torch import Tensor
 
 from covey.algorithms import (
+    Backend,
     Clients,
+    LocalClients,
     RemoteClients,
     SelectionConfig,
     Setup,
@@ -17,9 +19,7 @@ from covey.algorithms import (
     Training,
     calibrated_by,
     evaluate_with,
-    freeze_clusters,
     loss_smoother,
-    no_noise_events,
     no_prices,
     noise_events_of,
     price_update,
@@ -113,61 +113,65 @@ def clients_of(
 ) -> Clients:
     """Return how clients are asked in a round, with nobody in its cohort yet."""
     config, population = components.config, components.population
-    method, usual = config.method, recipe_of(config).at(round_index, config.rounds)
-    train, send = _training(components), components.send
-    recipe, train_now = _replayed(config, usual, train, replay)
-    more = longer(usual)
+    usual = recipe_of(config).at(round_index, config.rounds)
+    backend, training = _reached(components, usual)
+    recipe, train = _replayed(config, usual, training, replay)
     steps = Steps(
-        evaluate=evaluate_with(
-            components.engine, method.select_on, method.select_examples
-        ),
-        train=train_now,
+        backend=backend,
+        train=train,
         aggregate=aggregator_of(config, len(population.clients)),
         clipping=partial(aggregator_of, config, len(population.clients))
         if config.privacy.adaptive_clip
         else None,
         patience=config.redteam.every,
         recorded=replay.recorded,
-        noise_events=no_noise_events if send else noise_events_of(recipe),
-        remote=RemoteClients(send, recipe) if send else None,
+        noise_events=training(recipe).noise_events,
         dp_accounted=noise_on_clients(config),
         server_step=server_step_of(config),
-        longer=Training(
-            train(more), no_noise_events if send else noise_events_of(more)
-        ),
+        longer=training(longer(usual)),
+        frozen=replay.frozen_models,
     )
-    if replay.frozen_models:
-        steps = freeze_clusters(steps, replay.frozen_models)
     return Clients(
         (),
         steps,
         selection_config(config, population.num_classes),
-        own_risks=send is not None and estimator_of(config).on_clients,
+        own_risks=components.send is not None and estimator_of(config).on_clients,
     )
 
 
-def _training(components: Components) -> Callable[[Recipe], Train]:
-    """Return how a recipe is carried out: by an engine here, or by the clients there."""
-    if components.send is None:
-        return partial(
-            train_with, components.engine, weights=components.config.merge.weights
+def _reached(
+    components: Components, usual: Recipe
+) -> tuple[Backend, Callable[[Recipe], Training]]:
+    """Return how clients are reached, and how a recipe is carried out: here, or there."""
+    config, engine, send = components.config, components.engine, components.send
+    if send is not None:
+        return (
+            RemoteClients(send, usual),
+            lambda recipe: Training(RemoteClients(send, recipe).train),
         )
-    send = components.send
-    return lambda recipe: RemoteClients(send, recipe).train
+    method, weights = config.method, config.merge.weights
+    return (
+        LocalClients(evaluate_with(engine, method.select_on, method.select_examples)),
+        lambda recipe: Training(
+            train_with(engine, recipe, weights), noise_events_of(recipe)
+        ),
+    )
 
 
 def _replayed(
     config: Config,
     usual: Recipe,
-    train: Callable[[Recipe], Train],
+    training: Callable[[Recipe], Training],
     replay: ReplayOptions,
 ) -> tuple[Recipe, Train]:
     """Return how clients train in this round: as usual, unless they only calibrate."""
     if replay.stored_updates is None:
-        return usual, train(usual)
+        return usual, training(usual).train
     calibration = calibration_of(config)
     recipe = calibration.recipe(usual)
-    return recipe, calibrated_by(calibration, train(recipe), replay.stored_updates)
+    return recipe, calibrated_by(
+        calibration, training(recipe).train, replay.stored_updates
+    )
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:

@@ -11,7 +11,7 @@ from typing import Never
 
 import torch
 
-from covey.algorithms import Clients, Steps, Strategy
+from covey.algorithms import Clients, LocalClients, Steps, Strategy
 from covey.build import BuiltRun, ReplayOptions
 from covey.checkpoints import newest_checkpoint
 from covey.data import Client, Examples, Population, Preference, absent_population
@@ -106,7 +106,9 @@ def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
         init=absent.refuse,
         strategy=Strategy(absent.refuse, absent.refuse, absent.refuse),
         num_clusters=began.num_clusters,
-        nobody=Clients((), Steps(absent.refuse, absent.refuse, absent.refuse)),
+        nobody=Clients(
+            (), Steps(LocalClients(absent.refuse), absent.refuse, absent.refuse)
+        ),
         reference=Reference(()),
         retrain_recipe=RetrainRecipe(
             absent.refuse, absent.refuse, Recipe(), config.rounds
