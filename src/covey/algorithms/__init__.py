@@ -1,6 +1,7 @@
 """Algorithms of federated learning, composed of train, evaluate, select and aggregate."""
 
 from covey.algorithms.algorithm import Algorithm, Setup, Strategy
+from covey.algorithms.backend import Backend
 from covey.algorithms.base import (
     Cohort,
     LastMoves,
@@ -74,7 +75,7 @@ from covey.algorithms.remote import (
     Send,
     loss_counter,
 )
-from covey.algorithms.round_steps import Backend, Clips, Stalled, Steps
+from covey.algorithms.round_steps import Clips, Stalled, Steps
 
 __all__ = [
     "PERSONAL",

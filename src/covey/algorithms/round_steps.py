@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from covey.aggregation import (
     AggregationResult,
@@ -15,18 +14,13 @@ from covey.aggregation import (
     finite_updates,
     refusal_events,
 )
-from covey.algorithms.base import Cohort, RoundResult, ServerState, Waiting
+from covey.algorithms.backend import Backend
+from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.client_memory import (
     ClientMemory,
     ObjectiveInputs,
     noting,
     with_memory,
-)
-from covey.algorithms.cluster_selection import (
-    Losses,
-    SelectionConfig,
-    SelectionResult,
-    TrainAtOnce,
 )
 from covey.algorithms.local_training import (
     NoiseEvents,
@@ -34,13 +28,10 @@ from covey.algorithms.local_training import (
     Training,
     no_noise_events,
 )
+from covey.algorithms.waiting import abandonment_events, with_waiting_counts
 from covey.components.state import ComponentState
 from covey.events import (
     ClientsAssigned,
-    ClusterAbandoned,
-    ClustersCollapsed,
-    ClusterWaited,
-    Event,
     ModelsMerged,
 )
 from covey.params import model_hash
@@ -48,7 +39,6 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
-    "Backend",
     "Clips",
     "Stalled",
     "Steps",
@@ -73,45 +63,6 @@ class Stalled(ComponentState):
 
     key = "stalled"
     clusters: frozenset[int] = frozenset()
-
-
-class Backend(Protocol):
-    """How the clients of a round are reached: here, by an engine, or by messages.
-
-    What one of them cannot do is a capability that it rules out, and no case for whoever
-    asks.
-    """
-
-    def evaluate(
-        self, models: tuple[Params, ...], cohort: Cohort, streams: Streams
-    ) -> Losses:
-        """Return every model's loss on every client's selection batch, in nats."""
-        ...
-
-    def nearest(
-        self, state: ServerState, cohort: Cohort, streams: Streams
-    ) -> Mapping[Handle, int]:
-        """Return each client's cluster with the lowest loss."""
-        ...
-
-    def choose(
-        self,
-        selection: SelectionConfig,
-        state: ServerState,
-        cohort: Cohort,
-        streams: Streams,
-        training: TrainAtOnce | None = None,
-    ) -> SelectionResult:
-        """Let every client take its cluster.
-
-        Args:
-            selection: how they choose.
-            state: before the round.
-            cohort: who chooses.
-            streams: of the round.
-            training: what remote clients train with; None: nobody is to train.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +166,14 @@ class Steps:
             state.clusters, aggregated.clusters, after.states
         )
         fact = ModelsMerged(model_hash(models), counts)
-        after = _with_waiting_counts(
+        after = with_waiting_counts(
             replace(after, states=states), aggregated.events, counts, self.patience
         )
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
         after = with_memory(after, noted, {handle for handle, _ in accepted}).keeping(
             Clips(norms=aggregated.clips), Stalled(clusters=stalled)
         )
-        facts = (*noise, *aggregated.events, *_abandonment_events(state, after), fact)
+        facts = (*noise, *aggregated.events, *abandonment_events(state, after), fact)
         return RoundResult(
             after.with_models(models),
             (*refusal_events(refused), chosen, *facts),
@@ -280,35 +231,3 @@ def _stalled(
         for j, count in enumerate(accepted)
         if count == 0 and (j in tried or j in before)
     )
-
-
-def _with_waiting_counts(
-    state: ServerState, events: Sequence[Event], trained: Sequence[int], patience: int
-) -> ServerState:
-    """Count the rounds that each cluster has waited in a row, and close the impatient.
-
-    A round in which nobody trained it counts neither way. A closed cluster is not
-    offered, so that its clients take their next best. The last one that is left is never
-    closed.
-    """
-    waits = {event.cluster for event in events if isinstance(event, ClusterWaited)}
-    before = state.kept(Waiting).rounds or (0,) * len(state.clusters)
-    waiting = tuple(
-        n + 1 if j in waits else 0 if trained[j] else n for j, n in enumerate(before)
-    )
-    inhabited = frozenset(j for j, some in enumerate(state.populated()) if some)
-    closed = frozenset(j for j in inhabited if waiting[j] >= patience)
-    if closed == inhabited:
-        closed = frozenset[int]()
-    return state.keeping(Waiting(rounds=waiting, closed=closed))
-
-
-def _abandonment_events(before: ServerState, after: ServerState) -> tuple[Event, ...]:
-    """Return what became of the clusters that nobody chooses any more."""
-    was, now = before.populated(), after.populated()
-    gone = [j for j in range(len(now)) if was[j] and not now[j]]
-    events: list[Event] = [ClusterAbandoned(j) for j in gone]
-    left = {j for j, some in enumerate(now) if some}
-    if gone and len(left) == 1:
-        events.append(ClustersCollapsed(left.pop()))
-    return tuple(events)
