@@ -10,6 +10,7 @@ import pytest
 
 from covey.errors import LedgerError
 from covey.ledger import REWIND, Ledger, Record, Request, ServedRequest
+from ledger.served import SERVED
 
 NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)}
 HANDLE = "0007"
@@ -18,7 +19,6 @@ ANSWER = [
     Record(None, "ClientLeft", {"handle": HANDLE}),
     Record(None, REWIND, {"round_index": 0}),
 ]
-NOTE = {"salt": "00ff", "before": None}
 NOBODY = Request("nobody", HANDLE, "auto", None, "pending", "long ago")
 
 
@@ -38,7 +38,7 @@ def begun(where: str | Path) -> Ledger:
 def leave(ledger: Ledger) -> str:
     """Serve one client up to the proof, and return the request's id."""
     asked = ledger.ask(HANDLE, "auto")
-    ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
+    ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
     ledger.scrub()
     return asked.id
 
@@ -52,7 +52,7 @@ def test_requests_wait_in_order_of_asking(where: str):
         assert len({one.id for one in asked}) == 3
     first = Ledger.read(where).requests()[0]
     assert (first.handle, first.wanted, first.state) == ("0002", "auto", "pending")
-    assert (first.answered_at, first.answer, first.note) == (None, None, None)
+    assert (first.answered_at, first.answer, first.served) == (None, None, None)
 
 
 def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
@@ -75,17 +75,17 @@ def test_there_is_no_other_answer_to_want(where: str):
 def test_serving_answers_seals_and_erases_at_once(where: str):
     with begun(where) as ledger:
         asked = ledger.ask(HANDLE, "retrain")
-        head = ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
+        head = ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         assert ledger.head() == head
         assert ledger.replay()[1:] == ANSWER
         assert ledger.last_round() is None
         assert ledger.names() == {h: n for h, n in NAMES.items() if h != HANDLE}
         assert ledger.tombstones() == frozenset({"a mark"})
         (served,) = ledger.requests()
-        assert (served.state, served.note) == ("serving", NOTE)
+        assert (served.state, served.served) == ("serving", SERVED)
         ledger.answered(asked.id, "retrain")
         (done,) = ledger.requests()
-        assert (done.state, done.answer, done.note) == ("done", "retrain", None)
+        assert (done.state, done.answer, done.served) == ("done", "retrain", None)
         assert done.answered_at == noon()
         ledger.verify()
 
@@ -94,7 +94,7 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
     with begun(where) as ledger:
         asked, head = ledger.ask("beef", "auto"), ledger.head()
         with pytest.raises(LedgerError, match="nobody is behind the handle beef"):
-            ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         assert ledger.requests() == [asked]
         assert ledger.head() == head
         assert ledger.tombstones() == frozenset()
@@ -104,14 +104,14 @@ def test_a_serving_that_fails_leaves_nothing_behind(where: str):
 def test_every_step_is_taken_once_and_in_order(where: str):
     with begun(where) as ledger:
         with pytest.raises(LedgerError, match="there is none"):
-            ledger.serve([ServedRequest(NOBODY, "a mark", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(NOBODY, "a mark", SERVED)], ANSWER)
         request = ledger.ask(HANDLE, "auto")
         asked = request.id
         with pytest.raises(LedgerError, match=r"must be serving .* it is pending"):
             ledger.answered(asked, "deny")
-        ledger.serve([ServedRequest(request, "a mark", NOTE)], ANSWER)
+        ledger.serve([ServedRequest(request, "a mark", SERVED)], ANSWER)
         with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
-            ledger.serve([ServedRequest(request, "a mark", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(request, "a mark", SERVED)], ANSWER)
         with pytest.raises(LedgerError, match=r"must be pending .* it is serving"):
             ledger.refused(asked, "too late")
         ledger.answered(asked, "deny")
@@ -143,7 +143,7 @@ def test_reading_asks_nothing_and_scrubs_nothing(where: str):
     for step in (
         lambda: ledger.ask(HANDLE, "auto"),
         lambda: ledger.append_between(ANSWER),
-        lambda: ledger.serve([ServedRequest(NOBODY, "a mark", NOTE)], ANSWER),
+        lambda: ledger.serve([ServedRequest(NOBODY, "a mark", SERVED)], ANSWER),
         lambda: ledger.answered("id", "deny"),
         lambda: ledger.refused("id", "why"),
         ledger.scrub,
@@ -171,7 +171,7 @@ def test_names_that_wandered_between_pages_are_erased_too(path: Path):
     with begun(path) as ledger:
         for number, handle in enumerate(list(NAMES)[::6]):
             asked = ledger.ask(handle, "auto")
-            ledger.serve([ServedRequest(asked, f"mark {number}", NOTE)], ANSWER)
+            ledger.serve([ServedRequest(asked, f"mark {number}", SERVED)], ANSWER)
         ledger.scrub()
         rest = bytes_in(path.parent)
     assert not [name for name in list(NAMES.values())[::6] if name.encode() in rest]
@@ -227,7 +227,7 @@ def test_an_erased_name_is_in_no_table_of_the_server(postgres):
         postgres.execute("ANALYZE", "CHECKPOINT")
         assert name.encode() in bytes_in(postgres.data / "base")
         asked = ledger.ask("ffff", "auto")
-        ledger.serve([ServedRequest(asked, "a mark", NOTE)], ANSWER)
+        ledger.serve([ServedRequest(asked, "a mark", SERVED)], ANSWER)
         ledger.scrub()
         postgres.execute("CHECKPOINT")
         assert name.encode() not in bytes_in(postgres.data / "base")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from covey.runtime import RunFolder
 from covey.runtime.copies import Copy, copies_of, model_bytes, record_copy
 from covey.runtime.exports import export_model
 from covey.runtime.settling import erase_from_copies, outcome_lines, settle_copies
+from ledger.served import SERVED
 
 OLD, NEW, OTHER = ({"w": torch.full((2,), v)} for v in (1.0, 2.0, 3.0))
 NAMES = ("anna", "annabel", "bob")
@@ -27,10 +29,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def request(first: int | None) -> Request:
     """A request that is being served, and where its replay began."""
-    note = {"facts": {"first_replayed_round": first}}
-    return Request(
-        "r", "h-1", "auto", None, "serving", "2000-01-01T00:00:00.000+00:00", note=note
-    )
+    facts = replace(SERVED.facts, first_replayed_round=first)
+    served, asked = replace(SERVED, facts=facts), "2000-01-01T00:00:00.000+00:00"
+    return Request("r", "h-1", "auto", None, "serving", asked, served=served)
 
 
 def put(

@@ -1,17 +1,18 @@
 """Tables beside the chain: the clients' names, requests to leave, and tombstones."""
 
-import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from covey.errors import LedgerError
 from covey.ledger.chain import canonical
 from covey.ledger.tables import clients, request_columns, requests, tombstones
 from covey.types import BASES, Basis, ClientName, Handle
+from covey.unlearning.served import Mark, Served
 
 __all__ = [
     "NewRequest",
@@ -39,12 +40,22 @@ NAMELESS: tuple[State, ...] = ("serving", "done")
 
 
 @dataclass(frozen=True, slots=True)
+class _Marked:
+    mark: Mark
+
+
+NOTE: TypeAdapter[_Marked | Served] = TypeAdapter(_Marked | Served)
+"""What the column `note` holds, in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A client's wish to leave, and what came of it.
 
     Attributes:
         after_round: the round after which a simulation drew it; None: somebody asked.
-        note: what has to outlive a crash until the request is answered, then None.
+        mark: of a client that comes back, until the request is served, then None.
+        served: what is known of a request that is being served; None before and after.
         sealed: what finds the client again, for who has the requester's name and salt;
             None: nothing is kept.
     """
@@ -58,9 +69,23 @@ class Request:
     served_at: str | None = None
     answered_at: str | None = None
     answer: str | None = None
-    note: dict[str, Any] | None = None
+    mark: Mark | None = None
+    served: Served | None = None
     basis: Basis = "none"
     sealed: str | None = None
+
+    def being_served(self) -> Served:
+        """Return what is known of it while it is served.
+
+        Raises:
+            LedgerError: it is not.
+        """
+        if self.served is None:
+            raise LedgerError(
+                f"The request {self.id} must be served for this step, but it is "
+                f"{self.state}. Look at the requests again and take each step once."
+            )
+        return self.served
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +95,14 @@ class NewRequest:
     Attributes:
         wanted: the answer that is asked for, or "auto".
         after_round: the round after which a simulation drew it; None: somebody asked.
-        note: what has to outlive a crash until the request is served; JSON.
+        mark: of a client that comes back: nobody else knows its name any more.
     """
 
     handle: Handle
     wanted: str
     after_round: int | None = None
     basis: str = "none"
-    note: Mapping[str, Any] | None = None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +113,14 @@ class ServedRequest:
         request: a pending one.
         tombstone: the mark by which to know the client again, whose name is erased;
             None: that was done with an earlier answer.
-        note: what has to outlive a crash until the request is answered; JSON.
+        served: what has to outlive a crash until the request is answered.
         sealed: what finds the client again; earlier ones of the same client are
             destroyed.
     """
 
     request: Request
     tombstone: str | None
-    note: Mapping[str, Any]
+    served: Served
     sealed: str | None = None
 
 
@@ -157,7 +182,7 @@ def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
             after_round=new.after_round,
             state="pending",
             asked_at=asked_at,
-            note=None if new.note is None else canonical(new.note),
+            note=new.mark and canonical(asdict(_Marked(new.mark))),
             basis=new.basis,
         )
     )
@@ -202,7 +227,7 @@ def serve(connection: Connection, served: ServedRequest, served_at: str) -> None
     changes = {
         "state": "serving",
         "served_at": served_at,
-        "note": canonical(served.note),
+        "note": canonical(asdict(served.served)),
         "sealed": served.sealed,
     }
     handle = served.request.handle
@@ -236,8 +261,20 @@ def read_tombstones(connection: Connection) -> frozenset[str]:
 
 def _request(row: Iterable[Any]) -> Request:
     _, *cells, note, basis, sealed = row
-    kept = None if note is None else json.loads(note)
-    return Request(*cells, note=kept, basis=basis, sealed=sealed)
+    try:
+        kept = None if note is None else NOTE.validate_json(note)
+    except ValidationError as error:
+        raise LedgerError(
+            f"A request keeps what its answer needs, but what stands with {cells[0]} is "
+            f"not that: {error.errors()[0]['msg']}. Restore the ledger from a copy."
+        ) from error
+    return Request(
+        *cells,
+        mark=kept.mark if isinstance(kept, _Marked) else None,
+        served=kept if isinstance(kept, Served) else None,
+        basis=basis,
+        sealed=sealed,
+    )
 
 
 def _check_one_of(what: str, found: str, known: Sequence[str]) -> None:

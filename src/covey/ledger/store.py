@@ -288,7 +288,7 @@ class Ledger:
             return rows.add(connection, records, written_at)
 
     def answered(self, request_id: str, answer: str) -> None:
-        """Close a request that was served; its note is dropped.
+        """Close a request that was served; what its answer needed is dropped.
 
         Raises:
             LedgerError: it is not being served.

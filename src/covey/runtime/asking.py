@@ -1,27 +1,23 @@
 """Which client asks to leave: by name, or by name and salt after its name was erased."""
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from covey.build import BuiltRun
 from covey.errors import RunError
 from covey.ledger import NewRequest, Request
 from covey.runtime.session import Session
 from covey.types import ClientName, Handle
-from covey.unlearning import WantedAnswer, sealed, unsealed
-from covey.unlearning.proof import subject_mark
+from covey.unlearning import WantedAnswer, unsealed
+from covey.unlearning.served import Mark
 
 __all__ = [
-    "Mark",
     "Returning",
     "find_clients",
     "mark_of",
     "new_request",
     "wanted_answer_of",
 ]
-
-SALT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +30,6 @@ class Returning:
 
     client: ClientName
     salt: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What a requester is given, and what is kept by which to know it again.
-
-    Attributes:
-        salt: hex.
-        subject: its mark in the proof.
-        sealed: what name and salt together open.
-    """
-
-    salt: str = field(repr=False)
-    subject: str
-    sealed: str
-
-    @classmethod
-    def fresh(cls, handle: Handle, name: ClientName) -> "Mark":
-        """Draw a salt, and make the marks that go with it."""
-        salt = secrets.token_bytes(SALT_BYTES)
-        return cls(salt.hex(), subject_mark(name, salt), sealed(handle, name, salt))
 
 
 def find_clients(
@@ -105,17 +80,22 @@ def new_request(
     request that a crash cuts off is served without the name.
     """
     left = wanted_answer.handle not in session.ledger.names()
-    note = {"mark": asdict(Mark.fresh(wanted_answer.handle, name))} if left else None
+    mark = Mark.fresh(wanted_answer.handle, name) if left else None
     return NewRequest(
-        wanted_answer.handle, wanted_answer.wanted, basis=wanted_answer.basis, note=note
+        wanted_answer.handle, wanted_answer.wanted, basis=wanted_answer.basis, mark=mark
     )
 
 
-def mark_of(session: Session, request: Request) -> Mark:
-    """Return the requester's marks."""
-    if request.note is not None:
-        return Mark(**request.note["mark"])
-    return Mark.fresh(request.handle, session.ledger.names()[request.handle])
+def mark_of(request: Request, name: ClientName | None) -> Mark:
+    """Return the requester's marks; new ones, unless it has left already."""
+    if request.mark is not None:
+        return request.mark
+    if name is None:
+        raise RunError(
+            f"Who is served must be known by name, or have left marks with its request, "
+            f"but nobody is known behind the handle {request.handle}. Ask again."
+        )
+    return Mark.fresh(request.handle, name)
 
 
 def wanted_answer_of(request: Request) -> WantedAnswer:

@@ -216,7 +216,7 @@ def _next_requests(
     """Return a request whose rounds are all played again, or else those to serve."""
     requests = session.ledger.requests()
     for each in requests:
-        if each.state == "serving" and each.note and each.note["until"] <= t:
+        if each.served is not None and each.served.until <= t:
             return each, ()
     if any(each.state == "serving" for each in requests):
         return None, ()  # rounds that are owed to somebody come first

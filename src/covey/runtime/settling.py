@@ -149,9 +149,9 @@ def settle_copies(
         request: the one that is being served.
         models: the cluster models after the answer.
     """
-    facts = (request.note or {})["facts"]
-    first = facts["first_replayed_round"]
-    if first is None and facts.get("answer") == "retrain":
+    facts = request.being_served().facts
+    first = facts.first_replayed_round
+    if first is None and facts.answer == "retrain":
         first = 0  # what is not today's model may be of rounds that held the client
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
     found: list[CopyOutcome] = []

@@ -8,17 +8,12 @@ plays the rounds again, once for all, and signs a proof for each.
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from covey.algorithms import ServerState
 from covey.build import anonymity_of, has_independent_clusters
-from covey.checkpoints import (
-    checkpoint_of,
-    checkpointed_rounds,
-    delete_from,
-    set_aside_from,
-)
+from covey.checkpoints import checkpoint_of, delete_from, set_aside_from
 from covey.config import Config
 from covey.data import Client
 from covey.events import (
@@ -32,7 +27,8 @@ from covey.ledger import Record, Request, ServedRequest
 from covey.runtime.asking import mark_of, wanted_answer_of
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import UnlearningPlan, read_plan
-from covey.runtime.proof_builder import model_before, recorded_facts, write_proof
+from covey.runtime.proof_builder import write_proof
+from covey.runtime.recorded_facts import ChosenAnswer, recorded_facts
 from covey.runtime.session import Session
 from covey.runtime.settling import (
     RENDERED,
@@ -42,12 +38,11 @@ from covey.runtime.settling import (
     settle_copies,
 )
 from covey.runtime.state_io import load_state
-from covey.runtime.updates import delete_updates, drop_client, stored_rounds
+from covey.runtime.updates import delete_updates, drop_client
 from covey.types import Basis, Handle, Params
-from covey.unlearning.influence import influences_on
 from covey.unlearning.jointly import ReplayKind, choose_answers, replay_kind
-from covey.unlearning.participation import Participation
 from covey.unlearning.plan import Option
+from covey.unlearning.served import Served
 
 __all__ = [
     "AnsweredRequest",
@@ -160,7 +155,7 @@ def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[R
     calibrated = pending[0].wanted == "calibrate"
     compatible: list[Request] = []
     for each in pending:
-        gone = each.handle not in names and each.note is None
+        gone = each.handle not in names and each.mark is None
         if gone or any(each.handle == other.handle for other in compatible):
             session.ledger.refused(
                 each.id, "An earlier request of this client came first."
@@ -230,42 +225,21 @@ def _serving(
     """Return what is kept of one request until it is answered, and what after that."""
     request, option = answered
     handle, first = request.handle, option.first_replayed_round
-    mark, name = mark_of(session, request), session.ledger.names().get(handle)
-    kept = option.answer != "retrain"
-    found = batch.plan.participation
-    note = {
-        "first": first,
-        "until": state.round_index if first is not None else 0,
-        "salt": mark.salt,
-        "cluster": None
+    name = session.ledger.names().get(handle)
+    mark = mark_of(request, name)
+    chosen = ChosenAnswer(request, option, mark, batch.replay_kind)
+    served = Served(
+        first=first,
+        until=state.round_index if first is not None else 0,
+        salt=mark.salt,
+        facts=recorded_facts(session, batch.plan, chosen, state),
+        cluster=None
         if _had_refusals(batch.plan)
         else _independent_cluster(session, state, handle),
-        "facts": {
-            "asked": request.asked_at,
-            "basis": request.basis,
-            "subject": mark.subject,
-            "replayed": batch.replay_kind,
-            "sealed_record_kept": kept,
-            "superseded_deleted": _superseded_counts(session.folder, option),
-            "touched": [
-                asdict(each) for each in influences_on(batch.plan.events, handle)
-            ],
-            **recorded_facts(session, found, option, handle),
-            **model_before(
-                session, session.client(handle), _placed(state, found, handle)
-            ),
-        },
-    }
+    )
     tombstone = None if name is None else session.secrets.tombstone(name)
-    return ServedRequest(request, tombstone, note, mark.sealed if kept else None)
-
-
-def _placed(state: ServerState, found: Participation, handle: Handle) -> ServerState:
-    """Return the state with a returning client in the cluster that it trained last."""
-    trained = found.trained.get(handle)
-    if handle in state.assignment or not trained:
-        return state
-    return state.with_choices({handle: trained[max(trained)]})
+    kept = mark.sealed if chosen.keeps_sealed_record else None
+    return ServedRequest(request, tombstone, served, kept)
 
 
 def cleanup(session: Session) -> None:
@@ -273,23 +247,27 @@ def cleanup(session: Session) -> None:
 
     States that still hold for the other clusters are set aside until the answer is signed.
     """
-    requests = session.ledger.requests()
-    notes = [r.note for r in requests if r.state == "serving" and r.note is not None]
-    if notes:
+    served = _being_served(session)
+    if served:
         session.ledger.scrub()
         for path in _obsolete_files(session.folder):
             _delete(path)
-    for note in notes:
-        first, last = note["first"], session.ledger.last_round()
+    for each in served:
+        first, last = each.first, session.ledger.last_round()
         if first is not None and (last is None or last < first):
-            if note.get("cluster") is not None:
+            if each.cluster is not None:
                 set_aside_from(
                     session.folder.checkpoints, first, session.folder.superseded
                 )
             delete_from(session.folder.checkpoints, first)
-            if note["facts"]["answer"] != "calibrate":
+            if each.facts.answer != "calibrate":
                 delete_updates(session.folder.updates, first)
             session.secrets.restart_at(first)
+
+
+def _being_served(session: Session) -> list[Served]:
+    requests = session.ledger.requests()
+    return [each.served for each in requests if each.served is not None]
 
 
 def _obsolete_files(folder: RunFolder) -> Iterator[Path]:
@@ -306,8 +284,7 @@ def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
     Empty where that does not hold of this run, or its state was not kept.
     """
     path = checkpoint_of(session.folder.superseded, t)
-    notes = [each.note for each in session.ledger.requests() if each.state == "serving"]
-    left = {note.get("cluster") for note in notes if note}
+    left = {each.cluster for each in _being_served(session)}
     if path is None or None in left:
         return {}
     clusters = load_state(path)[0].clusters
@@ -318,8 +295,8 @@ def finish_request(
     session: Session, request: Request, state: ServerState, leaver: Client | None
 ) -> AnsweredRequest:
     """Sign what was answered; until the request is closed this may be done again."""
-    note = request.note or {}
-    facts = note["facts"]
+    served = request.being_served()
+    facts = served.facts
     drop_client(session.folder.updates, request.handle)
     _delete(session.folder.superseded)
     copies = settle_copies(session.folder, request, state.clusters)
@@ -328,17 +305,17 @@ def finish_request(
         request=request.id,
         handle=request.handle,
         option=Option(
-            facts["answer"],
-            first_affected_round=facts["first_affected_round"],
-            first_replayed_round=facts["first_replayed_round"],
-            rounds_replayed=facts["rounds_replayed"],
+            facts.answer,
+            first_affected_round=facts.first_affected_round,
+            first_replayed_round=facts.first_replayed_round,
+            rounds_replayed=facts.rounds_replayed,
         ),
         model_changed=document["model_changed"],
         model_hash=document["model_after"],
         proof=path,
-        salt=note["salt"],
+        salt=served.salt,
         basis=request.basis,
-        sealed_record_kept=facts.get("sealed_record_kept", False),
+        sealed_record_kept=facts.sealed_record_kept,
         copies=copies,
     )
 
@@ -354,23 +331,6 @@ def _independent_cluster(
 def _had_refusals(plan: UnlearningPlan) -> bool:
     """Say whether an update was ever refused: a replay may not take its sender as in."""
     return any(isinstance(event, AnswerRefused) for _, event in plan.events)
-
-
-def _superseded_counts(folder: RunFolder, option: Option) -> dict[str, int]:
-    first = option.first_replayed_round
-    counts = {
-        "of report, figures, metrics, audit and baseline": sum(
-            (folder.path / name).exists() for name in RENDERED
-        )
-    }
-    if first is None:
-        return counts
-    states = [t for t in checkpointed_rounds(folder.checkpoints) if t >= first]
-    updates = [t for t in stored_rounds(folder.updates) if t >= first]
-    counts |= {"states": len(states)}
-    return (
-        counts if option.answer == "calibrate" else counts | {"updates": len(updates)}
-    )
 
 
 def _delete(path: Path) -> None:

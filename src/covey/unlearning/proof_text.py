@@ -19,6 +19,7 @@ __all__ = [
     "Fate",
     "HeldRound",
     "Influence",
+    "RecordedFacts",
     "SettledCopy",
     "ValueOrReason",
     "beginning",
@@ -123,20 +124,13 @@ class SettledCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known of an answer. No name, no handle: only the requester's mark.
+class RecordedFacts:
+    """What is known of an answer before it is carried out. No name, no handle.
 
     Attributes:
-        covey_version: that gave the answer.
-        request: the request's identifier.
-        run: the run's identifier.
         asked: when the request came, ISO 8601.
-        answered: when it was answered, ISO 8601.
         subject: `subject_mark` of the requester.
-        ledger_head: the ledger's hash when the answer was given.
-        ledger_events: the position of that hash, counted from 1.
         model_before: SHA-256 of the cluster models' safetensors bytes before.
-        model_after: the same after the answer.
         rounds: those in which a set held the requester.
         deniability_threshold: x, members that must remain; None where no sets are used.
         min_anonymity: k, the smallest set; None where no sets are used.
@@ -150,32 +144,22 @@ class Facts:
             one; 0.5 is a guess, 1 is certainty.
         touched: what else depended on the requester.
         secrets: "seeded" or "os", where representatives and noise came from.
-        guarantee: of differential privacy, with mechanism, relation and adversary.
         raw_updates_deleted: whether what the requester had sent, if stored, was.
         superseded_deleted: how many artefacts of each kind the answer made obsolete and
             were deleted before signing.
-        measured: an attack on the requester's data before and after, with intervals.
         basis: what the request rests on.
         replayed: how rounds were played again: with the others' choices as "recorded",
             "anew", or "calibrated"; None: not said, or none was.
         sealed_record_kept: whether the requester's name and salt together still find it,
             for a stronger answer.
-        copies: of models and pages that had been exported or shown; since version 2.
     """
 
     __pydantic_config__ = STRICT
 
-    covey_version: str
-    request: str
-    run: str
     asked: str
-    answered: str
     subject: str
     answer: AnswerKind
-    ledger_head: str
-    ledger_events: int
     model_before: str
-    model_after: str
     rounds: tuple[HeldRound, ...]
     deniability_threshold: int | None
     min_anonymity: int | None
@@ -188,13 +172,41 @@ class Facts:
     refutation: ValueOrReason[float]
     touched: tuple[Influence, ...]
     secrets: Literal["seeded", "os"]
-    guarantee: ValueOrReason[Mapping[str, Any]]
     raw_updates_deleted: ValueOrReason[bool]
     superseded_deleted: Mapping[str, int]
-    measured: ValueOrReason[Mapping[str, Any]]
     basis: Basis = "none"
     replayed: Literal["recorded", "anew", "calibrated"] | None = None
     sealed_record_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(RecordedFacts):
+    """All that is known of an answer. No name, no handle: only the requester's mark.
+
+    Attributes:
+        covey_version: that gave the answer.
+        request: the request's identifier.
+        run: the run's identifier.
+        answered: when it was answered, ISO 8601.
+        ledger_head: the ledger's hash when the answer was given.
+        ledger_events: the position of that hash, counted from 1.
+        model_after: SHA-256 as `model_before`, after the answer.
+        guarantee: of differential privacy, with mechanism, relation and adversary.
+        measured: an attack on the requester's data before and after, with intervals.
+        copies: of models and pages that had been exported or shown; since version 2.
+    """
+
+    __pydantic_config__ = STRICT
+
+    covey_version: str
+    request: str
+    run: str
+    answered: str
+    ledger_head: str
+    ledger_events: int
+    model_after: str
+    guarantee: ValueOrReason[Mapping[str, Any]]
+    measured: ValueOrReason[Mapping[str, Any]]
     copies: tuple[SettledCopy, ...] = ()
 
 

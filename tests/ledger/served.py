@@ -1,0 +1,46 @@
+"""A request that is being served, and how versions before wrote what is kept of it."""
+
+from dataclasses import asdict
+from typing import Any
+
+from covey.unlearning.proof_text import HeldRound, Influence, ValueOrReason
+from covey.unlearning.served import MeasuredFacts, Served
+
+SERVED = Served(
+    first=2,
+    until=4,
+    salt="00ff",
+    facts=MeasuredFacts(
+        asked="2030-01-01T12:00:00Z",
+        subject="5b",
+        answer="roll_back",
+        model_before="a4",
+        rounds=(HeldRound(2, 1, 3, ValueOrReason(0.5)),),
+        deniability_threshold=3,
+        min_anonymity=4,
+        max_distance=None,
+        first_round=0,
+        first_affected_round=2,
+        first_replayed_round=2,
+        rounds_replayed=2,
+        representative_probability=ValueOrReason(0.25),
+        refutation=ValueOrReason(1.0),
+        touched=(Influence(1, "risk", 0, 0.61),),
+        secrets="seeded",
+        raw_updates_deleted=ValueOrReason(None, "none were stored"),
+        superseded_deleted={"states": 2},
+        measured_before={"cluster": 1.0, "mia_accuracy": 0.6, "low": 0.5, "high": 0.7},
+    ),
+)
+
+SINCE = ("basis", "replayed", "sealed_record_kept", "unmeasured")
+"""Facts that requests served by earlier versions did not keep."""
+
+
+def as_before() -> dict[str, Any]:
+    """What was kept of the request before it had a basis and clusters stood apart."""
+    kept = asdict(SERVED)
+    del kept["cluster"]
+    for key in SINCE:
+        del kept["facts"][key]
+    return kept
