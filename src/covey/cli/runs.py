@@ -137,9 +137,8 @@ def _concluded(
     as_json: bool,
 ) -> None:
     from covey.cli.divergence import fail_if_diverged
-    from covey.runs import page_of
 
-    page = page_of(result.folder, assembled.population if assembled else None)
+    page = result.report(population=assembled.population if assembled else None)
     folder = runtime.RunFolder.existing(result.folder)
     answer: dict[str, Any] = {
         **result.summary,

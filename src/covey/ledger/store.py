@@ -139,9 +139,20 @@ class Ledger:
         with self._transaction() as connection:
             return rows.add(connection, records, written_at)
 
+    def links(self) -> list[Link]:
+        """Return the whole chain, in order, once it is verified.
+
+        Raises:
+            LedgerError: it is broken; the message names the first bad position.
+        """
+        with self._transaction() as connection:
+            found = rows.read_links(connection)
+        verify(found)
+        return found
+
     def replay(self) -> list[Record]:
         """Return everything that was recorded, in order, once it is verified."""
-        return [one.record() for one in self._verified()]
+        return [one.record() for one in self.links()]
 
     def current_records(self) -> list[Record]:
         """Return what still counts, in order, once the whole is verified.
@@ -204,7 +215,7 @@ class Ledger:
 
     def hashes(self) -> list[str]:
         """Return the hash of every event, in order, once the whole is verified."""
-        return [one.hash for one in self._verified()]
+        return [one.hash for one in self.links()]
 
     def verify(self) -> None:
         """Check the whole chain.
@@ -212,7 +223,7 @@ class Ledger:
         Raises:
             LedgerError: it is broken; the message names the first bad position.
         """
-        self._verified()
+        self.links()
 
     def enrol(self, handles: Mapping[Handle, ClientName]) -> None:
         """Record each handle's client; existing entries stay as they are.
@@ -356,12 +367,6 @@ class Ledger:
     def _transaction(self) -> Iterator[Connection]:
         with errors_explained(self._backend), self._engine.begin() as connection:
             yield connection
-
-    def _verified(self) -> list[Link]:
-        with self._transaction() as connection:
-            links = rows.read_links(connection)
-        verify(links)
-        return links
 
     def _close_request(
         self,

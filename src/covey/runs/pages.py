@@ -14,7 +14,7 @@ from covey.config import brings_clients
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
-from covey.runs.story import read_run_record
+from covey.runs.story import RunRecord, read_run_record
 from covey.runtime import RunFolder
 from covey.runtime.copies import hash_of, keep_copy, record_copy
 from covey.types import Handle
@@ -25,11 +25,14 @@ SAMPLES = 8
 
 
 def page_of(
-    path: Path, population: Population | None = None, out: Path | None = None
+    path: Path,
+    population: Population | None = None,
+    out: Path | None = None,
+    record: RunRecord | None = None,
 ) -> Path:
     """Write one run's page; without its data it has no sample images."""
     samples = _samples(population or _population(path))
-    shown, own = [reported(path, samples)], path / "report.html"
+    shown, own = [reported(path, samples, record)], path / "report.html"
     if out is None or out.resolve() == own.resolve():
         return write_report(shown, own)
     beside = ("metrics.csv", "figures/*.png")
@@ -64,10 +67,14 @@ def on_record(
         keep_copy(folder, replace(copy, sha256=hash_of(page) or ""))
 
 
-def reported(path: Path, samples: dict[str, Tensor] | None = None) -> Reported:
+def reported(
+    path: Path,
+    samples: dict[str, Tensor] | None = None,
+    record: RunRecord | None = None,
+) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
     folder, baseline = RunFolder.existing(path), path / "baseline"
-    events = read_run_record(folder)
+    events = record or read_run_record(folder)
     has_baseline = RunFolder(baseline).ledger_path.is_file()  # it has begun
     return Reported(
         name=path.name,

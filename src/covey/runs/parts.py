@@ -15,6 +15,7 @@ from covey.runtime import (
     recorded_run,
     unplayed_reason,
 )
+from covey.runtime.ledger_record import RecordReader
 from covey.types import Params
 
 __all__ = ["available_parts", "check_answerable", "playable", "readable"]
@@ -38,7 +39,9 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     return run
 
 
-def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
+def available_parts(
+    folder: RunFolder, overrides: Overrides, call: str, reader: RecordReader
+) -> BuiltRun:
     """Return a run's parts; where they cannot be had, what its folder records.
 
     Raises:
@@ -50,17 +53,19 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
     except CoveyError as error:
         if passed and not _missing(folder, overrides):
             raise
-        return recorded_run(folder, reason=str(error))
+        return recorded_run(folder, str(error), reader)
 
 
-def readable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
+def readable(
+    folder: RunFolder, overrides: Overrides, call: str, reader: RecordReader
+) -> BuiltRun:
     """Return a run as its folder records it; before anything is recorded, its parts.
 
     Raises:
         CoveyError: nothing is recorded yet, and its parts cannot be had.
     """
     try:
-        return recorded_run(folder, reason=_to_pass_again(folder, (), call))
+        return recorded_run(folder, _to_pass_again(folder, (), call), reader)
     except RunError:
         return playable(folder, overrides, call)
 

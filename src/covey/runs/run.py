@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 from covey.build import BuiltRun, Overrides
+from covey.data import Population
 from covey.errors import ConfigError, RunError
 from covey.history import History
 from covey.ledger import Ledger
@@ -35,6 +37,7 @@ from covey.runtime import (
 from covey.runtime.copies import Copy
 from covey.runtime.dp_audit import audit_noise
 from covey.runtime.exports import export_model, latest_model
+from covey.runtime.ledger_record import RecordReader
 from covey.runtime.loop import OnAnswer
 from covey.runtime.participation_inference import play_game
 from covey.runtime.verification import verify
@@ -74,7 +77,8 @@ class Run:
         self._folder = RunFolder.existing(folder)
         self._overrides = overrides or Overrides()
         begun = Ledger.exists(self._folder.ledger)
-        self._record = read_run_record(self._folder) if begun else None
+        self._reader = RecordReader()
+        self._record = read_run_record(self._folder, self._reader) if begun else None
         self.folder = folder
         self.answered: tuple[AnsweredRequest, ...] = ()
 
@@ -153,8 +157,8 @@ class Run:
             RunError: a client is not known to the run, or they cannot all leave.
         """
         wanted = wanted_answer(answer, basis)
-        run = readable(self._folder, self._overrides, "plan(...)")
-        found = client_plans(run, self._folder, listed(names), *wanted)
+        run = readable(self._folder, self._overrides, "plan(...)", self._reader)
+        found = client_plans(run, self._folder, listed(names), *wanted, self._reader)
         return found[0] if isinstance(names, str | Returning) else found
 
     def explain(self, name: ClientName) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        run = readable(self._folder, self._overrides, "explain(...)")
+        run = readable(self._folder, self._overrides, "explain(...)", self._reader)
         return explain_client(run, self._folder, name)
 
     def forget(
@@ -191,11 +195,12 @@ class Run:
                 answer cannot be given; nothing was done.
         """
         wanted, clients = wanted_answer(answer, basis), listed(names)
-        run = available_parts(self._folder, self._overrides, "forget(...)")
-        for plan in client_plans(run, self._folder, clients, *wanted):
-            check_answerable(run, self._folder, plan)
+        folder, reader = self._folder, self._reader
+        run = available_parts(folder, self._overrides, "forget(...)", reader)
+        check = partial(check_answerable, run, folder)
         self._record = None
-        return forget(run, self._folder, clients, *wanted, observe, on_answer)[1]
+        done = forget(run, folder, clients, *wanted, observe, on_answer, check, reader)
+        return done[1]
 
     def verify(
         self,
@@ -237,9 +242,18 @@ class Run:
         path = None if out is None else Path(out)
         return export_model(self._folder, j, path, recipient)
 
-    def report(self, out: str | Path | None = None) -> Path:
-        """Write the run's page anew: report.html in its folder, with figures/."""
-        return page_of(self.folder, out=Path(out) if out else None)
+    def report(
+        self, out: str | Path | None = None, population: Population | None = None
+    ) -> Path:
+        """Write the run's page anew: report.html in its folder, with figures/.
+
+        Args:
+            out: another place.
+            population: the run's, if it is at hand, for samples of the data.
+        """
+        place = Path(out) if out else None
+        self._record = read_run_record(self._folder, self._reader)
+        return page_of(self.folder, population, place, self._record)
 
     def audit(
         self,
@@ -274,13 +288,13 @@ class Run:
         self._record = None
         self.answered = (
             *self.answered,
-            *run_to_end(run, self._folder, observe, on_answer),
+            *run_to_end(run, self._folder, observe, on_answer, self._reader),
         )
         return self
 
     def _current_record(self) -> RunRecord:
         if self._record is None:
-            self._record = read_run_record(self._folder)
+            self._record = read_run_record(self._folder, self._reader)
         return self._record
 
 
@@ -289,7 +303,8 @@ def run_to_end(
     folder: RunFolder,
     observe: Observer = quiet,
     on_answer: OnAnswer = quiet,
+    reader: RecordReader | None = None,
 ) -> tuple[AnsweredRequest, ...]:
     """Run to the end; return the requests that were answered meanwhile."""
-    with open_session(run, folder) as session:
+    with open_session(run, folder, reader) as session:
         return continue_run(session, run.config.rounds, observe, on_answer=on_answer)[1]

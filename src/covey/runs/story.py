@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from covey.history import History
 from covey.ledger import Ledger
-from covey.runtime import RunFolder, read_history
+from covey.runtime import RunFolder
+from covey.runtime.ledger_record import RecordReader
 from covey.types import ClientName, Handle
 
 __all__ = ["RunRecord", "read_run_record"]
@@ -24,7 +25,7 @@ class RunRecord:
     names: Mapping[ClientName, Handle]
 
 
-def read_run_record(folder: RunFolder) -> RunRecord:
+def read_run_record(folder: RunFolder, reader: RecordReader | None = None) -> RunRecord:
     """Read a run's ledger, without its data.
 
     Raises:
@@ -32,4 +33,5 @@ def read_run_record(folder: RunFolder) -> RunRecord:
     """
     with Ledger.read(folder.ledger) as ledger:
         names = {name: handle for handle, name in ledger.names().items()}
-        return RunRecord(read_history(ledger), ledger.head(), names)
+        record = (reader or RecordReader()).read(ledger)
+        return RunRecord(record.history, record.head, names)

@@ -36,6 +36,7 @@ from covey.runtime.evaluation import (
 )
 from covey.runtime.finalization import finalize
 from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import by_entry
 from covey.runtime.remote_hooks import (
     gather_present,
     queue_requests,
@@ -43,13 +44,7 @@ from covey.runtime.remote_hooks import (
     roll_back_lost_rounds,
     with_stalled_clusters,
 )
-from covey.runtime.session import (
-    Session,
-    by_entry,
-    config_hash,
-    open_session,
-    read_history,
-)
+from covey.runtime.session import Session, config_hash, open_session
 from covey.runtime.state_io import load_state, save_state
 from covey.runtime.unlearning_executor import (
     AnsweredRequest,
@@ -207,7 +202,8 @@ def _finalized(session: Session, state: ServerState, history: History) -> Histor
 def _history_until(session: Session, round_index: int) -> History:
     """Fold what is recorded, up to this round; a finished run to its end."""
     finished = session.ledger.last_round() == session.run.config.rounds == round_index
-    return read_history(session.ledger, None if finished else round_index)
+    record = session.record()
+    return record.history if finished else record.history_before(round_index)
 
 
 def _next_requests(
@@ -241,7 +237,7 @@ class Replay:
 
 
 def _replay(session: Session) -> Replay | None:
-    records = session.ledger.replay()
+    records = session.record().records
     rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
     if not rewinds:
         return None

@@ -7,11 +7,11 @@ from covey.build import algorithm_of, anonymity_of, depends_on_population
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.events import Event
-from covey.runtime.session import Session, read_events
+from covey.runtime.session import Session
 from covey.runtime.updates import stored_rounds
 from covey.types import Handle
-from covey.unlearning.jointly import AnswerChoice, WantedAnswer, choose_answers
-from covey.unlearning.participation import Participation, participation_of
+from covey.unlearning.jointly import AnswerChoice, WantedAnswer
+from covey.unlearning.participation import Participation
 from covey.unlearning.plan import AnswerRules, Option, options
 
 __all__ = ["UnlearningPlan", "plan_for", "plan_jointly", "read_plan"]
@@ -47,11 +47,9 @@ def plan_jointly(
     Raises:
         RunError: they cannot all leave this run.
     """
-    plan, rules = read_plan(session)
-    _check_somebody_remains(
-        session, [wanted_answer.handle for wanted_answer in wanted_answers]
-    )
-    return choose_answers(plan.participation, wanted_answers, rules)
+    rules = read_plan(session)[1]
+    _check_somebody_remains(session, [each.handle for each in wanted_answers])
+    return session.record().answers(wanted_answers, rules)
 
 
 def read_plan(
@@ -65,7 +63,7 @@ def read_plan(
             f"{run.config.method.name!r} each has its own. Delete that client's model "
             f"instead."
         )
-    story = [(t, e) for t, events in read_events(session.ledger) for e in events]
+    record = session.record()
     last, terms = session.ledger.last_round(), anonymity_of(run.config)
     rules = AnswerRules(
         deniability_threshold=(x or terms.deniability_threshold) if terms else None,
@@ -74,7 +72,7 @@ def read_plan(
         next_round=0 if last is None else min(last + 1, run.config.rounds),
         prefix_independent=not depends_on_population(run.config),
     )
-    return UnlearningPlan(story, participation_of(story), ()), rules
+    return UnlearningPlan(record.events, record.participation, ()), rules
 
 
 def _check_somebody_remains(session: Session, leaving: Sequence[Handle]) -> None:

@@ -14,10 +14,11 @@ from covey.algorithms import ServerState
 from covey.atomic_io import replace_whole
 from covey.data import Client
 from covey.dp import guarantee_status
+from covey.history import History
 from covey.ledger import Request
 from covey.params import model_hash
 from covey.runtime.recorded_facts import attack_leaver, divergence
-from covey.runtime.session import Session, read_history
+from covey.runtime.session import Session
 from covey.runtime.settling import CopyOutcome
 from covey.unlearning.proof import proof_document, proof_json, proof_page
 from covey.unlearning.proof_text import Facts
@@ -51,17 +52,17 @@ def write_proof(
     before = asdict(request.being_served().facts)
     earlier = _value_or_reason(before.pop("measured_before"), before.pop("unmeasured"))
     measured = _measured(session, earlier, leaver, state)
-    hashes = session.ledger.hashes()
+    record = session.record()
     facts = {
         **before,
         "covey_version": version("covey"),
         "request": request.id,
-        "run": hashes[0][:16],
+        "run": record.hashes[0][:16],
         "answered": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "ledger_head": hashes[-1],
-        "ledger_events": len(hashes),
+        "ledger_head": record.head,
+        "ledger_events": len(record.hashes),
         "model_after": model_hash(state.clusters),
-        "guarantee": _guarantee_facts(session),
+        "guarantee": _guarantee_facts(record.history),
         "measured": measured,
         "copies": [each.as_proof_fact(known) for each in copies],
     }
@@ -77,9 +78,9 @@ def write_proof(
     return path, document
 
 
-def _guarantee_facts(session: Session) -> dict[str, Any]:
+def _guarantee_facts(history: History) -> dict[str, Any]:
     """Return what the whole run guarantees now, rounds that were played again included."""
-    found = guarantee_status(read_history(session.ledger))
+    found = guarantee_status(history)
     return _value_or_reason(asdict(found.holds) if found.holds else None, found.reason)
 
 

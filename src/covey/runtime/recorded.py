@@ -17,13 +17,13 @@ from covey.checkpoints import newest_checkpoint
 from covey.data import Client, Examples, Population, Preference, absent_population
 from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
 from covey.errors import RunError
-from covey.history import History
+from covey.events import RunStarted
 from covey.ledger import Ledger
 from covey.membership import Reference, RetrainRecipe
 from covey.rng import Streams
 from covey.runtime.federation_metadata import FederationMetadata, Unreachable
 from covey.runtime.folder import RunFolder
-from covey.runtime.session import read_history
+from covey.runtime.ledger_record import RecordReader
 from covey.runtime.state_io import load_state
 from covey.types import Handle, Params
 
@@ -77,19 +77,22 @@ class _MissingModel:
         return [] if not jobs else self.refuse()
 
 
-def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
+def recorded_run(
+    folder: RunFolder, reason: str, reader: RecordReader | None = None
+) -> RecordedRun:
     """Return a run as its folder records it.
 
     Args:
         folder: the run's; nothing is written to it.
         reason: what is said to who asks for a round: a whole message.
+        reader: of its ledger.
 
     Raises:
         RunError: nothing has been played yet, so no client is known.
     """
-    config, history = folder.config(), _history(folder)
-    streams, began = Streams(config.seed), history.started
-    names = _names(folder)
+    config = folder.config()
+    began, names = _recorded(folder, reader or RecordReader())
+    streams = Streams(config.seed)
     if began is None or not names:
         raise RunError(
             f"{folder.path} must know its clients before anything can be told of them, and "
@@ -155,15 +158,11 @@ def _population(
     return replace(population, clients=tuple(map(known, population.clients)))
 
 
-def _history(folder: RunFolder) -> History:
+def _recorded(
+    folder: RunFolder, reader: RecordReader
+) -> tuple[RunStarted | None, Mapping[Handle, str]]:
+    """Return how the run began, and its clients' names, as far as anything is recorded."""
     if not Ledger.exists(folder.ledger):
-        return History()
+        return None, {}
     with Ledger.read(folder.ledger) as ledger:
-        return read_history(ledger)
-
-
-def _names(folder: RunFolder) -> dict[Handle, str]:
-    if not Ledger.exists(folder.ledger):
-        return {}
-    with Ledger.read(folder.ledger) as ledger:
-        return dict(ledger.names())
+        return reader.read(ledger).history.started, ledger.names()

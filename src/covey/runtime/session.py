@@ -14,21 +14,19 @@ from covey.data import Client
 from covey.errors import LedgerError, RunError
 from covey.events import (
     ComponentsUsed,
-    Event,
     RunStarted,
     ThresholdChanged,
-    event_from,
     kind_and_body,
 )
-from covey.history import History, history_of
-from covey.ledger import Ledger, Record, current_records, superseded
+from covey.history import History
+from covey.ledger import Ledger, Record
 from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
 from covey.runtime.secrets import Secrets, secrets_of
 from covey.types import ClientName, Handle
 
 __all__ = [
     "Session",
-    "by_entry",
     "check_data",
     "check_same",
     "config_hash",
@@ -47,6 +45,7 @@ class Session:
     Attributes:
         returned: clients that left and ask for a stronger answer, as far as their data
             are still there; they take part in nothing.
+        reader: of the ledger.
     """
 
     run: BuiltRun
@@ -54,6 +53,11 @@ class Session:
     ledger: Ledger
     secrets: Secrets
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
+    reader: RecordReader = field(default_factory=RecordReader)
+
+    def record(self) -> LedgerRecord:
+        """Return what the ledger holds now; it is read again only if that changed."""
+        return self.reader.read(self.ledger)
 
     def client(self, handle: Handle) -> Client | None:
         """Return a client that takes part or has returned, if its data are there."""
@@ -90,10 +94,17 @@ def open_or_create(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
 
 
 @contextmanager
-def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
+def open_session(
+    run: BuiltRun, folder: RunFolder, reader: RecordReader | None = None
+) -> Generator[Session]:
     """Open a run, with the clients that have not left, under their handles.
 
     A start that fails before anything was recorded leaves no folder behind.
+
+    Args:
+        run: as its settings or a program make it.
+        folder: the run's.
+        reader: who has read the ledger before, if anybody has.
 
     Raises:
         RunError: the settings or the data are not those that began the run.
@@ -102,7 +113,7 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
     is_open = False
     try:
         with _ledger(run, folder) as ledger:
-            session = _session(run, folder, ledger)
+            session = _session(run, folder, ledger, reader or RecordReader())
             is_open = True
             yield session
     except Exception:
@@ -113,18 +124,20 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
         raise
 
 
-def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
+def _session(
+    run: BuiltRun, folder: RunFolder, ledger: Ledger, reader: RecordReader
+) -> Session:
     """Check that the run is the recorded one, and enrol its clients."""
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
     secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
     active = with_recorded_handles(run, ledger, secrets)
-    history = history_of(read_events(ledger))
+    history = reader.read(ledger).history
     check_same(active, history, folder)
     check_data(run, active, history, ledger)
     ledger.enrol({c.handle: c.name for c in active.population.clients})
     _note_threshold(active, ledger, history.started)
-    return Session(active, folder, ledger, secrets)
+    return Session(active, folder, ledger, secrets, reader=reader)
 
 
 def _is_unrecorded(folder: RunFolder) -> bool:
@@ -136,9 +149,9 @@ def _is_unrecorded(folder: RunFolder) -> bool:
         return False
 
 
-def read_events(ledger: Ledger) -> list[tuple[int | None, list[Event]]]:
+def read_events(ledger: Ledger) -> list[Entry]:
     """Return the current story, entry by entry; None: between two rounds."""
-    return by_entry(ledger.current_records())
+    return RecordReader().read(ledger).entries
 
 
 def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> None:
@@ -150,24 +163,9 @@ def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> 
         ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
 
 
-def read_history(ledger: Ledger, before: int | None = None) -> History:
-    """Fold what is recorded; if `before` is given, of the rounds before that one only."""
-    records = ledger.replay()
-    entries = by_entry(current_records(records))
-    return history_of(
-        ((t, e) for t, e in entries if before is None or t is None or t < before),
-        superseded=[event_from(each.kind, each.body) for each in superseded(records)],
-    )
-
-
-def by_entry(records: list[Record]) -> list[tuple[int | None, list[Event]]]:
-    """Group records that follow each other in one round, or between two."""
-    entries: list[tuple[int | None, list[Event]]] = []
-    for record in records:
-        if not entries or entries[-1][0] != record.round_index:
-            entries.append((record.round_index, []))
-        entries[-1][1].append(event_from(record.kind, record.body))
-    return entries
+def read_history(ledger: Ledger) -> History:
+    """Fold what is recorded."""
+    return RecordReader().read(ledger).history
 
 
 def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:

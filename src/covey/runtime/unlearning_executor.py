@@ -40,7 +40,7 @@ from covey.runtime.settling import (
 from covey.runtime.state_io import load_state
 from covey.runtime.updates import delete_updates, drop_client
 from covey.types import Basis, Handle, Params
-from covey.unlearning.jointly import ReplayKind, choose_answers, replay_kind
+from covey.unlearning.jointly import ReplayKind, replay_kind
 from covey.unlearning.plan import Option
 from covey.unlearning.served import Served
 
@@ -130,7 +130,7 @@ def serve_requests(
     plan, rules = read_plan(session)
     compatible = _compatible_requests(session, pending)
     wanted_answers = [wanted_answer_of(each) for each in compatible]
-    choices = choose_answers(plan.participation, wanted_answers, rules)
+    choices = session.record().answers(wanted_answers, rules)
     group: list[tuple[Request, Option]] = []
     for request, choice in zip(compatible, choices, strict=True):
         if choice.chosen is None:

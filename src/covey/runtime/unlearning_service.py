@@ -1,7 +1,7 @@
 """The requests of an operator: explain, plan and carry out that a client leaves."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -13,6 +13,7 @@ from covey.history import History
 from covey.ledger import Request
 from covey.runtime.asking import Returning, find_clients, new_request
 from covey.runtime.folder import RunFolder
+from covey.runtime.ledger_record import RecordReader
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import SearchTarget, search_places
 from covey.runtime.planning import plan_for, plan_jointly
@@ -64,6 +65,10 @@ class ClientPlan:
     basis: Basis = "none"
 
 
+CheckPlan = Callable[[ClientPlan], None]
+"""Called with a client's plan, before anything is done; it may refuse."""
+
+
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
     """A client's request, and what came of it.
@@ -77,24 +82,25 @@ class ForgetResult:
     seconds: float
 
 
-def client_plans(
+def client_plans(  # noqa: PLR0913, PLR0917 - the last three have defaults
     run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
     basis: Basis = "none",
+    reader: RecordReader | None = None,
 ) -> tuple[ClientPlan, ...]:
     """Return what each client would be answered if all of them left now; nothing is done.
 
     Raises:
         RunError: a client is not known to the run, or they cannot all leave.
     """
-    with open_session(run, folder) as session:
+    with open_session(run, folder, reader) as session:
         session, known = find_clients(session, run, clients)
         return _client_plans(session, known, wanted, basis)
 
 
-def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
+def forget(  # noqa: PLR0913, PLR0917 - the last six have defaults
     run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
@@ -102,10 +108,13 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
     basis: Basis = "none",
     observe: Observer = lambda _: None,
     on_answer: OnAnswer = lambda _: None,
+    check: CheckPlan = lambda _: None,
+    reader: RecordReader | None = None,
 ) -> tuple[History, tuple[ForgetResult, ...]]:
     """Let clients leave, and play again, once for all, what has to be played again.
 
-    An unfinished run is not carried on. `on_answer` is as in `continue_run`.
+    An unfinished run is not carried on. `on_answer` is as in `continue_run`; `check` is
+    called with each client's plan before anything is done; `reader` as of a session.
 
     Returns:
         The story, and what came of each request, but for those that requests from
@@ -116,9 +125,9 @@ def forget(  # noqa: PLR0913, PLR0917 - the last three have defaults
             done.
     """
     began = time.monotonic()
-    with open_session(run, folder) as session:
+    with open_session(run, folder, reader) as session:
         session, known = find_clients(session, run, clients)
-        requests = _enqueue(session, known, wanted, basis)
+        requests = _enqueue(session, known, wanted, basis, check)
         last = session.ledger.last_round()
         until = 0 if last is None else min(last + 1, run.config.rounds)
         history, answered = continue_run(session, until, observe, on_answer=on_answer)
@@ -211,10 +220,15 @@ def explain_client(
 
 
 def _enqueue(
-    session: Session, known: Mapping[ClientName, Handle], wanted: str, basis: Basis
+    session: Session,
+    known: Mapping[ClientName, Handle],
+    wanted: str,
+    basis: Basis,
+    check: CheckPlan = lambda _: None,
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
     for each in _client_plans(session, known, wanted, basis):
+        check(each)
         if each.chosen is None:
             who = f"{each.client}: " if len(known) > 1 else ""
             raise RunError(f"{who}{each.reason}")

@@ -58,11 +58,10 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
         position = 0  # no proof: its own checks say so
     with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
         try:
-            hashes, records = (
-                ledger.hashes(),
-                current_records(ledger.replay()[:position]),
-            )
+            links = ledger.links()
         except LedgerError:
             return ChainView((), verified=False)
+    records = current_records([each.record() for each in links[:position]])
     events = [(r.round_index, event_from(r.kind, r.body)) for r in records]
+    hashes = [each.hash for each in links]
     return ChainView(hashes, verified=True, head_model_hash=latest_models(events))

@@ -1,0 +1,116 @@
+"""What a ledger holds, verified and read once for everybody who asks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from covey.events import Event, event_from
+from covey.history import History, history_of
+from covey.ledger import GENESIS, Ledger, Record, current_records, superseded
+from covey.unlearning import (
+    AnswerChoice,
+    AnswerRules,
+    Participation,
+    WantedAnswer,
+    choose_answers,
+    participation_of,
+)
+
+__all__ = ["Entry", "LedgerRecord", "RecordReader", "by_entry"]
+
+Entry = tuple[int | None, list[Event]]
+"""What was recorded at once: of one round, or between two (None)."""
+
+
+@dataclass(frozen=True, eq=False)
+class LedgerRecord:
+    """All that stood in a ledger when it was read, and what follows from it.
+
+    Attributes:
+        hashes: of every record, in order.
+        records: everything that was recorded, superseded rounds included.
+    """
+
+    hashes: Sequence[str]
+    records: list[Record]
+    _answers: dict[
+        tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]
+    ] = field(default_factory=dict, repr=False)
+
+    @property
+    def head(self) -> str:
+        """The hash that seals all of it."""
+        return self.hashes[-1] if self.hashes else GENESIS
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """What still counts."""
+        return by_entry(current_records(self.records))
+
+    @cached_property
+    def events(self) -> list[tuple[int | None, Event]]:
+        """What still counts, each event with its round."""
+        return [(t, event) for t, events in self.entries for event in events]
+
+    @cached_property
+    def history(self) -> History:
+        """The whole story."""
+        return self._folded(self.entries)
+
+    @cached_property
+    def participation(self) -> Participation:
+        """Who took part in what."""
+        return participation_of(self.events)
+
+    def history_before(self, round_index: int) -> History:
+        """Return the story of the rounds before this one."""
+        entries = self.entries
+        return self._folded(
+            [(t, e) for t, e in entries if t is None or t < round_index]
+        )
+
+    def answers(
+        self, wanted: Sequence[WantedAnswer], rules: AnswerRules
+    ) -> tuple[AnswerChoice, ...]:
+        """Return what these clients are answered if all leave at once; planned once."""
+        key = tuple(wanted), rules
+        if key not in self._answers:
+            self._answers[key] = choose_answers(self.participation, *key)
+        return self._answers[key]
+
+    def _folded(self, entries: Sequence[Entry]) -> History:
+        gone = superseded(self.records)
+        return history_of(entries, [event_from(each.kind, each.body) for each in gone])
+
+
+class RecordReader:
+    """Reads one ledger, and again only once something was added to it.
+
+    Its head commits to all that it holds: while that is the same, so is the rest.
+    """
+
+    def __init__(self) -> None:
+        self._latest: LedgerRecord | None = None
+
+    def read(self, ledger: Ledger) -> LedgerRecord:
+        """Return what the ledger holds now.
+
+        Raises:
+            LedgerError: its chain is broken.
+        """
+        latest = self._latest
+        if latest is None or latest.head != ledger.head():
+            links = ledger.links()
+            records = [each.record() for each in links]
+            self._latest = latest = LedgerRecord([each.hash for each in links], records)
+        return latest
+
+
+def by_entry(records: list[Record]) -> list[Entry]:
+    """Group records that follow each other in one round, or between two."""
+    entries: list[Entry] = []
+    for record in records:
+        if not entries or entries[-1][0] != record.round_index:
+            entries.append((record.round_index, []))
+        entries[-1][1].append(event_from(record.kind, record.body))
+    return entries
