@@ -24,12 +24,15 @@ from covey.events import (
 )
 from covey.history import (
     History,
+    RoundRow,
+    Told,
     after,
     history_of,
     pooled_clusters,
     trained_clusters,
 )
 from covey.releases import fed
+from covey.risk import RiskEstimate
 
 
 def started(num_clusters: int = 2) -> RunStarted:
@@ -69,6 +72,10 @@ def measured(clients: tuple[int, ...], accuracy: float = 0.5) -> RoundMeasured:
     return RoundMeasured(accuracy, {"minority": accuracy}, clients)
 
 
+def risks(row: RoundRow) -> tuple[tuple[float, float] | None, ...]:
+    return tuple(each and (each.risk, each.standard_error) for each in row.risks)
+
+
 def chosen(by: str = "clients", **clusters: int) -> ClientsAssigned:
     return ClientsAssigned(clusters, by)
 
@@ -99,8 +106,8 @@ def test_a_story_by_hand():
     assert [row.over for row in rows] == [None, None, 1, 2]
     assert [row.clients for row in rows] == [(0, 0), (1, 2), (1, 2), (2, 1)]
     assert [row.accuracy for row in rows] == [0.2, 0.5, 0.5, 0.5]
-    assert rows[1].risks == (None, None)
-    assert rows[2].risks == rows[3].risks == ((0.75, 0.01), (0.65, 0.01))
+    assert risks(rows[1]) == (None, None)
+    assert risks(rows[2]) == risks(rows[3]) == ((0.75, 0.01), (0.65, 0.01))
     assert history.over() == 2
     assert len(history.measured) == 3
 
@@ -148,7 +155,7 @@ def test_the_count_is_unknown_while_one_chosen_clusters_risk_is_unknown():
     # A sits in cluster 0 at 0.9 > 0.6, B in cluster 1, of which nothing is known.
     story = [(0, [started(), chosen(A=0, B=1), figure(0, 0, 0.9), measured((1, 1))])]
     history = history_of(story)
-    assert history.rounds[-1].risks == ((0.9, 0.01), None)
+    assert risks(history.rounds[-1]) == ((0.9, 0.01), None)
     assert history.over() is None
     assert after(history, 1, [chosen(B=0)]).over() == 2  # 0.9 > 0.7 as well
     assert history_of([(0, [started(), chosen(A=0)])]).over() is None
@@ -171,7 +178,7 @@ def test_a_figure_that_expired_is_no_longer_in_force():
         ]
     )
     both = ((0.9, 0.01), (0.65, 0.01))
-    assert [row.risks for row in history.rounds] == [both, both, (None, both[1])]
+    assert [risks(row) for row in history.rounds] == [both, both, (None, both[1])]
     assert [row.over for row in history.rounds] == [1, 1, None]
     assert len(history.measured) == 3
 
@@ -184,7 +191,36 @@ def test_a_figure_that_clients_could_not_use_is_not_in_force():
             (3, [RiskUnknown((0,)), chosen(A=1), measured((0, 1))]),
         ]
     )
-    assert history.rounds[-1].risks == (None, (0.7, 0.01))
+    assert risks(history.rounds[-1]) == (None, (0.7, 0.01))
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_an_estimate_counts_for_its_lifetime_and_no_round_longer(
+    measured_in: int, lives: int, later: int
+):
+    found = RiskEstimate.measured(figure(0, measured_in, 0.7))
+    assert found is not None
+    assert found.is_valid(measured_in + later, lives) == (later <= lives)
+    assert found.event(0) == figure(0, measured_in, 0.7)
+    assert RiskEstimate.measured(figure(0, measured_in, None, None)) is None
+
+
+FACTS = st.lists(st.integers(0, 9).map(ClusterAbandoned), max_size=4)
+
+
+@given(FACTS, st.lists(st.tuples(st.integers(0, 20), FACTS), max_size=8))
+def test_what_is_told_after_a_round_stays_what_it_was(
+    first: list[Event], rounds: list[tuple[int, list[Event]]]
+):
+    told = [(Told(first), tuple(first))]
+    for of, more in rounds:  # of any earlier one, as two stories may begin alike
+        kept, plain = told[of % len(told)]
+        told.append((kept.with_more(more), (*plain, *more)))
+    for kept, plain in told:
+        assert kept == plain
+        assert tuple(kept) == tuple(kept[:]) == plain
+        assert len(kept) == len(plain)
+        assert [kept[i] for i in range(-len(plain), len(plain))] == [*plain, *plain]
 
 
 def test_facts_are_kept_in_order():

@@ -1,7 +1,9 @@
 """A run's story, folded out of its events: what tables, pictures and progress show."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import overload
 
 from covey.events import (
     AnonymitySetsFormed,
@@ -29,11 +31,13 @@ from covey.events import (
     ThresholdChanged,
 )
 from covey.releases import fed
+from covey.risk import RiskEstimate
 from covey.types import Handle
 
 __all__ = [
     "History",
     "RoundRow",
+    "Told",
     "after",
     "history_of",
     "pooled_clusters",
@@ -41,6 +45,51 @@ __all__ = [
 ]
 
 SHARED = "shared"
+
+
+class Told(Sequence[Event]):
+    """Events in order; one that is longer shares with it what they have in common.
+
+    So that a story can be told after every round, and all of it is not copied for that.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._events = list(events)
+        self._length = len(self._events)
+
+    def with_more(self, events: Iterable[Event]) -> "Told":
+        """Return these events and more."""
+        longer = Told()
+        whole = len(self._events) == self._length
+        longer._events = self._events if whole else self._events[: self._length]
+        longer._events.extend(events)
+        longer._length = len(longer._events)
+        return longer
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Event]:
+        return islice(self._events, self._length)
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Event]: ...
+
+    def __getitem__(self, index: int | slice) -> Event | Sequence[Event]:
+        places = range(self._length)[index]
+        if isinstance(places, int):
+            return self._events[places]
+        return tuple(self._events[i] for i in places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Told | tuple) and tuple(self) == tuple(other)
+
+
+def _longer(told: Sequence[Event], events: Iterable[Event]) -> Told:
+    return (told if isinstance(told, Told) else Told(told)).with_more(events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +100,7 @@ class RoundRow:
         participants: size of the cohort.
         clients: clients per cluster, by latest choice.
         moved: clients of the cohort that chose another cluster than the last time.
-        risks: the figure in force per cluster, with its standard error; None: unknown.
+        risks: the estimate in force per cluster; None: unknown.
         over: clients whose cluster's figure is above what they accept; None: unknown.
     """
 
@@ -61,7 +110,7 @@ class RoundRow:
     accuracy_by_group: Mapping[str, float]
     clients: tuple[int, ...]
     moved: int
-    risks: tuple[tuple[float, float] | None, ...]
+    risks: tuple[RiskEstimate | None, ...]
     over: int | None
 
 
@@ -96,7 +145,7 @@ class History:
         default_factory=dict[int, frozenset[Handle]]
     )
     pooling: tuple[float, ...] = ()
-    figures: Mapping[int, RiskMeasured] = field(default_factory=dict[int, RiskMeasured])
+    figures: Mapping[int, RiskEstimate] = field(default_factory=dict[int, RiskEstimate])
     measured: tuple[RiskMeasured, ...] = ()
     notable: tuple[tuple[int, Event], ...] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(
@@ -110,7 +159,7 @@ class History:
     fairness: tuple[FairnessMeasured, ...] = ()
     finished: RunFinished | None = None
     reported: ClientsReported | None = None
-    told: tuple[Event, ...] = ()
+    told: Sequence[Event] = ()
     refused: frozenset[Handle] = frozenset()
     diverged: Mapping[int, ModelDiverged] = field(
         default_factory=dict[int, ModelDiverged]
@@ -122,9 +171,8 @@ class History:
 
         None as soon as the figure of one chosen cluster is unknown.
         """
-        risks = {j: figure.risk for j, figure in self.figures.items()}
-        chosen = [(h, risks.get(j)) for h, j in self.assignment.items()]
-        known = [(handle, risk) for handle, risk in chosen if risk is not None]
+        chosen = [(h, self.figures.get(j)) for h, j in self.assignment.items()]
+        known = [(handle, each.risk) for handle, each in chosen if each is not None]
         taus = self.started.risk_thresholds if self.started else {}
         if (
             not chosen
@@ -145,7 +193,7 @@ def history_of(
         entries: what still counts.
         superseded: facts of rounds that were rolled back.
     """
-    history = History(told=tuple(superseded))
+    history = History(told=Told(superseded))
     for round_index, events in entries:
         if round_index is None:
             history = _between(history, events)
@@ -155,7 +203,7 @@ def history_of(
 
 
 def _between(history: History, events: Sequence[Event]) -> History:
-    history = replace(history, told=(*history.told, *events))
+    history = replace(history, told=_longer(history.told, events))
     for event in events:
         if isinstance(event, ThresholdChanged) and history.started:
             x = event.deniability_threshold
@@ -177,7 +225,7 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
     """Return the story with one more round, or with its end."""
     moved, participants = 0, 0
     before = history.diverged
-    history = replace(history, told=(*history.told, *events), diverged={})
+    history = replace(history, told=_longer(history.told, events), diverged={})
     for event in events:
         if isinstance(event, ClientsAssigned):
             moved = len(_movers(history, event))
@@ -199,7 +247,7 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
                 accuracy_by_group=row.accuracy_by_group,
                 clients=row.clients,
                 moved=moved,
-                risks=tuple(_figure(figures.get(j)) for j in range(len(row.clients))),
+                risks=tuple(figures.get(j) for j in range(len(row.clients))),
                 over=history.over(),
             ),
         ),
@@ -229,8 +277,9 @@ def pooled_clusters(history: History, num_clusters: int) -> list[set[Handle]]:
 
 def _without_expired(history: History, round_index: int) -> History:
     """Drop the figures that have become too old to act on."""
-    oldest = round_index - (history.started.risk_lives if history.started else 0)
-    alive = {j: f for j, f in history.figures.items() if f.round_index >= oldest}
+    lives = history.started.risk_lives if history.started else 0
+    figures = history.figures.items()
+    alive = {j: each for j, each in figures if each.is_valid(round_index, lives)}
     return replace(history, figures=alive)
 
 
@@ -314,9 +363,10 @@ def _pooled(history: History, event: ModelsPooled) -> History:
 
 def _measured(history: History, event: RiskMeasured) -> History:
     measured = (*history.measured, event)
-    if not event.calibrated:
+    found = RiskEstimate.measured(event)
+    if found is None or not found.calibrated:
         return replace(history, measured=measured)
-    figures = {**history.figures, event.cluster: event}
+    figures = {**history.figures, event.cluster: found}
     return replace(history, measured=measured, figures=figures)
 
 
@@ -337,7 +387,7 @@ def _still_diverged(history: History, before: Mapping[int, ModelDiverged]) -> Hi
 
 
 def _without_figures(history: History, event: RiskUnknown) -> History:
-    """Drop the figures that expired: clients chose without them."""
+    """Drop the figures without which clients chose."""
     alive = {j: f for j, f in history.figures.items() if j not in event.clusters}
     return replace(history, figures=alive)
 
@@ -359,9 +409,3 @@ def _with_moves(history: History, round_index: int, event: ClientsAssigned) -> H
     for handle in _movers(history, event):
         moves[handle] = (*moves.get(handle, ()), round_index)
     return replace(history, moves=moves)
-
-
-def _figure(figure: RiskMeasured | None) -> tuple[float, float] | None:
-    if figure is None or figure.risk is None or figure.standard_error is None:
-        return None
-    return figure.risk, figure.standard_error

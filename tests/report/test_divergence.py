@@ -86,7 +86,10 @@ def test_a_diverged_model_takes_its_figure_with_it_and_says_since_when():
                    [ModelDiverged(0, 2, "b")])  # fmt: skip
     assert set(history.figures) == {1}
     assert history.diverged == {0: ModelDiverged(0, 1, "b")}
-    assert history.rounds[1].risks == (None, (0.7, 0.01))
+    gone, kept = history.rounds[1].risks
+    assert gone is None
+    assert kept is not None
+    assert (kept.risk, kept.standard_error) == (0.7, 0.01)
     assert history.over() is None
     cured = told([ModelDiverged(0, 0, "a")], [risk(0, 1)])
     assert cured.diverged == {}

@@ -68,7 +68,7 @@ def test_the_figure_ends_at_what_the_run_has_spent(noisy: Reported):
 
 def test_rounds_that_were_rolled_back_stay_spent(noisy: Reported):
     history = noisy.history
-    twice = replace(history, told=history.told * 2)
+    twice = replace(history, told=tuple(history.told) * 2)
     assert (
         guarantee_of(twice)["guarantee"]["epsilon"]
         > guarantee_of(history)["guarantee"]["epsilon"]

@@ -211,12 +211,10 @@ def _latest(new: Finding, old: RiskEstimate | None) -> RiskEstimate | None:
 def _valid(
     estimates: Sequence[RiskEstimate | None], state: ServerState, every: int
 ) -> tuple[RiskEstimate | None, ...]:
-    """Return what may still be acted on: an estimate that is too old expires here alone.
-
-    Those of a model that diverged are void.
-    """
-    oldest, void = state.round_index - estimate_lifetime(every), divergences(state)
+    """Return what may still be acted on; the estimates of a diverged model are void."""
+    now, void = state.round_index, divergences(state)
+    lifetime = estimate_lifetime(every)
     return tuple(
-        None if each is None or each.round_index < oldest or j in void else each
+        each if each and each.is_valid(now, lifetime) and j not in void else None
         for j, each in enumerate(estimates)
     )

@@ -24,10 +24,11 @@ def report(
     Exit code 1 if a model of theirs diverged: the report says which.
     """
     from covey.cli.divergence import diverged_in, fail_if_diverged
-    from covey.runs import page_of, page_over
+    from covey.runs import page_over
 
-    page = page_of(runs[0], None, out) if len(runs) == 1 else page_over(runs, out)
-    told = {str(run): covey.load(run).history for run in runs}
+    held = {str(run): covey.load(run) for run in runs}
+    page = held[str(runs[0])].report(out) if len(runs) == 1 else page_over(runs, out)
+    told = {name: run.history for name, run in held.items()}
     answer = {"report": str(page), "diverged": diverged_in(told)}
     stated(answer, f"report: {page}", as_json=as_json)
     fail_if_diverged(told)

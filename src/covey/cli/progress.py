@@ -17,6 +17,7 @@ from rich.text import Text
 from covey import report, runtime
 from covey.cli.consoles import console
 from covey.history import History, RoundRow
+from covey.risk import RiskEstimate
 
 __all__ = ["console", "shown"]
 
@@ -162,8 +163,10 @@ def _count(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _risk(risk: tuple[float, float] | None) -> str:
-    return "unknown" if risk is None else f"{risk[0]:.3f}±{risk[1]:.3f}"
+def _risk(found: RiskEstimate | None) -> str:
+    if found is None:
+        return "unknown"
+    return f"{found.risk:.3f}±{found.standard_error:.3f}"
 
 
 def _left(seconds: float) -> str:

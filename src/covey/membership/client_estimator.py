@@ -18,6 +18,7 @@ from covey.membership.estimates import (
     Finding,
     RiskEstimate,
     Withheld,
+    estimate_of,
     stratified,
 )
 from covey.rng import Streams
@@ -97,4 +98,4 @@ def _estimate(losses: tuple[ndarray, ndarray], streams: Streams) -> RiskEstimate
     if not all(np.isfinite(side).all() for side in losses):
         return None
     both = scores_of(losses[0]), scores_of(losses[1])
-    return RiskEstimate.of(cross_fitted(*both, streams.generator()), auc(*both))
+    return estimate_of(cross_fitted(*both, streams.generator()), auc(*both))

@@ -8,7 +8,7 @@ import torch
 from covey.data.examples import Examples
 from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
 from covey.membership.attacks import auc, cross_fitted, scores_of
-from covey.membership.estimates import RiskEstimate
+from covey.membership.estimates import RiskEstimate, estimate_of
 from covey.rng import Streams
 from covey.types import Params
 
@@ -61,4 +61,4 @@ def _attacked(
         for each in engine.score([ScoringJob(params, side) for side in sides])
     )
     rates = cross_fitted(inside, outside, streams.at("folds").generator())
-    return RiskEstimate.of(rates, auc(inside, outside))
+    return estimate_of(rates, auc(inside, outside))

@@ -9,7 +9,7 @@ from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Target
 from covey.membership.base import Count, Counts, RiskContext, RiskEstimator
-from covey.membership.estimates import MIN_RECORDS, Finding, RiskEstimate, Withheld
+from covey.membership.estimates import MIN_RECORDS, Finding, Withheld, estimate_of
 from covey.membership.loss_histograms import auc_of_counts, loss_counts, rates_of_counts
 from covey.rng import Streams
 
@@ -37,7 +37,7 @@ class FederatedEstimator(RiskEstimator):
         if min(members, non_members) < MIN_RECORDS:
             return Withheld(f"{sides}, and at least {MIN_RECORDS} of each are needed")
         rates = rates_of_counts(inside, outside)
-        return RiskEstimate.of(rates, auc_of_counts(inside, outside), sides)
+        return estimate_of(rates, auc_of_counts(inside, outside), sides)
 
 
 def local_loss_counter(engine: Engine) -> Count:

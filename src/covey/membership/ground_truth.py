@@ -12,7 +12,13 @@ from covey.engine.protocol import Engine, ScoringJob
 from covey.events import ClusterAudited
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.blind import blind_baseline
-from covey.membership.estimates import DIVERGED, MIN_RECORDS, RiskEstimate, stratified
+from covey.membership.estimates import (
+    DIVERGED,
+    MIN_RECORDS,
+    RiskEstimate,
+    estimate_of,
+    stratified,
+)
 from covey.rng import Streams
 from covey.types import Params
 
@@ -73,7 +79,7 @@ def true_risk(
         if min(len(inside), len(outside)) >= MIN_RECORDS:
             generator = streams.at("folds", str(group)).generator()
             rates = cross_fitted(inside, outside, generator)
-            strata.append(RiskEstimate.of(rates, auc(inside, outside)))
+            strata.append(estimate_of(rates, auc(inside, outside)))
     return stratified(strata)
 
 
@@ -87,7 +93,7 @@ def blind_risk(
         inside = _features([client.train for client in clients], generator)
         outside = _features(reference.matching(group, clients), generator)
         if min(len(inside), len(outside)) >= MIN_RECORDS:
-            strata.append(RiskEstimate.of(*blind_baseline(inside, outside, generator)))
+            strata.append(estimate_of(*blind_baseline(inside, outside, generator)))
     return stratified(strata)
 
 

@@ -14,7 +14,7 @@ from numpy import ndarray
 from scipy.special import ndtri
 
 from covey.membership.attacks import auc, cross_fitted
-from covey.membership.estimates import MIN_RECORDS, RiskEstimate, known_aucs, stratified
+from covey.membership.estimates import MIN_RECORDS, estimate_of, known_aucs, stratified
 from covey.rng import Streams
 
 __all__ = [
@@ -88,7 +88,7 @@ def attack_metrics(strata: Sequence[Sides], streams: Streams) -> AttackMetrics:
     known = [each for each in strata if min(map(len, each)) >= MIN_RECORDS]
     folds = [streams.at("folds", index).generator() for index in range(len(known))]
     figures = [
-        RiskEstimate.of(cross_fitted(*sides, generator), auc(*sides))
+        estimate_of(cross_fitted(*sides, generator), auc(*sides))
         for sides, generator in zip(known, folds, strict=True)
     ]
     whole = stratified(figures)

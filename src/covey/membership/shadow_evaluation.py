@@ -11,7 +11,12 @@ from covey.data.examples import Examples
 from covey.engine.protocol import Engine, Scored, ScoringJob
 from covey.membership.assessment import Target
 from covey.membership.attacks import auc, best_threshold, rates_at, scores_of
-from covey.membership.estimates import MIN_RECORDS, RiskEstimate, stratified
+from covey.membership.estimates import (
+    MIN_RECORDS,
+    RiskEstimate,
+    estimate_of,
+    stratified,
+)
 from covey.membership.extrapolation import moderated
 from covey.membership.shadow_federation import ShadowData, ShadowFederation
 
@@ -127,7 +132,7 @@ def _estimate_of(results: Sequence[ShadowResult], index: int) -> RiskEstimate | 
                 np.concatenate([t.outside[group] for t in others]),
             )
             rates = rates_at(threshold, inside, outside)
-            strata.append(RiskEstimate.of(rates, auc(inside, outside)))
+            strata.append(estimate_of(rates, auc(inside, outside)))
     return stratified(strata)
 
 

@@ -5,6 +5,7 @@ from io import StringIO
 
 from covey.history import History, RoundRow
 from covey.report.queries import group_sizes
+from covey.risk import RiskEstimate
 
 __all__ = ["metrics_csv"]
 
@@ -36,7 +37,11 @@ def _cells(row: RoundRow, groups: list[str]) -> list[str]:
         *(row.round_index, row.participants, row.accuracy),
         *(row.accuracy_by_group.get(group) for group in groups),
         *row.clients,
-        *(value for figure in row.risks for value in figure or (None, None)),
+        *(value for each in row.risks for value in _with_error(each)),
         *(row.moved, row.over),
     ]
     return [UNKNOWN if value is None else repr(value) for value in values]
+
+
+def _with_error(risk: RiskEstimate | None) -> tuple[float | None, float | None]:
+    return (risk.risk, risk.standard_error) if risk else (None, None)

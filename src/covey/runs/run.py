@@ -168,7 +168,7 @@ class Run:
             RunError: the client is not known to the run.
         """
         run = readable(self._folder, self._overrides, "explain(...)", self._reader)
-        return explain_client(run, self._folder, name)
+        return explain_client(run, self._folder, name, self._reader)
 
     def forget(
         self,

@@ -159,14 +159,17 @@ def enqueue_requests(
 
 
 def explain_client(
-    run: BuiltRun, folder: RunFolder, client: ClientName
+    run: BuiltRun,
+    folder: RunFolder,
+    client: ClientName,
+    reader: RecordReader | None = None,
 ) -> dict[str, Any]:
     """Return what is held on a client; no other client is named.
 
     Raises:
         RunError: the client is not known to the run.
     """
-    with open_session(run, folder) as session:
+    with open_session(run, folder, reader) as session:
         (handle,) = find_clients(session, run, [client])[1].values()
         held = plan_for(session, handle).participation
         client_data = next(
