@@ -15,7 +15,6 @@ from covey.runtime import (
     recorded_run,
     unplayed_reason,
 )
-from covey.runtime.ledger_record import RecordReader
 from covey.types import Params
 
 __all__ = ["available_parts", "check_answerable", "playable", "readable"]
@@ -39,9 +38,7 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     return run
 
 
-def available_parts(
-    folder: RunFolder, overrides: Overrides, call: str, reader: RecordReader
-) -> BuiltRun:
+def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """Return a run's parts; where they cannot be had, what its folder records.
 
     Raises:
@@ -53,19 +50,17 @@ def available_parts(
     except CoveyError as error:
         if passed and not _missing(folder, overrides):
             raise
-        return recorded_run(folder, str(error), reader)
+        return recorded_run(folder, reason=str(error))
 
 
-def readable(
-    folder: RunFolder, overrides: Overrides, call: str, reader: RecordReader
-) -> BuiltRun:
+def readable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """Return a run as its folder records it; before anything is recorded, its parts.
 
     Raises:
         CoveyError: nothing is recorded yet, and its parts cannot be had.
     """
     try:
-        return recorded_run(folder, _to_pass_again(folder, (), call), reader)
+        return recorded_run(folder, reason=_to_pass_again(folder, (), call))
     except RunError:
         return playable(folder, overrides, call)
 

@@ -37,7 +37,6 @@ from covey.runtime import (
 from covey.runtime.copies import Copy
 from covey.runtime.dp_audit import audit_noise
 from covey.runtime.exports import export_model, latest_model
-from covey.runtime.ledger_record import RecordReader
 from covey.runtime.loop import OnAnswer
 from covey.runtime.participation_inference import play_game
 from covey.runtime.verification import verify
@@ -77,8 +76,7 @@ class Run:
         self._folder = RunFolder.existing(folder)
         self._overrides = overrides or Overrides()
         begun = Ledger.exists(self._folder.ledger)
-        self._reader = RecordReader()
-        self._record = read_run_record(self._folder, self._reader) if begun else None
+        self._record = read_run_record(self._folder) if begun else None
         self.folder = folder
         self.answered: tuple[AnsweredRequest, ...] = ()
 
@@ -157,8 +155,8 @@ class Run:
             RunError: a client is not known to the run, or they cannot all leave.
         """
         wanted = wanted_answer(answer, basis)
-        run = readable(self._folder, self._overrides, "plan(...)", self._reader)
-        found = client_plans(run, self._folder, listed(names), *wanted, self._reader)
+        run = readable(self._folder, self._overrides, "plan(...)")
+        found = client_plans(run, self._folder, listed(names), *wanted)
         return found[0] if isinstance(names, str | Returning) else found
 
     def explain(self, name: ClientName) -> dict[str, Any]:
@@ -167,8 +165,8 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        run = readable(self._folder, self._overrides, "explain(...)", self._reader)
-        return explain_client(run, self._folder, name, self._reader)
+        run = readable(self._folder, self._overrides, "explain(...)")
+        return explain_client(run, self._folder, name)
 
     def forget(
         self,
@@ -195,12 +193,11 @@ class Run:
                 answer cannot be given; nothing was done.
         """
         wanted, clients = wanted_answer(answer, basis), listed(names)
-        folder, reader = self._folder, self._reader
-        run = available_parts(folder, self._overrides, "forget(...)", reader)
-        check = partial(check_answerable, run, folder)
+        run = available_parts(self._folder, self._overrides, "forget(...)")
+        check = partial(check_answerable, run, self._folder)
         self._record = None
-        done = forget(run, folder, clients, *wanted, observe, on_answer, check, reader)
-        return done[1]
+        args = (observe, on_answer, check)
+        return forget(run, self._folder, clients, *wanted, *args)[1]
 
     def verify(
         self,
@@ -252,7 +249,7 @@ class Run:
             population: the run's, if it is at hand, for samples of the data.
         """
         place = Path(out) if out else None
-        self._record = read_run_record(self._folder, self._reader)
+        self._record = read_run_record(self._folder)
         return page_of(self.folder, population, place, self._record)
 
     def audit(
@@ -288,13 +285,13 @@ class Run:
         self._record = None
         self.answered = (
             *self.answered,
-            *run_to_end(run, self._folder, observe, on_answer, self._reader),
+            *run_to_end(run, self._folder, observe, on_answer),
         )
         return self
 
     def _current_record(self) -> RunRecord:
         if self._record is None:
-            self._record = read_run_record(self._folder, self._reader)
+            self._record = read_run_record(self._folder)
         return self._record
 
 
@@ -303,8 +300,7 @@ def run_to_end(
     folder: RunFolder,
     observe: Observer = quiet,
     on_answer: OnAnswer = quiet,
-    reader: RecordReader | None = None,
 ) -> tuple[AnsweredRequest, ...]:
     """Run to the end; return the requests that were answered meanwhile."""
-    with open_session(run, folder, reader) as session:
+    with open_session(run, folder) as session:
         return continue_run(session, run.config.rounds, observe, on_answer=on_answer)[1]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from covey.history import History
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
-from covey.runtime.ledger_record import RecordReader
 from covey.types import ClientName, Handle
 
 __all__ = ["RunRecord", "read_run_record"]
@@ -25,7 +24,7 @@ class RunRecord:
     names: Mapping[ClientName, Handle]
 
 
-def read_run_record(folder: RunFolder, reader: RecordReader | None = None) -> RunRecord:
+def read_run_record(folder: RunFolder) -> RunRecord:
     """Read a run's ledger, without its data.
 
     Raises:
@@ -33,5 +32,5 @@ def read_run_record(folder: RunFolder, reader: RecordReader | None = None) -> Ru
     """
     with Ledger.read(folder.ledger) as ledger:
         names = {name: handle for handle, name in ledger.names().items()}
-        record = (reader or RecordReader()).read(ledger)
+        record = folder.reader.read(ledger)
         return RunRecord(record.history, record.head, names)

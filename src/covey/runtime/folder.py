@@ -16,6 +16,7 @@ from covey.atomic_io import replace_whole
 from covey.bounded_io import read_bounded, read_text
 from covey.config import Config
 from covey.errors import RunError
+from covey.runtime.ledger_record import RecordReader
 from covey.types import Basis, ClientName
 
 __all__ = ["QueuedRequest", "RunFolder"]
@@ -46,6 +47,10 @@ class RunFolder:
     path: Path
     created: tuple[Path, ...] | None = field(default=None, compare=False, repr=False)
     """Folders that `create` has just made, the innermost first; None: it was a run."""
+    reader: RecordReader = field(
+        default_factory=RecordReader, compare=False, repr=False
+    )
+    """What this object has read of the run's ledger, and reads again if that changed."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":

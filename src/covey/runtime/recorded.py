@@ -23,7 +23,6 @@ from covey.membership import Reference, RetrainRecipe
 from covey.rng import Streams
 from covey.runtime.federation_metadata import FederationMetadata, Unreachable
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import RecordReader
 from covey.runtime.state_io import load_state
 from covey.types import Handle, Params
 
@@ -77,21 +76,18 @@ class _MissingModel:
         return [] if not jobs else self.refuse()
 
 
-def recorded_run(
-    folder: RunFolder, reason: str, reader: RecordReader | None = None
-) -> RecordedRun:
+def recorded_run(folder: RunFolder, reason: str) -> RecordedRun:
     """Return a run as its folder records it.
 
     Args:
         folder: the run's; nothing is written to it.
         reason: what is said to who asks for a round: a whole message.
-        reader: of its ledger.
 
     Raises:
         RunError: nothing has been played yet, so no client is known.
     """
     config = folder.config()
-    began, names = _recorded(folder, reader or RecordReader())
+    began, names = _recorded(folder)
     streams = Streams(config.seed)
     if began is None or not names:
         raise RunError(
@@ -159,10 +155,10 @@ def _population(
 
 
 def _recorded(
-    folder: RunFolder, reader: RecordReader
+    folder: RunFolder,
 ) -> tuple[RunStarted | None, Mapping[Handle, str]]:
     """Return how the run began, and its clients' names, as far as anything is recorded."""
     if not Ledger.exists(folder.ledger):
         return None, {}
     with Ledger.read(folder.ledger) as ledger:
-        return reader.read(ledger).history.started, ledger.names()
+        return folder.reader.read(ledger).history.started, ledger.names()

@@ -45,7 +45,6 @@ class Session:
     Attributes:
         returned: clients that left and ask for a stronger answer, as far as their data
             are still there; they take part in nothing.
-        reader: of the ledger.
     """
 
     run: BuiltRun
@@ -53,11 +52,10 @@ class Session:
     ledger: Ledger
     secrets: Secrets
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
-    reader: RecordReader = field(default_factory=RecordReader)
 
     def record(self) -> LedgerRecord:
         """Return what the ledger holds now; it is read again only if that changed."""
-        return self.reader.read(self.ledger)
+        return self.folder.reader.read(self.ledger)
 
     def client(self, handle: Handle) -> Client | None:
         """Return a client that takes part or has returned, if its data are there."""
@@ -94,17 +92,10 @@ def open_or_create(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
 
 
 @contextmanager
-def open_session(
-    run: BuiltRun, folder: RunFolder, reader: RecordReader | None = None
-) -> Generator[Session]:
+def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
     """Open a run, with the clients that have not left, under their handles.
 
     A start that fails before anything was recorded leaves no folder behind.
-
-    Args:
-        run: as its settings or a program make it.
-        folder: the run's.
-        reader: who has read the ledger before, if anybody has.
 
     Raises:
         RunError: the settings or the data are not those that began the run.
@@ -113,7 +104,7 @@ def open_session(
     is_open = False
     try:
         with _ledger(run, folder) as ledger:
-            session = _session(run, folder, ledger, reader or RecordReader())
+            session = _session(run, folder, ledger)
             is_open = True
             yield session
     except Exception:
@@ -124,20 +115,18 @@ def open_session(
         raise
 
 
-def _session(
-    run: BuiltRun, folder: RunFolder, ledger: Ledger, reader: RecordReader
-) -> Session:
+def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     """Check that the run is the recorded one, and enrol its clients."""
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
     secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
     active = with_recorded_handles(run, ledger, secrets)
-    history = reader.read(ledger).history
+    history = folder.reader.read(ledger).history
     check_same(active, history, folder)
     check_data(run, active, history, ledger)
     ledger.enrol({c.handle: c.name for c in active.population.clients})
     _note_threshold(active, ledger, history.started)
-    return Session(active, folder, ledger, secrets, reader=reader)
+    return Session(active, folder, ledger, secrets)
 
 
 def _is_unrecorded(folder: RunFolder) -> bool:

@@ -13,7 +13,6 @@ from covey.history import History
 from covey.ledger import Request
 from covey.runtime.asking import Returning, find_clients, new_request
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import RecordReader
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import SearchTarget, search_places
 from covey.runtime.planning import plan_for, plan_jointly
@@ -82,25 +81,24 @@ class ForgetResult:
     seconds: float
 
 
-def client_plans(  # noqa: PLR0913, PLR0917 - the last three have defaults
+def client_plans(
     run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
     wanted: str = "auto",
     basis: Basis = "none",
-    reader: RecordReader | None = None,
 ) -> tuple[ClientPlan, ...]:
     """Return what each client would be answered if all of them left now; nothing is done.
 
     Raises:
         RunError: a client is not known to the run, or they cannot all leave.
     """
-    with open_session(run, folder, reader) as session:
+    with open_session(run, folder) as session:
         session, known = find_clients(session, run, clients)
         return _client_plans(session, known, wanted, basis)
 
 
-def forget(  # noqa: PLR0913, PLR0917 - the last six have defaults
+def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
     run: BuiltRun,
     folder: RunFolder,
     clients: Sequence[ClientName | Returning],
@@ -109,12 +107,11 @@ def forget(  # noqa: PLR0913, PLR0917 - the last six have defaults
     observe: Observer = lambda _: None,
     on_answer: OnAnswer = lambda _: None,
     check: CheckPlan = lambda _: None,
-    reader: RecordReader | None = None,
 ) -> tuple[History, tuple[ForgetResult, ...]]:
     """Let clients leave, and play again, once for all, what has to be played again.
 
     An unfinished run is not carried on. `on_answer` is as in `continue_run`; `check` is
-    called with each client's plan before anything is done; `reader` as of a session.
+    called with each client's plan before anything is done.
 
     Returns:
         The story, and what came of each request, but for those that requests from
@@ -125,7 +122,7 @@ def forget(  # noqa: PLR0913, PLR0917 - the last six have defaults
             done.
     """
     began = time.monotonic()
-    with open_session(run, folder, reader) as session:
+    with open_session(run, folder) as session:
         session, known = find_clients(session, run, clients)
         requests = _enqueue(session, known, wanted, basis, check)
         last = session.ledger.last_round()
@@ -159,17 +156,14 @@ def enqueue_requests(
 
 
 def explain_client(
-    run: BuiltRun,
-    folder: RunFolder,
-    client: ClientName,
-    reader: RecordReader | None = None,
+    run: BuiltRun, folder: RunFolder, client: ClientName
 ) -> dict[str, Any]:
     """Return what is held on a client; no other client is named.
 
     Raises:
         RunError: the client is not known to the run.
     """
-    with open_session(run, folder, reader) as session:
+    with open_session(run, folder) as session:
         (handle,) = find_clients(session, run, [client])[1].values()
         held = plan_for(session, handle).participation
         client_data = next(
@@ -230,8 +224,10 @@ def _enqueue(
     check: CheckPlan = lambda _: None,
 ) -> list[Request]:
     """Put requests in the queue, all of them or none."""
-    for each in _client_plans(session, known, wanted, basis):
+    plans = _client_plans(session, known, wanted, basis)
+    for each in plans:
         check(each)
+    for each in plans:
         if each.chosen is None:
             who = f"{each.client}: " if len(known) > 1 else ""
             raise RunError(f"{who}{each.reason}")
