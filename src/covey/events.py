@@ -47,6 +47,7 @@ __all__ = [
     "StepsPerturbed",
     "SumPerturbed",
     "ThresholdChanged",
+    "WeightReduced",
     "event_from",
     "kind_and_body",
 ]
@@ -511,6 +512,20 @@ class AnswerRefused(Event):
 
     handle: Handle | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightReduced(Event):
+    """A client that is apart has far more examples than most, and counts as having fewer.
+
+    Attributes:
+        weight: what it sent, in examples.
+        counted: what it counted as in the mean.
+    """
+
+    handle: Handle
+    weight: float
+    counted: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,7 @@ def test_the_app_is_two_imports_and_says_where_the_run_is(federate):
         "nodes": 2,
         "timeout": 600,
         "names": "alice,bob",
+        "binds-names": True,
     }
     for component, path in app["components"].items():
         module, name = path.split(":")

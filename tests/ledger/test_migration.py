@@ -31,6 +31,7 @@ def old(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for column in ("basis", "sealed"):
             database.execute(f"ALTER TABLE requests DROP COLUMN {column}")
+        database.execute("DROP TABLE client_keys")
         database.execute("UPDATE schema SET version = 2")
     return path
 
@@ -41,17 +42,20 @@ def test_an_old_ledger_is_read_as_it_is_and_left_alone(old: Path):
     assert (request.wanted, request.state) == ("retrain", "pending")
     assert (request.basis, request.sealed, request.served) == ("none", None, None)
     assert Ledger.read(old).replay() == FACT
+    assert Ledger.read(old).keys() == {}
     assert old.read_bytes() == before
 
 
 def test_an_old_ledger_is_carried_on_by_a_writer(old: Path):
     with Ledger.open(old, noon) as ledger:
         head = ledger.head()
+        ledger.enrol({"09bc": "client-00002"}, {"client-00002": "a key"})
         (first,) = ledger.requests()
         ledger.serve([ServedRequest(first, "a mark", SERVED, "sealed")], LEFT)
         second = ledger.ask_all([NewRequest("09bc", "auto", basis="erasure")])
         assert [each.basis for each in second] == ["erasure"]
     with Ledger.open(old, noon) as again:
+        assert again.keys() == {"client-00002": "a key"}
         assert [each.sealed for each in again.requests()] == ["sealed", None]
         assert [each.basis for each in again.requests()] == ["none", "erasure"]
         assert again.replay() == FACT + LEFT

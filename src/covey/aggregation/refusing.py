@@ -19,16 +19,19 @@ NOT_FINITE = "must hold finite numbers only"
 
 
 class RefusedUpdate(NamedTuple):
-    """An update that is not finite.
+    """An update that is not finite, or is not together with the others of its cluster.
 
     Attributes:
         cluster: whose model it would have moved.
-        entry: the first of the update's entries that holds NaN or infinity.
+        entry: the first of the update's entries that holds NaN or infinity, or the first
+            of the model that all updates make.
+        together: whether all are finite by themselves, and what they add up to is not.
     """
 
     handle: Handle
     cluster: int
     entry: str
+    together: bool = False
 
 
 def finite_updates(
@@ -60,10 +63,13 @@ def finite_updates(
 
 def refusal_events(refused: Iterable[RefusedUpdate]) -> tuple[AnswerRefused, ...]:
     """Return the facts, one per client, in the words that a remote node's are told in."""
-    first: dict[Handle, str] = {}
+    first: dict[Handle, RefusedUpdate] = {}
     for each in refused:
-        first.setdefault(each.handle, each.entry)
+        first.setdefault(each.handle, each)
     return tuple(
-        AnswerRefused(handle, f"its update of {entry} {NOT_FINITE}")
-        for handle, entry in first.items()
+        AnswerRefused(
+            handle,
+            f"its update of {each.entry} {'and the others ' * each.together}{NOT_FINITE}",
+        )
+        for handle, each in first.items()
     )

@@ -6,11 +6,10 @@ client accepts, what it has found out and how it draws stay on its side; the ser
 the cluster, the update and, where the method needs them, counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Never
 
-import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
@@ -28,7 +27,7 @@ from covey.clustering import UNASSIGNED
 from covey.components.capability import Capability
 from covey.engine.protocol import Recipe
 from covey.errors import ConfigError
-from covey.membership import Count, RiskEstimate, Target
+from covey.membership import Count, RiskEstimate, Target, combined_counts
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -236,14 +235,11 @@ def loss_counter(send: Send) -> Count:
             "count", (target.params,), (True,), streams.path, contexts
         )
         responses = send(request, target.members) if target.members else ()
-        return (
-            _summed([each.members for each in responses]),
-            _summed([each.held_out for each in responses]),
-        )
+        given = [
+            (each.members, each.held_out)
+            for each in responses
+            if each.members is not None and each.held_out is not None
+        ]
+        return combined_counts([m for m, _ in given], [h for _, h in given])
 
     return count
-
-
-def _summed(counts: Sequence[ndarray | None]) -> ndarray:
-    given = [each for each in counts if each is not None]
-    return np.sum(given, axis=0) if given else np.zeros((1, 1), dtype=np.int64)

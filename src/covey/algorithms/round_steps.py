@@ -29,12 +29,12 @@ from covey.algorithms.local_training import (
     no_noise_events,
 )
 from covey.algorithms.waiting import abandonment_events, with_waiting_counts
-from covey.components.state import ComponentState
+from covey.components.state import ComponentState, States
 from covey.events import (
     ClientsAssigned,
     ModelsMerged,
 )
-from covey.params import model_hash
+from covey.params import model_hash, not_finite
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -157,14 +157,13 @@ class Steps:
             after = state.with_choices(chosen.clusters)
         noise = self.noise_events(cohort)
         sent = set(chosen.clusters.items())
+        models, states, overflown = self._models_after(state, after, aggregated)
+        refused += _refused_together(overflown, sent)
         accepted = sent - {(each.handle, each.cluster) for each in refused}
         if refused and not self.dp_accounted:
             chosen = _restricted_to(chosen, {handle for handle, _ in accepted})
             after = state.with_choices(chosen.clusters)
         counts = _per_cluster(sent if self.dp_accounted else accepted, state)
-        models, states = self.server_step(
-            state.clusters, aggregated.clusters, after.states
-        )
         fact = ModelsMerged(model_hash(models), counts)
         after = with_waiting_counts(
             replace(after, states=states), aggregated.events, counts, self.patience
@@ -173,12 +172,32 @@ class Steps:
         after = with_memory(after, noted, {handle for handle, _ in accepted}).keeping(
             Clips(norms=aggregated.clips), Stalled(clusters=stalled)
         )
-        facts = (*noise, *aggregated.events, *abandonment_events(state, after), fact)
+        facts = (
+            *noise,
+            *aggregated.events,
+            *abandonment_events(state, after),
+            fact,
+        )
         return RoundResult(
             after.with_models(models),
             (*refusal_events(refused), chosen, *facts),
             aggregated.stored,
         )
+
+    def _models_after(
+        self, state: ServerState, after: ServerState, aggregated: AggregationResult
+    ) -> tuple[tuple[Params, ...], States, Mapping[int, str]]:
+        """Return the next models, the states beside them, and which would not be finite.
+
+        Those stay as they are, each with the first entry that would not be.
+        """
+        before = state.clusters
+        models, states = self.server_step(before, aggregated.clusters, after.states)
+        overflown = _overflown(before, models)
+        if not overflown:
+            return models, states, {}
+        kept = (before[j] if j in overflown else m for j, m in enumerate(models))
+        return tuple(kept), after.states, overflown
 
     def _aggregated(
         self,
@@ -218,6 +237,27 @@ def _per_cluster(
 ) -> tuple[int, ...]:
     counted = Counter(j for _, j in updates)
     return tuple(counted[j] for j in range(len(state.clusters)))
+
+
+def _overflown(
+    before: tuple[Params, ...], models: tuple[Params, ...]
+) -> dict[int, str]:
+    """Return the clusters whose model stopped being finite, each with its first entry."""
+    entries = {j: not_finite(model) for j, model in enumerate(models)}
+    return {
+        j: name for j, name in entries.items() if name and not not_finite(before[j])
+    }
+
+
+def _refused_together(
+    overflown: Mapping[int, str], sent: Iterable[tuple[Handle, int]]
+) -> list[RefusedUpdate]:
+    """Return the updates whose sum is not finite, though each of them is."""
+    return [
+        RefusedUpdate(handle, j, overflown[j], together=True)
+        for handle, j in sorted(sent)
+        if j in overflown
+    ]
 
 
 def _stalled(

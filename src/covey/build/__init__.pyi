@@ -11,7 +11,7 @@ from .algorithms import (
     depends_on_population,
     has_independent_clusters,
 )
-from .client_backend import ClientBackend, ClientReports, DataProfile
+from .client_backend import ClientBackend, ClientReports, DataProfile, KnowsKeys
 from .client_runtime import ClientRuntime, ClusterChoice
 from .parts import Components
 from .populations import data_hash
@@ -28,6 +28,7 @@ __all__ = [
     "ClusterChoice",
     "Components",
     "DataProfile",
+    "KnowsKeys",
     "Overrides",
     "ReplayOptions",
     "aggregator_of",

@@ -1,6 +1,6 @@
 """A federation whose clients are remote, as the server sees it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from covey.data import Examples
 from covey.events import Event
 from covey.types import ClientName
 
-__all__ = ["ClientBackend", "ClientReports", "DataProfile"]
+__all__ = ["ClientBackend", "ClientReports", "DataProfile", "KnowsKeys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +69,13 @@ class ClientBackend(Protocol):
 
     def reports(self) -> ClientReports:
         """Return what has happened since the last time this was asked."""
+        ...
+
+
+@runtime_checkable
+class KnowsKeys(Protocol):
+    """A way to remote clients that knows them by keys; their names stay bound to these."""
+
+    def keys(self) -> Mapping[ClientName, str]:
+        """Return the fingerprint of the key of each client that has come."""
         ...

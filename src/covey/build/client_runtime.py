@@ -30,6 +30,7 @@ from covey.build.local_training import recipe_of
 from covey.build.risk import client_assessment_of
 from covey.build.settled import estimator_of
 from covey.clustering import SelectionInputs, apply_hysteresis
+from covey.components import Capability
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob
@@ -172,6 +173,14 @@ class ClientRuntime:
         """
         anew = self.config.secrets.source == "os"
         return Streams(self.seed, request.path, secrets.randbits(256) if anew else None)
+
+    @property
+    def tells_size(self) -> bool:
+        """Whether its answers tell how many examples it has: by its weight, or counts."""
+        estimator = estimator_of(self.config)
+        counts = Capability.MEASURED_RISK not in estimator.rules_out
+        counted = counts and not estimator.on_clients
+        return counted or self.config.merge.weights == "examples"
 
     @property
     def _measures_risk(self) -> bool:

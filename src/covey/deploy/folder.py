@@ -152,6 +152,8 @@ def _app(out: Path, plan: Plan) -> Files:
                         "nodes": len(plan.nodes),
                         "timeout": ROUND_TIMEOUT,
                         "names": ",".join(plan.nodes),
+                        # without authentication every start of a node makes a new key
+                        "binds-names": not plan.insecure,
                     },
                 }
             }

@@ -16,6 +16,7 @@ from covey.events import (
     PricesSet,
     RiskMeasured,
     RoundMeasured,
+    WeightReduced,
 )
 
 __all__ = [
@@ -86,6 +87,7 @@ OPEN: Mapping[type[Event], str] = {
     PricesSet: "prices, which follow what clients wished: the rest holds given them",
     ModelsPooled: "how clusters are pooled and weighted: the rest holds given that",
     AnswerRefused: "whose answers were refused, and why",
+    WeightReduced: "who has far more examples than most, and how many",
     ModelDiverged: "whether a model diverged: its clients' losses and refusals show it",
     ClientsReported: "what clients tell of themselves: accuracies, and one bit each",
     RoundMeasured: "how many clients are in each cluster",

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,7 +39,12 @@ def _main(grid: Grid, context: Context) -> None:
     _log_through_flower()
     told = {key: str(value) for key, value in context.run_config.items()}
     names = frozenset(filter(None, told.get("names", "").split(",")))
-    federated = Federated(told["config"], invited=names, timeout=float(told["timeout"]))
+    federated = Federated(
+        told["config"],
+        invited=names,
+        timeout=float(told["timeout"]),
+        binds_names=told.get("binds-names", "True") == "True",
+    )
     federated.start(grid, told["out"], int(told["nodes"]))
 
 
@@ -52,12 +57,15 @@ class Federated:
         model: builds a fresh module; None: the network that the settings name.
         invited: names of clients; empty: whoever the SuperLink lets in.
         timeout: seconds that a round waits for a node.
+        binds_names: whether a client's name belongs to the key of the node that first came
+            with it. Not where nodes have no keys that last (`--insecure`).
     """
 
     config: Config | str | Path
     model: Model | None = None
     invited: frozenset[ClientName] = frozenset()
     timeout: float = 600.0
+    binds_names: bool = True
 
     def start(self, grid: Grid, out: str | Path, nodes: int = 2) -> Run:
         """Play the run in the folder `out` to its end; carry it on if it was begun.
@@ -80,6 +88,8 @@ class Federated:
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
             equal_weights=config.merge.weights == "equal",
+            keys=_keys(folder),
+            binds_names=self.binds_names,
         )
         federation = FlowerServer(grid, terms, roster.profile)
         left, leaving = _departures(folder)
@@ -116,6 +126,14 @@ class Federated:
         if isinstance(self.config, Config):
             return ""
         return str(Path(self.config).resolve().parent)
+
+
+def _keys(folder: RunFolder) -> Mapping[ClientName, str]:
+    """Return the keys that a run's clients are known by."""
+    if not Ledger.exists(folder.ledger):
+        return {}
+    with Ledger.read(folder.ledger) as ledger:
+        return ledger.keys()
 
 
 def _departures(folder: RunFolder) -> tuple[int, frozenset[ClientName]]:

@@ -5,9 +5,11 @@ so is everything on both sides; only their way is not.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -26,6 +28,7 @@ class InProcessGrid(Grid):
         app: the client app of all nodes.
         files: each node's `node.toml`, by node id.
         wire: what becomes of replies; none are changed by default.
+        identities: what a SuperLink would vouch for, such as `public_key`, by node id.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class InProcessGrid(Grid):
         app: ClientApp,
         files: Mapping[int, str],
         wire: Wire = lambda _, reply: [reply],
+        identities: Mapping[int, NodeInfo] = MappingProxyType({}),
     ) -> None:
         outside_a_run()
         self.files = dict(files)
         self._app = app
         self._wire = wire
+        self.identities = dict(identities)
         self._sent = 0
 
     def set_run(self, run: Run) -> None:
@@ -62,6 +67,13 @@ class InProcessGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are there."""
         return list(self.files)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Return the nodes that are there, with what is known of them."""
+        return [
+            self.identities.get(node, NodeInfo(node_id=node))
+            for node in self.get_node_ids()
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Refuse: nothing waits here."""

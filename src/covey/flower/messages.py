@@ -8,12 +8,15 @@ is not valid raises `InvalidMessageError` with a reason that reveals none of the
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from io import BytesIO
+from math import inf, prod
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
@@ -24,8 +27,10 @@ from covey.membership import EDGES, FOLDS
 from covey.types import ClientName, Handle, Params
 
 __all__ = [
-    "MIN_TO_COMPARE",
-    "NORM_FACTOR",
+    "MAX_CLASSES",
+    "MAX_NAME",
+    "MAX_NUMBERS",
+    "MAX_TEXT",
     "Hello",
     "InvalidMessageError",
     "PendingQuestion",
@@ -45,14 +50,23 @@ T = TypeVar("T")
 KIND = "train"
 """The one kind of message that a covey client app listens to."""
 
-NORM_FACTOR = 5.0
-"""An update is refused if its L2 norm is above so many times the median of its round."""
-
-MIN_TO_COMPARE = 3
-"""Answers from which on norms are compared."""
-
 MAX_COUNT = 10**6
 """The highest count of losses that a client may send, per fold and bin."""
+
+MAX_EXAMPLES = 10**9
+"""The highest number of examples that a client may announce."""
+
+MAX_TEXT = 2**16
+"""Characters that a node may write; the longest answer, two tables of counts, has 8,000."""
+
+MAX_NAME = 128
+"""Characters of a client's name, and of any other word that a node sends."""
+
+MAX_CLASSES = 2**15
+"""Classes of a federation that does not know its own yet."""
+
+MAX_NUMBERS = 2**22
+"""Numbers of one example, and at most 8 dimensions."""
 
 HEADER = 4_096
 """Bytes that an array may need beside its numbers."""
@@ -130,6 +144,9 @@ class Hello:
         images: whether examples are uint8 images, or else features or ids.
         classes: as many as its own examples show.
         whole: whether examples are whole numbers: ids for an embedding.
+        examples: how many it trains on, where weights or counts tell it anyway; else 1.
+            No weight and no count may be above it.
+        held_out: how many it holds out, where counts tell it anyway.
     """
 
     covey_version: str
@@ -141,6 +158,8 @@ class Hello:
     classes: int
     failed: str = ""
     whole: bool = False
+    examples: int = 1
+    held_out: int = 0
 
 
 AS_QUESTION = TypeAdapter(Question).validate_json
@@ -149,12 +168,19 @@ AS_HELLO = TypeAdapter(Hello).validate_json
 
 
 class PendingQuestion(NamedTuple):
-    """What the server remembers of a question until it is answered."""
+    """What the server remembers of a question until it is answered.
+
+    Attributes:
+        examples: how many the client said that it trains on.
+        held_out: how many it said that it holds out.
+    """
 
     handle: Handle
     question: Question
     start: Mapping[int, Params]
     broadcast: Mapping[str, Params] = MappingProxyType({})
+    examples: int = MAX_EXAMPLES
+    held_out: int = MAX_EXAMPLES
 
 
 def make_message(
@@ -190,7 +216,7 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
     Raises:
         InvalidMessageError: the message does not fit this version of covey.
     """
-    question = _read(content, AS_QUESTION)
+    question = _read(content, AS_QUESTION, inf)  # a node trusts its server
     if question.covey_version != version("covey"):
         raise InvalidMessageError(f"the server has covey {question.covey_version}")
     if question.num_models != len(question.offered):
@@ -224,12 +250,14 @@ def hello_of(message: Message, token: str, settings_hash: str) -> Hello:
     """
     hello = _read(message.content, AS_HELLO)
     _check_sender(hello.covey_version, hello.token, token)
-    if hello.failed:
-        raise InvalidMessageError(
-            f"it failed with {hello.failed}: look into the node's log"
-        )
+    _check_worked(hello.failed)
     if not hello.name:
         raise InvalidMessageError("it has no name: set one in its node.toml")
+    if len(hello.name) > MAX_NAME or not hello.name.isprintable():
+        raise InvalidMessageError(
+            f"its name must be of at most {MAX_NAME} characters that can be printed"
+        )
+    _check_size(hello)
     if hello.agreement != settings_hash:
         raise InvalidMessageError(
             "its covey.toml differs in data, model, train, method, merge, redteam, "
@@ -251,10 +279,7 @@ def reply_of(
     _check_sender(reply.covey_version, reply.token, question.token)
     if reply.name != question.name:
         raise InvalidMessageError("it answers for another client")
-    if reply.failed:
-        raise InvalidMessageError(
-            f"it failed with {reply.failed}: look into the node's log"
-        )
+    _check_worked(reply.failed)
     return reply, client_response_of(message.content, reply, pending)
 
 
@@ -284,8 +309,8 @@ def client_response_of(
         cluster=reply.cluster,
         update=update,
         weight=reply.weight,
-        members=_counts(reply.members) if counts else None,
-        held_out=_counts(reply.held_out) if counts else None,
+        members=_counts(reply.members, pending.examples) if counts else None,
+        held_out=_counts(reply.held_out, pending.held_out) if counts else None,
     )
 
 
@@ -299,6 +324,32 @@ def _check_sender(found: str, token: str, expected: str) -> None:
         raise InvalidMessageError("it is an answer to another question")
 
 
+def _check_worked(failed: str) -> None:
+    """Refuse an answer that tells of an error; only its kind is ever stored."""
+    if failed:
+        kind = (
+            failed if failed.isidentifier() and len(failed) <= MAX_NAME else "an error"
+        )
+        raise InvalidMessageError(f"it failed with {kind}: look into the node's log")
+
+
+def _check_size(hello: Hello) -> None:
+    """Refuse examples of which no model could be built here."""
+    shape = hello.shape
+    if len(shape) > 8 or any(n < 1 for n in shape) or prod(shape) > MAX_NUMBERS:
+        raise InvalidMessageError(
+            f"its examples must have at most 8 dimensions and {MAX_NUMBERS} numbers each"
+        )
+    if not 0 <= hello.classes <= MAX_CLASSES:
+        raise InvalidMessageError(
+            f"its examples must be of at most {MAX_CLASSES} classes"
+        )
+    if not (0 < hello.examples <= MAX_EXAMPLES and 0 <= hello.held_out <= MAX_EXAMPLES):
+        raise InvalidMessageError(
+            f"it must have at least 1 example, and at most {MAX_EXAMPLES}"
+        )
+
+
 def _update(content: RecordDict, start: Params) -> Params:
     record = _record(content, "update")
     if record.keys() != start.keys():
@@ -308,6 +359,7 @@ def _update(content: RecordDict, start: Params) -> Params:
             raise InvalidMessageError(
                 f"its update of {name} must be as large as the model's"
             )
+        _check_header(value)
     update = _params(record)
     for name, value in update.items():
         expected = start[name]
@@ -323,7 +375,22 @@ def _update(content: RecordDict, start: Params) -> Params:
     return update
 
 
-def _counts(counts: Counts | None) -> np.ndarray:
+def _check_header(value: Array) -> None:
+    """Refuse an array that says that it is larger than what came, before it is unpacked."""
+    try:
+        file = BytesIO(value.data)
+        version_ = read_magic(file)
+        read = read_array_header_1_0 if version_ == (1, 0) else read_array_header_2_0
+        shape, _, dtype = read(file, max_header_size=HEADER)
+        size = prod(shape) * dtype.itemsize
+        whole = size == len(value.data) - file.tell() and dtype.kind in "biuf"
+    except Exception:  # whatever NumPy's readers raise
+        whole = False
+    if not whole:
+        raise InvalidMessageError("its arrays must be readable")
+
+
+def _counts(counts: Counts | None, most: int) -> np.ndarray:
     shape = (FOLDS, len(EDGES) + 1)
     rows = counts or ()
     fit = [len(row) for row in rows] == [shape[1]] * shape[0]
@@ -331,14 +398,18 @@ def _counts(counts: Counts | None) -> np.ndarray:
         raise InvalidMessageError(
             f"it must send counts of shape {shape}, from 0 to {MAX_COUNT}"
         )
+    if sum(map(sum, rows)) > most:
+        raise InvalidMessageError(
+            f"its counts must be of at most the {most} examples that it announced"
+        )
     return np.array(rows, dtype=np.int64)
 
 
-def _read(content: RecordDict, read: Callable[[str], T]) -> T:
+def _read(content: RecordDict, read: Callable[[str], T], most: float = MAX_TEXT) -> T:
     try:
         record = content["covey"]
-        text = record["json"] if isinstance(record, ConfigRecord) else ""
-        return read(str(text))
+        text = str(record["json"]) if isinstance(record, ConfigRecord) else ""
+        return read(text if len(text) <= most else "")
     except (KeyError, ValueError, CoveyError):
         raise InvalidMessageError(
             f"it must be written as covey {version('covey')} does"

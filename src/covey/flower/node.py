@@ -146,6 +146,8 @@ def _hello(node: Node, question: Question) -> Hello:
         images=inputs.dtype == torch.uint8,
         classes=member.classes,
         whole=inputs.dtype == torch.int64,
+        examples=len(member.client.train) if member.tells_size else 1,
+        held_out=len(member.client.holdout) if member.tells_size else 0,
     )
 
 

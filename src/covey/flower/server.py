@@ -5,9 +5,8 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from statistics import median
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -15,10 +14,17 @@ from flwr.serverapp import Grid
 from covey.algorithms import ClientRequest, ClientResponse, Cohort
 from covey.build import ClientReports, DataProfile
 from covey.errors import RunError
-from covey.events import AnswerRefused, AnswersMissing, ClientsReported, Event
+from covey.events import (
+    AnswerRefused,
+    AnswersMissing,
+    ClientsReported,
+    Event,
+    WeightReduced,
+)
+from covey.flower.attendance import Attendance
+from covey.flower.identity import NameBindings, NodeIdentity, identity_of
 from covey.flower.messages import (
-    MIN_TO_COMPARE,
-    NORM_FACTOR,
+    MAX_CLASSES,
     Hello,
     InvalidMessageError,
     PendingQuestion,
@@ -28,8 +34,8 @@ from covey.flower.messages import (
     make_message,
     reply_of,
 )
-from covey.params import norm
-from covey.types import ClientName, Handle
+from covey.flower.screening import NormRule, reduced_weights
+from covey.types import ClientName, Handle, Params
 
 __all__ = ["AdmissionPolicy", "FlowerServer"]
 
@@ -37,6 +43,14 @@ log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 120.0
 """How long a node may take to identify itself."""
+
+SILENT = "it must answer in time, and has not several times in a row: restart the node"
+
+Kind = tuple[tuple[int, ...], bool, bool]
+"""What clients' examples must have in common: shape, and whether images or whole."""
+
+WAITED = 0.9
+"""The share of its time after which a silent node has kept everybody waiting."""
 
 POLL_SECONDS = 1.0
 """Seconds between two polls for present nodes."""
@@ -54,6 +68,8 @@ class AdmissionPolicy:
         compares_norms: whether an update far larger than the others' is refused. Not
             where updates are clipped anyway, since who is refused would tell of the rest.
         equal_weights: whether an answer that claims a weight other than 1 is refused.
+        keys: of clients' names, as far as the run knows them.
+        binds_names: whether a name belongs to the key of the node that first came with it.
     """
 
     run: str
@@ -62,20 +78,28 @@ class AdmissionPolicy:
     timeout: float = 600.0
     compares_norms: bool = True
     equal_weights: bool = False
+    keys: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
+    binds_names: bool = True
 
 
 class FlowerServer:
     """The nodes of one run, by the names of their clients.
 
-    A name belongs to the node that bears it as long as that node is there; another one
-    that claims it is refused. Nobody is known by a node id alone: ids change with every
-    SuperLink that keeps nothing.
+    A name belongs to the key of the node that first came with it (`NameBindings`); another
+    one that claims it is refused, whether that node is there or not. Nobody is known by a
+    node id alone: ids change with every SuperLink that keeps nothing.
     """
 
     def __init__(
-        self, grid: Grid, policy: AdmissionPolicy, profile: DataProfile | None = None
+        self,
+        grid: Grid,
+        policy: AdmissionPolicy,
+        profile: DataProfile | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._grid = grid
+        self._clock = clock
+        self._attendance = Attendance()
         self._policy = policy
         self._profile = profile
         self._hellos: dict[int, Hello] = {}
@@ -83,6 +107,9 @@ class FlowerServer:
         self._leaving: dict[ClientName, None] = {}
         self._refused: set[Handle] = set()
         self._rejected: dict[int, str] = {}
+        self._norms = NormRule()
+        self._names = NameBindings(policy.keys, enforced=policy.binds_names)
+        self._identities: dict[int, NodeIdentity] = {}
 
     @property
     def profile(self) -> DataProfile:
@@ -120,16 +147,30 @@ class FlowerServer:
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that can be asked now; new nodes identify themselves first."""
-        there = set(self._grid.get_node_ids())
+        infos = {info.node_id: info for info in self._grid.get_nodes()}
+        self._identities = {node: identity_of(info) for node, info in infos.items()}
+        there = infos.keys()
         self._hellos = {n: h for n, h in self._hellos.items() if n in there}
-        self._greet(sorted(there - self._hellos.keys()))
-        return frozenset(hello.name for hello in self._hellos.values())
+        self._attendance.begin_round(there)
+        new = there - self._hellos.keys()
+        self._greet(sorted(node for node in new if not self._attendance.is_off(node)))
+        return frozenset(
+            hello.name
+            for node, hello in self._hellos.items()
+            if not self._attendance.is_off(node)
+        )
+
+    def keys(self) -> Mapping[ClientName, str]:
+        """Return the fingerprint of the key of each client that has come."""
+        return self._names.keys()
 
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
         asked = {
-            at[client.name]: self._question(request, client.name, client.handle)
+            at[client.name]: self._question(
+                request, self._hellos[at[client.name]], client.handle
+            )
             for client in cohort
             if client.name in at
         }
@@ -158,12 +199,32 @@ class FlowerServer:
             )
             for node, token in tokens.items()
         )
+        came: list[tuple[int, Hello | str]] = []
         for node, message in self._exchanged(questions, HELLO_SECONDS):
             try:
-                hello = hello_of(message, tokens[node], self._policy.settings_hash)
-                self._admit(node, hello)
+                found = hello_of(message, tokens[node], self._policy.settings_hash)
+                came.append((node, found))
+            except InvalidMessageError as error:
+                came.append((node, str(error)))
+        expected = self._expected([each for _, each in came if isinstance(each, Hello)])
+        for node, hello in came:
+            try:
+                if isinstance(hello, str):
+                    raise InvalidMessageError(hello)  # noqa: TRY301
+                self._admit(node, hello, expected)
             except InvalidMessageError as error:
                 self._reject(node, str(error))
+
+    def _expected(self, came: Sequence[Hello]) -> Kind | None:
+        """Return what examples must be like: as those of most who come first."""
+        known = self._profile or next(iter(self._hellos.values()), None)
+        if known:
+            return _kind(known)
+        invited = self._policy.invited
+        kinds = Counter(
+            _kind(each) for each in came if each.name in invited or not invited
+        )
+        return kinds.most_common(1)[0][0] if kinds else None
 
     def _reject(self, node: int, reason: str) -> None:
         """Put down why a node is refused, once: it is asked again in every round."""
@@ -172,7 +233,7 @@ class FlowerServer:
             log.warning("A node was refused: %s.", reason)
             self._events.append(AnswerRefused(None, reason))
 
-    def _admit(self, node: int, hello: Hello) -> None:
+    def _admit(self, node: int, hello: Hello, expected: Kind | None) -> None:
         taken = {each.name for each in self._hellos.values()}
         invited = self._policy.invited
         if hello.name in taken:
@@ -183,33 +244,32 @@ class FlowerServer:
             raise InvalidMessageError(
                 "it is not invited: put its name on the list, or correct it"
             )
-        known = self._profile or next(
-            (
-                DataProfile(h.shape, h.images, h.classes, h.whole)
-                for h in self._hellos.values()
-            ),
-            None,
-        )
-        if known and _kind(known) != _kind(hello):
+        if expected and expected != _kind(hello):
             other = " of another kind (images, features or whole numbers)"
             raise InvalidMessageError(
-                f"its examples must be {known.shape}, like the others', found "
-                f"{hello.shape}{other if known.shape == hello.shape else ''}"
+                f"its examples must be {expected[0]}, like the others', found "
+                f"{hello.shape}{other if expected[0] == hello.shape else ''}"
             )
+        most = self._profile.classes if self._profile else MAX_CLASSES
+        if hello.classes > most:
+            raise InvalidMessageError(
+                f"its examples must be of at most {most} classes, as this run knows them"
+            )
+        self._names.bind(hello.name, self._identities.get(node, NodeIdentity()))
         self._hellos[node] = hello
 
     def _bare_question(self, task: str, name: ClientName, token: str) -> Question:
         return Question(version("covey"), self._policy.run, token, name, task)  # type: ignore[arg-type]
 
     def _question(
-        self, request: ClientRequest, name: ClientName, handle: Handle
+        self, request: ClientRequest, hello: Hello, handle: Handle
     ) -> PendingQuestion:
         context = request.contexts[handle]
         needed = (
             range(len(request.models)) if context.given is None else (context.given,)
         )
         question = replace(
-            self._bare_question(request.task, name, secrets.token_hex(16)),
+            self._bare_question(request.task, hello.name, secrets.token_hex(16)),
             classes=self.profile.classes,
             num_models=len(request.models),
             offered=request.available,
@@ -220,7 +280,14 @@ class FlowerServer:
             broadcast=tuple(request.broadcast),
         )
         models = {j: request.models[j] for j in needed}
-        return PendingQuestion(handle, question, models, request.broadcast)
+        return PendingQuestion(
+            handle,
+            question,
+            models,
+            request.broadcast,
+            hello.examples,
+            hello.held_out,
+        )
 
     def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
         """Return the answers that are in order."""
@@ -237,18 +304,18 @@ class FlowerServer:
                 if handle in found:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
                 reply, answer = reply_of(message, pending[node])
-                if self._policy.equal_weights and answer.weight != 1:
-                    raise InvalidMessageError("its weight must be 1, like all others'")  # noqa: TRY301
+                self._check_weight(answer, pending[node].examples)
                 found[handle] = reply, answer
             except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
-        for handle in self._outsized([answer for _, answer in found.values()]):
+        for handle in self._outsized([answer for _, answer in found.values()], pending):
             del found[handle]
             self._refuse(
                 handle, "its update is far larger than the others'", counts=True
             )
         self._record_reports({h: reply for h, (reply, _) in found.items()})
-        return [answer for _, answer in found.values()]
+        accepted = [answer for _, answer in found.values()]
+        return accepted if self._policy.equal_weights else self._weighed(accepted)
 
     def _refuse(self, handle: Handle, reason: str, *, counts: bool) -> None:
         """Put down a refusal; only one that counts makes the client absent."""
@@ -257,13 +324,34 @@ class FlowerServer:
         if counts:
             self._refused.add(handle)
 
-    def _outsized(self, answers: Sequence[ClientResponse]) -> list[Handle]:
-        """Return whose update is longer than NORM_FACTOR times the median: |u| > 5 m."""
-        norms = {a.handle: norm(a.update) for a in answers if a.update is not None}
-        if not self._policy.compares_norms or len(norms) < MIN_TO_COMPARE:
+    def _outsized(
+        self, answers: Sequence[ClientResponse], pending: Mapping[int, PendingQuestion]
+    ) -> list[Handle]:
+        """Return whose update is far longer than the others'."""
+        updates = _updates(answers)
+        if not self._policy.compares_norms or not updates:
             return []
-        limit = NORM_FACTOR * median(norms.values())
-        return [handle for handle, length in norms.items() if length > limit]
+        task = next(iter(pending.values())).question.task
+        return self._norms.outsized(task, updates)
+
+    def _check_weight(self, answer: ClientResponse, examples: int) -> None:
+        if self._policy.equal_weights and answer.weight != 1:
+            raise InvalidMessageError("its weight must be 1, like all others'")
+        if answer.weight > examples:
+            raise InvalidMessageError(
+                f"its weight must be at most the {examples} examples that it announced"
+            )
+
+    def _weighed(self, answers: Sequence[ClientResponse]) -> list[ClientResponse]:
+        """Return answers of which none weighs far more than most, with what it moves."""
+        weights = {each.handle: each.weight for each in answers}
+        counted = weights | reduced_weights(weights, _updates(answers))
+        self._events += [
+            WeightReduced(handle, weight, counted[handle])
+            for handle, weight in weights.items()
+            if counted[handle] < weight
+        ]
+        return [replace(each, weight=counted[each.handle]) for each in answers]
 
     def _record_reports(self, replies: Mapping[Handle, Reply]) -> None:
         """Record what clients report."""
@@ -283,7 +371,9 @@ class FlowerServer:
         out = list(messages)
         if not out:
             return []
+        begun = self._clock()
         replies = list(self._grid.send_and_receive(out, timeout=timeout))
+        waited = self._clock() - begun >= WAITED * timeout
         to = {each.metadata.message_id: each.metadata.dst_node_id for each in out}
         found = [
             (to[reply.metadata.reply_to_message_id], reply)
@@ -295,11 +385,24 @@ class FlowerServer:
             for node, reply in found
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
+        self._note_silence(set(to.values()), {node for node, _ in found}, waited=waited)
         lost = Counter(reply.has_error() for reply in replies)[True]
         log.info("Asked %d nodes: %d answers, %d errors.", len(out), len(genuine), lost)
         return genuine
 
+    def _note_silence(self, asked: set[int], came: set[int], *, waited: bool) -> None:
+        """Note who answered, and who let its time pass."""
+        for node in came:
+            self._attendance.answered(node)
+        for node in sorted(asked - came) if waited else ():
+            if self._attendance.kept_waiting(node):
+                self._reject(node, SILENT)
 
-def _kind(described: DataProfile | Hello) -> tuple[tuple[int, ...], bool, bool]:
+
+def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:
+    return {each.handle: each.update for each in answers if each.update is not None}
+
+
+def _kind(described: DataProfile | Hello) -> Kind:
     """Return what clients' examples must have in common."""
     return described.shape, described.images, described.whole

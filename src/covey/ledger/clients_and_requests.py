@@ -10,7 +10,14 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from covey.errors import LedgerError
 from covey.ledger.chain import canonical
-from covey.ledger.tables import clients, request_columns, requests, tombstones
+from covey.ledger.tables import (
+    client_keys,
+    clients,
+    has_keys,
+    request_columns,
+    requests,
+    tombstones,
+)
 from covey.types import BASES, Basis, ClientName, Handle
 from covey.unlearning.served import Mark, Served
 
@@ -22,8 +29,10 @@ __all__ = [
     "Wanted",
     "advance",
     "ask",
+    "bind_keys",
     "bind_names",
     "erase",
+    "keys",
     "names",
     "read_requests",
     "read_tombstones",
@@ -161,6 +170,28 @@ def bind_names(
         connection.execute(insert(clients), rows)
 
 
+def keys(connection: Connection) -> dict[Handle, str]:
+    """Return the fingerprint of the key that each client's name is bound to."""
+    if not has_keys(connection):
+        return {}
+    rows = connection.execute(select(client_keys).order_by(client_keys.c.handle))
+    return {row.handle: row.key for row in rows}
+
+
+def bind_keys(connection: Connection, found: Mapping[Handle, str]) -> None:
+    """Bind clients to keys; whoever is bound to another one is bound anew."""
+    known = keys(connection)
+    rows = [
+        {"handle": handle, "key": key}
+        for handle, key in found.items()
+        if known.get(handle) != key
+    ]
+    if rows:
+        changed = [row["handle"] for row in rows]
+        connection.execute(delete(client_keys).where(client_keys.c.handle.in_(changed)))
+        connection.execute(insert(client_keys), rows)
+
+
 def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
     """Put a request in the queue; one that was drawn before is returned as it is.
 
@@ -239,7 +270,7 @@ def serve(connection: Connection, served: ServedRequest, served_at: str) -> None
 
 
 def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
-    """Erase a handle's name, and keep a tombstone by which to recognise the client.
+    """Erase a handle's name and key, and keep a tombstone by which to recognise the client.
 
     Raises:
         LedgerError: nobody is behind it.
@@ -250,6 +281,7 @@ def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
             f"A client is erased once, but nobody is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
+    connection.execute(delete(client_keys).where(client_keys.c.handle == handle))
     if tombstone not in read_tombstones(connection):
         connection.execute(insert(tombstones).values(mark=tombstone))
 

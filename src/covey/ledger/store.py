@@ -225,8 +225,16 @@ class Ledger:
         """
         self.links()
 
-    def enrol(self, handles: Mapping[Handle, ClientName]) -> None:
+    def enrol(
+        self,
+        handles: Mapping[Handle, ClientName],
+        keys: Mapping[ClientName, str] | None = None,
+    ) -> None:
         """Record each handle's client; existing entries stay as they are.
+
+        Args:
+            handles: the name behind each.
+            keys: the fingerprint of the key that a name is bound to from now on.
 
         Raises:
             LedgerError: a handle or a name is already bound to another one, or the
@@ -235,11 +243,22 @@ class Ledger:
         self._writer()
         with self._transaction() as connection:
             clients_and_requests.bind_names(connection, handles, self.location)
+            found = {
+                h: keys[name] for h, name in handles.items() if keys and name in keys
+            }
+            clients_and_requests.bind_keys(connection, found)
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
         with self._transaction() as connection:
             return clients_and_requests.names(connection)
+
+    def keys(self) -> dict[ClientName, str]:
+        """Return the fingerprint of the key that each client's name is bound to."""
+        with self._transaction() as connection:
+            names = clients_and_requests.names(connection)
+            found = clients_and_requests.keys(connection)
+        return {names[handle]: key for handle, key in found.items() if handle in names}
 
     def ask(
         self, handle: Handle, wanted: str, after_round: int | None = None

@@ -1,8 +1,8 @@
 """How a ledger's tables are laid out.
 
-Only `events` is in the chain. `clients` stands apart because it can be erased: events
-know a client by its handle alone. `clock` stands apart because equal runs must have
-equal chains. `requests` and `tombstones` are about those who leave.
+Only `events` is in the chain. `clients` and `client_keys` stand apart because they can be
+erased: events know a client by its handle alone. `clock` stands apart because equal runs
+must have equal chains. `requests` and `tombstones` are about those who leave.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,11 @@ from covey.errors import LedgerError
 __all__ = [
     "check_version",
     "check_writable",
+    "client_keys",
     "clients",
     "clock",
     "events",
+    "has_keys",
     "is_laid_out",
     "lay_out",
     "migrate",
@@ -42,14 +44,17 @@ __all__ = [
     "tombstones",
 ]
 
-VERSION = 3
+VERSION = 4
 """The layout below; a writer brings an older one up to it, a reader reads it as it is."""
 
 SINCE = {
     3: (
         "ALTER TABLE requests ADD COLUMN basis TEXT NOT NULL DEFAULT 'none'",
         "ALTER TABLE requests ADD COLUMN sealed TEXT",
-    )
+    ),
+    4: (
+        "CREATE TABLE client_keys (handle TEXT NOT NULL PRIMARY KEY, key TEXT NOT NULL)",
+    ),
 }
 """What each version added to the one before; those that are missing here are refused."""
 
@@ -73,6 +78,13 @@ clients = Table(
     Column("name", Text, nullable=False, unique=True),
 )
 
+client_keys = Table(
+    "client_keys",
+    metadata,
+    Column("handle", Text, primary_key=True),
+    Column("key", Text, nullable=False),
+)
+
 # PostgreSQL copies common values into its statistics, where no erasure would find them
 event.listen(
     clients,
@@ -80,6 +92,15 @@ event.listen(
     DDL(
         "ALTER TABLE clients ALTER COLUMN handle SET STATISTICS 0, "
         "ALTER COLUMN name SET STATISTICS 0"
+    ).execute_if(dialect="postgresql"),
+)
+
+event.listen(
+    client_keys,
+    "after_create",
+    DDL(
+        "ALTER TABLE client_keys ALTER COLUMN handle SET STATISTICS 0, "
+        "ALTER COLUMN key SET STATISTICS 0"
     ).execute_if(dialect="postgresql"),
 )
 
@@ -160,6 +181,11 @@ def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
         "sealed": null().label("sealed"),
     }
     return tuple(lacking.get(column.name, column) for column in requests.c)
+
+
+def has_keys(connection: Connection) -> bool:
+    """Return whether the layout has room for clients' keys."""
+    return _version(connection) >= 4
 
 
 def check_writable(connection: Connection) -> None:

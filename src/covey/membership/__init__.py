@@ -48,7 +48,12 @@ from covey.membership.guessing import (
     unless_diverged,
 )
 from covey.membership.intervals import AttackMetrics, Estimate, attack_metrics
-from covey.membership.loss_histograms import EDGES, FOLDS, loss_counts
+from covey.membership.loss_histograms import (
+    EDGES,
+    FOLDS,
+    combined_counts,
+    loss_counts,
+)
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.shadow_federation import (
     ShadowFederation,
@@ -106,6 +111,7 @@ __all__ = [
     "best_threshold",
     "blind_baseline",
     "blind_risk",
+    "combined_counts",
     "cross_fitted",
     "examine_cluster",
     "fedmia",

@@ -24,7 +24,7 @@ __all__ = ["Count", "Counts", "RiskContext", "RiskEstimator"]
 
 Counts = Int[ndarray, "folds bins"]
 Count = Callable[[Target, Streams], tuple[Counts, Counts]]
-"""The sums of what members count (`loss_counts`): of their training and held-out losses."""
+"""What members count (`combined_counts`): of their training and held-out losses."""
 
 
 def _no_examples() -> Examples:

@@ -2,15 +2,18 @@
 
 from typing import ClassVar
 
-import numpy as np
-
 from covey.components.capability import Capability
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Target
 from covey.membership.base import Count, Counts, RiskContext, RiskEstimator
 from covey.membership.estimates import MIN_RECORDS, Finding, Withheld, estimate_of
-from covey.membership.loss_histograms import auc_of_counts, loss_counts, rates_of_counts
+from covey.membership.loss_histograms import (
+    auc_of_counts,
+    combined_counts,
+    loss_counts,
+    rates_of_counts,
+)
 from covey.rng import Streams
 
 __all__ = ["FederatedEstimator", "local_loss_counter"]
@@ -20,6 +23,7 @@ class FederatedEstimator(RiskEstimator):
     """Ask every client for counts of its own losses; trusts no server, needs no shadow.
 
     Members and non-members come from the same clients, so they match by construction.
+    Who counts far from what most do is left out (`combined_counts`).
     """
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
@@ -46,7 +50,7 @@ def local_loss_counter(engine: Engine) -> Count:
     def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:
         inside = {client: client.train for client in target.members}
         outside = {client: client.holdout for client in target.members}
-        return (
+        return combined_counts(
             _counts(engine, target, inside, streams),
             _counts(engine, target, outside, streams),
         )
@@ -56,13 +60,12 @@ def local_loss_counter(engine: Engine) -> Count:
 
 def _counts(
     engine: Engine, target: Target, sets: dict[Client, Examples], streams: Streams
-) -> Counts:
+) -> list[Counts]:
     scored = engine.score([ScoringJob(target.params, each) for each in sets.values()])
-    counts = [
+    return [
         loss_counts(
             each.losses.double().numpy(),
             streams.at("folds", len(each.losses), client.name).generator(),
         )
         for each, client in zip(scored, sets, strict=True)
     ]
-    return np.sum(counts, axis=0) if counts else np.zeros((1, 1), dtype=np.int64)

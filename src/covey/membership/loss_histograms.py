@@ -2,8 +2,10 @@
 
 Every client scores its own members and its own holdout with the cluster model, and sends
 only how many losses fell between agreed thresholds, split at random into a few folds. The
-server adds the counts up; sums are all it needs, so they may come out of a secure sum.
+server adds the counts up, without those of clients that differ too much from most.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,11 +13,73 @@ from numpy import ndarray
 
 from covey.membership.attacks import Rates, folds
 
-__all__ = ["EDGES", "FOLDS", "auc_of_counts", "loss_counts", "rates_of_counts"]
+__all__ = [
+    "EDGES",
+    "FOLDS",
+    "auc_of_counts",
+    "combined_counts",
+    "loss_counts",
+    "rates_of_counts",
+]
 
 FOLDS = 5
 EDGES = np.geomspace(1e-6, 20.0, 80)
 """The agreed thresholds, in nats: over-fitted members differ by orders of magnitude."""
+
+LARGEST = 5
+"""A client counts as so many times the median of the clients' examples at most."""
+
+FENCE = 4.0
+"""Standard deviations from the median at which a client's own AUC is left out."""
+
+MIN_TO_COMPARE = 3
+"""Clients from which on they are compared."""
+
+Counts = Int[ndarray, "folds bins"]
+
+
+def combined_counts(
+    inside: Sequence[Counts], outside: Sequence[Counts]
+) -> tuple[Counts, Counts]:
+    """Return the sums of clients' counts, of members and of held-out examples.
+
+    Left out is who is further than 4 max(s_i, s) from the median of the clients' own AUCs;
+    s_i^2 = (m + n + 1) / (12 m n) with its m members and n held-out examples, and s is
+    1.4826 times the median distance. Whoever has more than 5 times the median of all
+    examples counts as having so many. Where nobody does either, these are plain sums.
+    """
+    if not inside:
+        nothing = np.zeros((1, 1), dtype=np.int64)
+        return nothing, nothing
+    kept = _usual(inside, outside)
+    pairs = [(inside[i], outside[i]) for i in kept]
+    sizes = [int(a.sum() + b.sum()) for a, b in pairs]
+    most = (
+        LARGEST * int(np.median(sizes)) if len(sizes) >= MIN_TO_COMPARE else max(sizes)
+    )
+    shares = [
+        (a, b) if size <= most else (a * most // size, b * most // size)
+        for (a, b), size in zip(pairs, sizes, strict=True)
+    ]
+    return (
+        np.sum([a for a, _ in shares], axis=0),
+        np.sum([b for _, b in shares], axis=0),
+    )
+
+
+def _usual(inside: Sequence[Counts], outside: Sequence[Counts]) -> list[int]:
+    """Return the places of the clients whose own AUC is not far from most."""
+    both = [i for i, a in enumerate(inside) if a.sum() and outside[i].sum()]
+    if len(both) < MIN_TO_COMPARE:
+        return list(range(len(inside)))
+    aucs = np.array([auc_of_counts(inside[i], outside[i]) for i in both])
+    away = np.abs(aucs - np.median(aucs))
+    spread = 1.4826 * np.median(away)
+    sizes = [(float(inside[i].sum()), float(outside[i].sum())) for i in both]
+    errors = np.array([(m + n + 1) / (12 * m * n) for m, n in sizes])
+    far = away > FENCE * np.maximum(np.sqrt(errors), spread)
+    left_out = {i for i, odd in zip(both, far, strict=True) if odd}
+    return [i for i in range(len(inside)) if i not in left_out]
 
 
 def loss_counts(

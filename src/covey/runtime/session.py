@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from covey.build import BuiltRun, anonymity_of, build_run, data_hash
+from covey.build import BuiltRun, KnowsKeys, anonymity_of, build_run, data_hash
 from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import LedgerError, RunError
@@ -67,7 +67,11 @@ class Session:
         run = with_recorded_handles(
             self.run.with_clients_named(names), self.ledger, self.secrets
         )
-        self.ledger.enrol({c.handle: c.name for c in run.population.clients})
+        backend = run.client_backend
+        self.ledger.enrol(
+            {c.handle: c.name for c in run.population.clients},
+            backend.keys() if isinstance(backend, KnowsKeys) else None,
+        )
         return replace(self, run=run)
 
     def without_clients(self, handles: Collection[Handle]) -> "Session":

@@ -1,0 +1,263 @@
+"""One node stops no federation: what it sends is bounded, and so is the wait for it."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.algorithms import ClientContext, ClientRequest
+from covey.events import AnswerRefused
+from covey.flower.attendance import PATIENCE, Attendance
+from covey.flower.compat import outside_a_run
+from covey.flower.inprocess import InProcessGrid
+from covey.flower.messages import (
+    MAX_CLASSES,
+    MAX_NAME,
+    MAX_NUMBERS,
+    MAX_TEXT,
+    Hello,
+    InvalidMessageError,
+    PendingQuestion,
+    Question,
+    Reply,
+    encode,
+    hello_of,
+    make_message,
+    question_of,
+    reply_of,
+)
+from covey.flower.server import AdmissionPolicy, FlowerServer
+
+VERSION = "0.1.0"
+HONEST: dict[str, Any] = json.loads(
+    str(encode(Hello(VERSION, "t", "n", "same", (1, 8, 8), True, 10))["covey"]["json"])  # type: ignore[index]  # noqa: FBT003
+)
+ASKED = PendingQuestion(
+    "h",
+    Question(VERSION, "run", "t", "n", "train", 10, 1, (True,)),
+    {0: {"w": torch.zeros(2)}},
+)
+
+
+def hello(**said: Any) -> Hello:
+    outside_a_run()
+    text = json.dumps({**HONEST, **said})
+    content = RecordDict({"covey": ConfigRecord({"json": text})})
+    question = make_message(ASKED.question, {}, 7, 60.0)
+    return hello_of(Message(content, reply_to=question), "t", "same")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"classes": 10**7}, f"at most {MAX_CLASSES} classes"),
+        ({"classes": -1}, f"at most {MAX_CLASSES} classes"),
+        ({"shape": [10**9]}, f"{MAX_NUMBERS} numbers"),
+        ({"shape": [10**5] * 9}, "at most 8 dimensions"),
+        ({"shape": [0, 8]}, "at most 8 dimensions"),
+        ({"name": "n" * (MAX_NAME + 1)}, f"at most {MAX_NAME} characters"),
+        ({"name": "n" * 5_000_000}, "written as covey"),
+        ({"name": "alice\x00"}, "can be printed"),
+        ({"name": "alice\n# erased"}, "can be printed"),
+        ({"failed": "E" * 3_000_000}, "written as covey"),
+        ({"failed": "E" * 3_000}, "failed with an error:"),
+        ({"failed": "ward seven, bed 2"}, "failed with an error:"),
+        ({"examples": 10**12}, "at most 1000000000"),
+        ({"examples": 0}, "at least 1 example"),
+        ({"held_out": -1}, "at least 1 example"),
+    ],
+)
+def test_who_comes_with_too_much_is_refused(said: dict[str, Any], reason: str):
+    with pytest.raises(InvalidMessageError, match=reason) as refused:
+        hello(**said)
+    assert len(str(refused.value)) < 200
+
+
+@given(st.dictionaries(st.sampled_from(list(HONEST)), st.text() | st.integers()))
+def test_whoever_is_admitted_keeps_to_the_bounds(said):
+    try:
+        admitted = hello(**said)
+    except InvalidMessageError:
+        return
+    assert admitted.name.isprintable()
+    assert len(admitted.name) <= MAX_NAME
+    assert 0 <= admitted.classes <= MAX_CLASSES
+
+
+def npy(shape: tuple[int, ...], dtype: str, data: bytes) -> bytes:
+    file = io.BytesIO()
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue() + data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        npy((10**10,), "<f4", bytes(8)),
+        npy((10**10,), "|V0", b""),
+        npy((2,), "|O", bytes(16)),
+        npy((2,), "<f4", bytes(7)),
+        npy((-2,), "<f4", bytes(8)),
+        b"\x93NUMPY\x03\x00" + bytes(99),
+    ],
+    ids=["40 GB", "no bytes", "objects", "a byte short", "negative", "version 3"],
+)
+def test_an_array_that_says_it_is_larger_is_never_unpacked(data: bytes):
+    outside_a_run()
+    content = encode(Reply(VERSION, "t", "n"))
+    lying = Array(dtype="float32", shape=(2,), stype="numpy.ndarray", data=data)
+    content["update"] = ArrayRecord({"w": lying})
+    question = make_message(ASKED.question, ASKED.start, 7, 60.0)
+    with pytest.raises(InvalidMessageError):
+        reply_of(Message(content, reply_to=question), ASKED)
+
+
+def test_the_longest_answer_fits():
+    table = tuple((10**6,) * 81 for _ in range(5))
+    reply = Reply(VERSION, "t" * 32, "n" * MAX_NAME, members=table, held_out=table)
+    text = str(encode(reply)["covey"]["json"])  # type: ignore[index]
+    assert len(text) < MAX_TEXT / 4
+
+
+MUTE = 3
+SECONDS = 600.0
+
+
+class Slow(InProcessGrid):
+    """A grid on which time passes only while nobody answers."""
+
+    now = 0.0
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        out = list(messages)
+        replies = list(super().send_and_receive(out, timeout=timeout))
+        if len(replies) < len(out):
+            self.now += timeout or 0.0
+        return replies
+
+
+class Rounds:
+    """Rounds of a federation of four, one of which may be mute."""
+
+    def __init__(self, make_client: Any, digits: Any) -> None:
+        app = ClientApp()
+        self.mute: set[str] = set()
+        self.asked: Counter[str] = Counter()
+
+        @app.train()
+        def _answer(message: Message, context: Context) -> Message:
+            question, _ = question_of(message.content)
+            name = f"n{context.node_id}"
+            if question.task == "hello":
+                who = replace(Hello(**HONEST), token=question.token, name=name)
+                return Message(encode(who), reply_to=message)
+            reply = Reply(VERSION, question.token, question.name)
+            return Message(encode(reply, {"w": torch.ones(1)}), reply_to=message)
+
+        def wire(question: Message, reply: Message) -> list[Message]:
+            told = json.loads(str(question.content["covey"]["json"]))  # type: ignore[index]
+            node = f"n{question.metadata.dst_node_id}"
+            self.asked[f"{told['task']} {node}"] += 1
+            return [] if f"{told['task']} {node}" in self.mute else [reply]
+
+        self.grid = Slow(app, dict.fromkeys(range(4), ""), wire)
+        policy = AdmissionPolicy("run", "same", timeout=SECONDS)
+        clock = lambda: self.grid.now  # noqa: E731
+        self.server = FlowerServer(self.grid, policy, clock=clock)
+        self.client = lambda name: make_client(name, digits)
+
+    def play(self, rounds: int) -> list[int]:
+        """Return how many answered in each round."""
+        return [self._round() for _ in range(rounds)]
+
+    def _round(self) -> int:
+        names = sorted(self.server.available_clients())
+        cohort = tuple(self.client(name) for name in names)
+        slips = {client.handle: ClientContext() for client in cohort}
+        call = ClientRequest("train", ({"w": torch.zeros(1)},), (True,), (), slips)
+        return len(self.server.ask(call, cohort))
+
+
+@pytest.fixture
+def rounds(make_client, digits) -> Rounds:
+    outside_a_run()
+    return Rounds(make_client, digits)
+
+
+def test_who_is_silent_costs_five_waits_and_no_more(rounds: Rounds):
+    rounds.mute = {f"train n{MUTE}"}
+    assert rounds.play(100) == [3] * 100
+    assert rounds.asked[f"train n{MUTE}"] == PATIENCE
+    assert rounds.grid.now == PATIENCE * SECONDS  # 100 x 600 s before
+    events = rounds.server.reports().events
+    reasons = [each.reason for each in events if isinstance(each, AnswerRefused)]
+    assert len(reasons) == 1
+
+
+def test_who_never_says_hello_is_asked_five_times(rounds: Rounds):
+    rounds.mute = {f"hello n{MUTE}"}
+    rounds.play(100)
+    assert rounds.asked[f"hello n{MUTE}"] == PATIENCE
+
+
+def test_who_was_restarted_is_asked_again(rounds: Rounds):
+    rounds.mute = {f"train n{MUTE}"}
+    rounds.play(100)
+    del rounds.grid.files[MUTE]
+    rounds.play(1)
+    rounds.grid.files[MUTE], rounds.mute = "", set()
+    assert rounds.play(3) == [4] * 3
+
+
+def test_who_is_slow_once_misses_one_round_more(rounds: Rounds):
+    rounds.play(1)
+    rounds.mute = {f"train n{MUTE}"}
+    rounds.play(1)
+    rounds.mute = set()
+    assert rounds.play(4) == [3, 4, 4, 4]
+
+
+def test_the_kind_of_data_is_that_of_most_who_come_first(rounds: Rounds):
+    plain = rounds.grid._wire
+
+    def lying(question: Message, reply: Message) -> list[Message]:
+        record = reply.content["covey"]
+        told = json.loads(str(record["json"]))  # type: ignore[index]
+        if "shape" in told and question.metadata.dst_node_id == 0:
+            told["shape"] = [3, 999]
+            reply.content["covey"] = ConfigRecord({"json": json.dumps(told)})
+        return plain(question, reply)
+
+    rounds.grid._wire = lying
+    assert rounds.play(1) == [3]
+    assert rounds.server.profile.shape == (1, 8, 8)
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_off_rounds_double_and_end_with_an_answer(silences):
+    attendance, k, off = Attendance(), 0, 0
+    for silent in silences:
+        attendance.begin_round({7})
+        assert attendance.is_off(7) == (off > 0 or k >= PATIENCE)
+        if attendance.is_off(7):
+            off -= 1
+        elif silent:
+            k += 1
+            off = 2 ** (k - 1)
+            assert attendance.kept_waiting(7) == (k == PATIENCE)
+        else:
+            k = 0
+            attendance.answered(7)
