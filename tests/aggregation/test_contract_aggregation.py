@@ -15,7 +15,7 @@ from covey.rng import Streams
 from covey.types import Params
 
 NAMES = tuple(BUILT_INS["aggregation"])
-ROBUST = {"trimmed-mean", "median", "krum", "norm-bounded"}
+ROBUST = {"trimmed-mean", "median", "krum", "geometric-median", "norm-bounded"}
 """Those that one client cannot move far."""
 
 seeds = st.integers(0, 2**31)

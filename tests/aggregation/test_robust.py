@@ -7,6 +7,7 @@ from covey.aggregation import (
     Aggregation,
     AggregationResult,
     ClientUpdate,
+    GeometricMedian,
     Krum,
     Median,
     NormBounded,
@@ -128,3 +129,17 @@ def test_a_cluster_with_too_few_clients_waits(aggregation: Aggregation, fewest: 
         assert waited.clusters[0] is start
         assert waited.events == (ClusterWaited(0, fewest - 1, fewest),)
     assert aggregated(aggregation, start, *updates).events == ()
+
+
+def test_a_geometric_median_by_hand():
+    # on a line it is the median; of three in one place and two elsewhere, that place
+    line = [point(0.0), point(1.0), point(10.0)]
+    assert moved(GeometricMedian(steps=200), *line) == pytest.approx([1.0], abs=1e-4)
+    most = [point(2.0, 3.0)] * 3 + [point(1e6, 0.0), point(0.0, -1e6)]
+    assert moved(GeometricMedian(), *most) == pytest.approx([2.0, 3.0], abs=1e-3)
+    # a triangle with a corner of 120 degrees or more has its median there
+    wide = [point(0.0, 0.0), point(10.0, 1.0), point(-10.0, 1.0)]
+    assert moved(GeometricMedian(steps=500), *wide) == pytest.approx([0, 0], abs=1e-3)
+    # of a square's corners it is the middle, as far as the smoothing goes
+    square = [point(x, y) for x in (-1.0, 1.0) for y in (-1.0, 1.0)]
+    assert moved(GeometricMedian(), *square) == pytest.approx([0.0, 0.0], abs=1e-6)

@@ -14,6 +14,7 @@ from covey.aggregation.base import (
     ClusterwiseAggregation,
     FederationInfo,
 )
+from covey.aggregation.geometric_median import GeometricMedian
 from covey.aggregation.krum import Krum
 from covey.aggregation.mean import Mean
 from covey.aggregation.median import Median
@@ -61,6 +62,7 @@ __all__ = [
     "Clipping",
     "ClusterwiseAggregation",
     "FederationInfo",
+    "GeometricMedian",
     "Krum",
     "L2Bound",
     "Mean",

@@ -50,6 +50,10 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "the update closest to its neighbours (`outliers`: clients that may send "
                 "anything; `chosen`: above 1 the mean of so many, Multi-Krum)",
             ),
+            "geometric-median": BuiltIn(
+                "covey.aggregation.geometric_median:GeometricMedian",
+                "the point that updates are least far from in sum (option `steps`)",
+            ),
             "norm-bounded": BuiltIn(
                 "covey.aggregation.norm_bounded:NormBounded",
                 "the mean of updates shortened to norm `max_norm`",
