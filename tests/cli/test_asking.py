@@ -165,10 +165,53 @@ def test_a_denied_client_comes_back_with_its_salt(answer, covey, folder):
     code, out, _ = covey(*back, "--answer", "retrain")
     assert code == 0
     assert "2 rounds played again" in out
-    (salt,) = re.findall("shown once: ([0-9a-f]{32})$", out.rstrip())
+    (salt,) = re.findall("requester: ([0-9a-f]{32})", out)
     proofs = {json.loads(p.read_text())["answer"] for p in folder.glob("proofs/*.json")}
     assert proofs == {"deny", "retrain"}
     assert salt != first["salt"]
     code, _, err = covey(*back, "--answer", "retrain")
     assert code == 2
     assert "comes back with --salt" in sentence(err)
+
+
+def test_a_salt_is_shown_again_until_it_is_acknowledged(covey, folder):
+    code, out, err = covey("forget", folder, LEAVER, "--answer", "deny")
+    assert code == 0
+    (salt,) = re.findall("requester: ([0-9a-f]{32})", out)
+    assert f"{LEAVER}: asked, receipt" in err.replace("\n", "")
+    assert salt in err  # before anything was done
+    code, out, _ = covey("forget", folder, "--again", "--json")
+    (left,) = json.loads(out)["unacknowledged"]
+    assert (left["salt"], left["answer"]) == (salt, "deny")
+    assert covey("forget", folder, "--received", "nothing")[0] == 2
+    code, out, _ = covey("forget", folder, "--received", left["request"])
+    assert (code, out.strip()) == (0, "Every salt was acknowledged.")
+    code, _, err = covey("forget", folder)
+    assert code == 2
+    assert "no client is named" in err
+
+
+def test_a_salt_is_told_although_the_report_fails(covey, folder, monkeypatch, capsys):
+    (folder / "report.html").unlink(missing_ok=True)
+    (folder / "figures").write_text("in the way") if not (
+        folder / "figures"
+    ).exists() else None
+    code, out, _ = covey("forget", folder, LEAVER, "--answer", "deny")
+    assert re.findall("requester: [0-9a-f]{32}", out), code
+
+
+def test_a_head_is_witnessed_and_keys_are_listed(covey, folder, tmp_path):
+    head, place = tmp_path / "head.json", tmp_path / "witness"
+    assert covey("head", folder, "--out", head)[0] == 0
+    assert covey("witness", place, head)[0] == 1  # it knows no operator yet
+    code, out, _ = covey("keys", "--json")
+    assert code == 0
+    known = json.loads(out)
+    assert covey("witness", place, head, "--key", known["file"])[0] == 0
+    code, out, _ = covey("witness", place, folder, "--json")
+    assert code == 0
+    assert json.loads(out)["checkpoint"].startswith("covey.run/")
+    code, out, _ = covey("keys", "--rotate")
+    assert out.count("since") == 2
+    code, out, _ = covey("keys", "--revoke", known["keys"][0]["fingerprint"])
+    assert (code, out.count("revoked")) == (0, 1)

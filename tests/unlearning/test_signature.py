@@ -1,6 +1,8 @@
 import base64
+import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.errors import ConfigError, LedgerError
+from covey.unlearning.key_files import (
+    check_key_time,
+    key_records,
+    public_keys_path,
+    revoke_key,
+    rotate_key,
+    signing_key,
+    trusted_keys,
+)
 from covey.unlearning.signature import (
     SigningKey,
     canonical,
     check_signature,
     fingerprint,
     sign,
-    signing_key,
-    trusted_keys,
 )
 
 KEY = SigningKey.from_private_bytes(bytes(32))
@@ -241,3 +250,84 @@ def test_a_folder_that_is_not_one_is_explained(tmp_path: Path):
         signing_key(tmp_path / "file" / "key.pem")
     with pytest.raises(ConfigError, match="Check the path"):
         trusted_keys(tmp_path / "nothing.pem")
+
+
+def test_a_damaged_key_is_noticed_and_never_signs_as_another(tmp_path: Path):
+    place, generator = tmp_path / "key.pem", random.Random(16)  # noqa: S311
+    own, whole = signing_key(place).public_key(), place.read_bytes()
+    published = public_keys_path(place).read_bytes()
+    refused = 0
+    for _ in range(200):
+        at, bit = generator.randrange(len(whole)), generator.randrange(8)
+        flipped = bytes([whole[at] ^ (1 << bit)])
+        place.write_bytes(whole[:at] + flipped + whole[at + 1 :])
+        try:
+            assert signing_key(place).public_key() == own
+        except ConfigError as error:
+            assert str(place) in str(error)  # noqa: PT017 - one of the two has to be
+            refused += 1
+        assert public_keys_path(place).read_bytes() == published
+    assert refused > 100
+
+
+def test_a_damaged_key_from_before_is_compared_with_the_published_one(tmp_path: Path):
+    place = tmp_path / "key.pem"
+    key = signing_key(place)
+    place.write_bytes(private_pem(key))
+    assert signing_key(place).public_key() == key.public_key()
+    place.write_bytes(private_pem(OTHER))
+    with pytest.raises(ConfigError, match="damaged, or was exchanged"):
+        signing_key(place)
+
+
+def test_a_key_of_ones_own_is_published_on_first_use(tmp_path: Path):
+    place = tmp_path / "key.pem"
+    place.touch(mode=0o600)
+    place.write_bytes(private_pem(OTHER))
+    assert signing_key(place).public_key() == OTHER.public_key()
+    assert trusted_keys(public_keys_path(place)) == (OTHER.public_key(),)
+
+
+def verdict(signer, at, place: Path) -> bool | None:
+    check = check_key_time(fingerprint(signer), at, key_records(place))
+    assert check is not None
+    return check.ok
+
+
+def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(
+    tmp_path: Path,
+):
+    place, now = tmp_path / "key.pem", datetime.now(UTC)
+    public, second = public_keys_path(place), timedelta(seconds=60)
+    old = signing_key(place).public_key()
+    assert verdict(old, now, public) or verdict(old, now + second, public)
+    new = rotate_key(place).public_key()
+    assert new != old
+    assert [each.suffix for each in tmp_path.iterdir()].count(".retired") == 1
+    (first, last) = key_records(public)
+    assert (first.public, last.public) == (old, new)
+    assert verdict(old, first.since, public) is True
+    assert verdict(old, now + second, public) is False  # it was replaced
+    assert verdict(new, now - second, public) is False  # it was not there yet
+    revoke_key(fingerprint(new), place)
+    assert verdict(new, last.since, public) is None  # the date is the signer's word
+    assert verdict(new, now + second, public) is False
+    with pytest.raises(ConfigError, match="covey keys --rotate"):
+        signing_key(place)
+    with pytest.raises(ConfigError, match="revoked already"):
+        revoke_key(fingerprint(new), place)
+    assert signing_key_after(place) not in (old, new)
+
+
+def signing_key_after(place: Path):
+    return rotate_key(place).public_key()
+
+
+def test_public_keys_from_before_they_had_dates_count_always(tmp_path: Path):
+    place = tmp_path / "keys.pem"
+    place.write_bytes(public_pem(KEY))
+    assert verdict(KEY.public_key(), datetime(1999, 1, 1, tzinfo=UTC), place) is True
+    assert (
+        check_key_time(fingerprint(OTHER.public_key()), None, key_records(place))
+        is None
+    )

@@ -1,38 +1,15 @@
 """A user's own functions, named in settings as `package.module:function`."""
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from covey.errors import ConfigError, CoveyError
 
-__all__ = ["imported", "user_function"]
+__all__ = ["user_function"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def imported(key: str, name: str) -> Callable[..., object]:
-    """Return the function that the setting `key` names.
-
-    Raises:
-        ConfigError: it cannot be imported, or is no function.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a module of somebody's may raise anything
-        raise ConfigError(
-            f"{key} = {name!r} must name a function as package.module:function, but "
-            f"importing it failed: {error}. Check the spelling and PYTHONPATH."
-        ) from error
-    if not callable(found):
-        raise ConfigError(
-            f"{key} = {name!r} must name a function, found a {type(found).__name__}. "
-            f"Name the function."
-        )
-    return found
 
 
 def user_function(

@@ -32,6 +32,9 @@ JsonOption = Annotated[
     typer.Option("--json", help="Print exactly one JSON object on standard output."),
 ]
 
+READING = ("explain", "export", "head", "keys", "report", "verify", "witness")
+"""Commands that import nothing from the current folder, whatever lies there."""
+
 BAD_INPUT, FAILED_CHECK, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 log = logging.getLogger("covey.cli")
@@ -92,7 +95,8 @@ def _globally(
 
 def main() -> None:
     """Run the command line; whatever goes wrong is one sentence and an exit code."""
-    _find_users_modules()
+    if _command() not in READING:
+        _find_users_modules()
     _answered.set(False)
     logs.reset()
     try:
@@ -117,6 +121,17 @@ def main() -> None:
         code = _told(type(error).__name__, _unexpected(error), BAD_INPUT, show=True)
     log.info("ended with exit code %d", code)
     raise SystemExit(code)
+
+
+def _command() -> str:
+    """Return the command that is called; options of the whole may stand before it."""
+    words = iter(sys.argv[1:])
+    for word in words:
+        if word == "--log-file":
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def exit_code(error: CoveyError | OSError) -> int:

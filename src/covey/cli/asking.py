@@ -46,6 +46,11 @@ def asked_by(
     Raises:
         ConfigError: an option has a value that it cannot have.
     """
+    if not clients:
+        raise ConfigError(
+            "Somebody has to leave, but no client is named. Name one, or look at the salts "
+            "of earlier requests with --again."
+        )
     wanted, rests_on = answer or "auto", basis or "none"
     if wanted not in ("auto", *ANSWERS):
         raise ConfigError(

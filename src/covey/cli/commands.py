@@ -68,6 +68,17 @@ COMMANDS = {
     "verify": Row(
         "covey.cli.verifying", "Check a proof offline; exit code 1 if a check fails."
     ),
+    "head": Row(
+        "covey.cli.witnessing", "Sign the head of a run's ledger, for a witness."
+    ),
+    "witness": Row(
+        "covey.cli.witnessing",
+        "Cosign the head of a ledger that grew, and refuse one that was rewritten.",
+    ),
+    "keys": Row(
+        "covey.cli.witnessing",
+        "List the keys that sign proofs, replace the one in use, or revoke one.",
+    ),
     "run": Row("covey.cli.runs", "Play a federation and write its report."),
     "resume": Row(
         "covey.cli.runs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from covey.errors import LedgerLocked, RunError
 from covey.types import BASES
 from covey.unlearning import ANSWERS
 
+if TYPE_CHECKING:
+    from covey.runtime.receipts import Receipt
+
 __all__ = ["explain", "leave"]
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
@@ -30,7 +33,9 @@ RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 @app.command("forget")
 def leave(
     run: RunArgument,
-    clients: Annotated[list[str], typer.Argument(help="Names of clients.")],
+    clients: Annotated[
+        list[str] | None, typer.Argument(help="Names of clients.")
+    ] = None,
     answer: Annotated[
         str | None,
         typer.Option(help="auto (the cheapest honest one), " + ", ".join(ANSWERS)),
@@ -48,10 +53,20 @@ def leave(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show every answer and its cost; do nothing.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Show the salts that nobody acknowledged.")
+    ] = False,
+    received: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REQUEST", help="Its requester has the salt: delete it."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer clients that ask to leave a run, and prove what was answered."""
-    asked = asked_by(clients, answer, basis, salt)
+    if again or received:
+        _hand_over(run, received or (), as_json=as_json)
+        return
+    asked = asked_by(clients or (), answer, basis, salt)
     folder = runtime.RunFolder.existing(run)
     held = covey.load(run)
     if plan:
@@ -138,7 +153,12 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
         signed: list[runtime.AnsweredRequest] = []
         try:
             done = run.forget(
-                [*asked.clients], asked.answer, asked.basis, observe, signed.append
+                [*asked.clients],
+                asked.answer,
+                asked.basis,
+                observe,
+                signed.append,
+                _tell_receipt,
             )
         except BaseException:  # what was signed is told, whatever stops the others
             for each in signed:
@@ -146,7 +166,11 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
             raise
     answers = [_answer_json(each) for each in done]
     told = {"run": str(run.folder), "answers": answers, **report.budget_of(run.history)}
-    stated(told, "\n".join(map(_answer_text, answers)), as_json=as_json)
+    stated(
+        told,
+        "\n".join(_answer_text(run.folder, each) for each in answers),
+        as_json=as_json,
+    )
     run.report()
     answered = {each.client for each in done}
     if late := [c for c in map(_name, asked.clients) if c not in answered]:
@@ -154,6 +178,29 @@ def _let_go(run: covey.Run, asked: Asked, *, as_json: bool) -> None:
             f"Requests from before were answered first, and then {', '.join(late)} could "
             f"not be given this answer any more. Look again with --plan."
         )
+
+
+def _hand_over(run: Path, received: Sequence[str], *, as_json: bool) -> None:
+    """Delete the salts that arrived, and show the others."""
+    held = covey.load(run)
+    for each in received:
+        held.acknowledge(each)
+    left = [asdict(each) for each in held.unacknowledged]
+    lines = [
+        f"request {each['request']}: {each['answer'] or 'not answered yet'}, "
+        f"{each['proof'] or 'no proof yet'}, salt for the requester: {each['salt']}"
+        for each in left
+    ]
+    text = "\n".join(lines) or "Every salt was acknowledged."
+    stated({"run": str(run), "unacknowledged": left}, text, as_json=as_json)
+
+
+def _tell_receipt(client: str, receipt: Receipt) -> None:
+    """Tell what the requester needs before anything is done that could fail."""
+    errors.print(
+        f"{client}: asked, receipt {receipt.path}, salt for the requester: {receipt.salt}",
+        soft_wrap=True,
+    )
 
 
 def _name(client: str | runtime.Returning) -> str:
@@ -176,6 +223,8 @@ def _answer_json(done: runtime.ForgetResult) -> dict[str, Any]:
         "copies": [each.describe() for each in given.copies],
         "basis": given.basis,
         "sealed_record_kept": given.sealed_record_kept,
+        "request": given.request,
+        "receipt": str(done.receipt.path) if done.receipt else None,
     }
 
 
@@ -258,7 +307,7 @@ def _plan_text(found: runtime.ClientPlan) -> str:
     return f"{found.client}: {told}\n{tabled(heads, rows)}"
 
 
-def _answer_text(told: dict[str, Any]) -> str:
+def _answer_text(run: Path, told: dict[str, Any]) -> str:
     from covey.runtime.settling import outcome_lines
 
     changed = "changed" if told["model_changed"] else "unchanged"
@@ -269,8 +318,11 @@ def _answer_text(told: dict[str, Any]) -> str:
         f"{told['client']}: {told['answer']}, {told['rounds_replayed']} rounds played "
         f"again in {told['seconds']:.1f} s, the model is {changed}",
         f"proof: {told['proof']}",
-        f"salt for the requester, shown once: {told['salt']}"
+        f"receipt: {told['receipt']}",
+        f"salt for the requester: {told['salt']}"
         f"{back if told['sealed_record_kept'] else ''}",
+        f"kept sealed until you say that it arrived: covey forget {run} --received "
+        f"{told['request']}",
         *outcome_lines(told["copies"]),
     )
     return "\n".join(lines)

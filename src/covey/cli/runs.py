@@ -92,8 +92,7 @@ def resume(
             )
         baseline = run / "baseline"
         if (baseline / "config.toml").is_file():
-            inner = runtime.RunFolder.existing(baseline)
-            played(build.build_run(inner.config()), inner)
+            played(*runtime.open_or_create(baseline, folder.config()))
     _concluded(result, None, time.monotonic() - began, as_json=as_json)
 
 

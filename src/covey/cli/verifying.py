@@ -27,10 +27,19 @@ def verify(
         tuple[str, str] | None,
         typer.Option("--mine", metavar="NAME SALT", help="Is the proof about you?"),
     ] = None,
+    receipt: Annotated[
+        Path | None, typer.Option(help="What you were given when you asked.")
+    ] = None,
+    witness: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="HEAD KEY", help="A cosigned head, and that witness's public keys."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a proof offline; exit code 1 if a check fails."""
-    checks = check_proof(proof, ledger, key, mine)
+    checks = check_proof(proof, ledger, key, mine, receipt, witness)
     valid = all(check.ok is not False for check in checks)
     told = {"valid": valid, "checks": [asdict(check) for check in checks]}
     stated(told, "\n".join(map(_check_text, checks)), as_json=as_json)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from covey.components.built_ins import BUILT_INS, RETIRED
 from covey.components.component import Component
+from covey.components.foreign_code import check_import
 from covey.errors import ConfigError
 
 __all__ = [
@@ -89,8 +90,10 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     """
     if name in _passed:
         return _passed[name]
-    path = BUILT_INS[kind].get(name)
-    path = path.path if path else _installed().get(f"{kind}.{name}", name)
+    built_in = BUILT_INS[kind].get(name)
+    path = built_in.path if built_in else _installed().get(f"{kind}.{name}", name)
+    if path == name and ":" in name and not name.startswith("covey."):
+        check_import(key, name)
     module, colon, attribute = path.partition(":")
     if not colon and (why := RETIRED.get(kind, {}).get(name)):
         raise ConfigError(

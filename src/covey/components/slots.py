@@ -22,6 +22,7 @@ from covey.components.section import SettingsSection
 from covey.errors import ConfigError
 
 __all__ = [
+    "READ",
     "RECORDED",
     "ComponentSection",
     "Options",
@@ -33,7 +34,7 @@ __all__ = [
 
 C = TypeVar("C", bound=Component)
 
-RECORDED = "recorded"
+RECORDED, READ = "recorded", "read"
 """The context of validation in which names that are no more are known."""
 
 Options = dict[str, Any]
@@ -126,7 +127,7 @@ class ComponentSection(SettingsSection):
     @no_type_check  # a protocol that cannot be checked at run time
     def _exists(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting's
         kind = cls.slots.get(info.field_name or "")
-        recorded = info.context == RECORDED
+        recorded = info.context in (RECORDED, READ)
         if kind is None or (recorded and was_built_in(kind, value)):
             return value
         default = cls.model_fields[info.field_name or ""].default

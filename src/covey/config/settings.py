@@ -1,14 +1,15 @@
 """All settings of a run together, and what must hold between them."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, no_type_check
 
 import tomli_w
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, ValidationInfo, model_validator
 
 from covey.components.foreign import foreign_options
+from covey.components.foreign_code import ForeignCodeError, no_foreign_code
 from covey.components.registry import is_built_in
-from covey.components.slots import RECORDED
+from covey.components.slots import READ, RECORDED
 from covey.config.compatibility import compatibility_problems
 from covey.config.data_constraints import brings_clients, foreign_data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
@@ -30,7 +31,10 @@ class Config(Sections):
         def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401
 
     @model_validator(mode="after")
-    def _agree(self) -> "Config":
+    @no_type_check  # a protocol that cannot be checked at run time
+    def _agree(self, info: ValidationInfo) -> "Config":
+        if info.context == READ:
+            return self
         if problems := [Problem(each) for each in _disagreements(self)]:
             raise ConfigError(together(problems))
         return self
@@ -51,8 +55,24 @@ class Config(Sections):
         """
         try:
             return cls.model_validate(settings, context=RECORDED)
+        except ForeignCodeError:
+            raise
         except (ValidationError, ConfigError):
             raise ConfigError(together(cls.problems(settings))) from None
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> "Config":
+        """Return recorded settings, and import none of the user's code for that.
+
+        Whether a user's components go with each other is not looked at again: `recorded`
+        does so before anything is played.
+        """
+        try:
+            with no_foreign_code():
+                return cls.recorded(settings)
+        except ForeignCodeError:
+            with no_foreign_code():
+                return cls.model_validate(settings, context=READ)
 
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:

@@ -13,6 +13,7 @@ from torch import nn
 from covey.api import Run, load
 from covey.build import Overrides, anonymity_of, build_run, noise_on_clients
 from covey.components import reference
+from covey.components.foreign_code import only_from
 from covey.config import Config, load_config
 from covey.engine.kinds.flower import FlowerNodes
 from covey.flower.node import shared_settings_hash
@@ -77,7 +78,8 @@ class Federated:
             CoveyError: something does not fit.
         """
         folder = self._folder(Path(out))
-        config = folder.config()
+        with only_from(folder.origins()):
+            config = folder.checked_config()
         roster = FederationMetadata.of(folder) or FederationMetadata(
             secrets.token_hex(8), None, self._home()
         )

@@ -18,6 +18,7 @@ __all__ = [
     "last_round",
     "read_links",
     "read_round",
+    "times",
     "written_at",
 ]
 
@@ -52,6 +53,12 @@ def written_at(connection: Connection) -> list[str]:
     return list(
         connection.scalars(select(clock.c.written_at).order_by(clock.c.position))
     )
+
+
+def times(connection: Connection) -> dict[int, str]:
+    """Return when each entry was written, by the position of its last event."""
+    rows = connection.execute(select(clock).order_by(clock.c.position))
+    return {row.position: row.written_at for row in rows}
 
 
 def last_link(connection: Connection) -> Link | None:

@@ -213,6 +213,11 @@ class Ledger:
         stamps = [datetime.fromisoformat(each) for each in times]
         return [(b - a).total_seconds() for a, b in pairwise(stamps)]
 
+    def times(self) -> dict[int, str]:
+        """Return when each entry was written, by the position of its last event."""
+        with self._transaction() as connection:
+            return rows.times(connection)
+
     def hashes(self) -> list[str]:
         """Return the hash of every event, in order, once the whole is verified."""
         return [one.hash for one in self.links()]

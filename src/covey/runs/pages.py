@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from covey.build import build_run
+from covey.components.foreign_code import no_foreign_code
 from covey.config import brings_clients
 from covey.data import Population
 from covey.errors import CoveyError
@@ -31,7 +32,16 @@ def page_of(
     record: RunRecord | None = None,
 ) -> Path:
     """Write one run's page; without its data it has no sample images."""
-    samples = _samples(population or _population(path))
+    with no_foreign_code():
+        return _page_of(path, _samples(population or _population(path)), out, record)
+
+
+def _page_of(
+    path: Path,
+    samples: dict[str, Tensor] | None,
+    out: Path | None,
+    record: RunRecord | None,
+) -> Path:
     shown, own = [reported(path, samples, record)], path / "report.html"
     if out is None or out.resolve() == own.resolve():
         return write_report(shown, own)
@@ -43,8 +53,8 @@ def page_of(
 def page_over(paths: Sequence[Path], out: Path | None = None) -> Path:
     """Write a page that compares several runs."""
     page = out or Path("report.html")
-    shown = [reported(path) for path in paths]
-    with on_record(paths, "comparison", page):
+    with no_foreign_code(), on_record(paths, "comparison", page):
+        shown = [reported(path) for path in paths]
         return write_report(shown, page)
 
 
@@ -92,7 +102,7 @@ def _population(path: Path) -> Population | None:
     if brings_clients(config):
         return None  # users' own clients, and no test images beside them
     try:
-        return build_run(config).population
+        return build_run(config).population  # a user's code is refused here
     except CoveyError:
         return None
 

@@ -2,6 +2,7 @@
 
 from covey.build import BuiltRun, Overrides
 from covey.checkpoints import newest_checkpoint
+from covey.components.foreign_code import only_from
 from covey.config import Config, is_passed
 from covey.errors import CoveyError, ModelError, RunError
 from covey.models import NETWORKS
@@ -33,7 +34,9 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     """
     if missing := _missing(folder, overrides):
         raise RunError(_to_pass_again(folder, missing, call))
-    run = rebuilt_run(folder, overrides)
+    with only_from(folder.origins()):
+        folder.checked_config()
+        run = rebuilt_run(folder, overrides)
     _check_same_model(run, folder)
     return run
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from covey.build import BuiltRun, Overrides
+from covey.components.foreign_code import no_foreign_code
 from covey.data import Population
 from covey.errors import ConfigError, RunError
 from covey.history import History
@@ -39,9 +40,11 @@ from covey.runtime.dp_audit import audit_noise
 from covey.runtime.exports import export_model, latest_model
 from covey.runtime.loop import OnAnswer
 from covey.runtime.participation_inference import play_game
+from covey.runtime.receipts import OnReceipt
+from covey.runtime.unacknowledged import Handover, acknowledge, unacknowledged
 from covey.runtime.verification import verify
 from covey.types import ClientName, Handle, Params
-from covey.unlearning import Check
+from covey.unlearning import Check, signing_key
 
 __all__ = ["Run", "run_to_end"]
 
@@ -60,7 +63,7 @@ class Run:
     Attributes:
         folder: where it is.
         answered: requests to leave that were answered while this object played the run.
-            Their salts are kept nowhere else: hand them to the requesters.
+            Hand their salts to the requesters, then `acknowledge` them.
     """
 
     def __init__(self, folder: Path, overrides: Overrides | None = None) -> None:
@@ -165,16 +168,18 @@ class Run:
         Raises:
             RunError: the client is not known to the run.
         """
-        run = readable(self._folder, self._overrides, "explain(...)")
-        return explain_client(run, self._folder, name)
+        with no_foreign_code():
+            run = readable(self._folder, self._overrides, "explain(...)")
+            return explain_client(run, self._folder, name)
 
-    def forget(
+    def forget(  # noqa: PLR0913, PLR0917 - the last three are callbacks
         self,
         names: Names,
         answer: str | None = None,
         basis: str | None = None,
         observe: Observer = quiet,
         on_answer: OnAnswer = quiet,
+        on_receipt: OnReceipt = quiet,
     ) -> tuple[ForgetResult, ...]:
         """Let clients leave, play again what has to be, and prove what was answered.
 
@@ -185,8 +190,10 @@ class Run:
             basis: what the request rests on: "erasure", "withdrawal", "restriction" or
                 "none".
             observe: called after every round that is played again.
-            on_answer: called with each answer as it is signed: its salt is kept nowhere
-                else, and the replays of others may be interrupted.
+            on_answer: called with each answer as it is signed: the replays of others may
+                be interrupted.
+            on_receipt: called with each client's name and receipt, before anything is
+                answered; see `unacknowledged` for its salt.
 
         Raises:
             CoveyError: neither answer nor basis is given, a client is not known, or the
@@ -196,17 +203,33 @@ class Run:
         run = available_parts(self._folder, self._overrides, "forget(...)")
         check = partial(check_answerable, run, self._folder)
         self._record = None
-        args = (observe, on_answer, check)
+        args = (observe, on_answer, check, on_receipt)
         return forget(run, self._folder, clients, *wanted, *args)[1]
+
+    @property
+    def unacknowledged(self) -> tuple[Handover, ...]:
+        """The salts of requests of which nobody said yet that they arrived."""
+        path = self._folder.config().secrets.key_path
+        return unacknowledged(self._folder, signing_key(Path(path) if path else None))
+
+    def acknowledge(self, request: str) -> None:
+        """Delete a salt that the requester has.
+
+        Raises:
+            RunError: none is kept of this request.
+        """
+        acknowledge(self._folder, request)
 
     def verify(
         self,
         proof: str | Path,
         key: str | Path | None = None,
         name_and_salt: tuple[ClientName, str] | None = None,
+        receipt: str | Path | None = None,
+        witness: tuple[str | Path, str | Path] | None = None,
     ) -> list[Check]:
         """Check a proof against this run's ledger; arguments as of `covey.verify`."""
-        return verify(proof, self.folder, key, name_and_salt)
+        return verify(proof, self.folder, key, name_and_salt, receipt, witness)
 
     def export(
         self,
@@ -237,7 +260,8 @@ class Run:
             )
         j = self.cluster_of(client) if client is not None else cluster or 0
         path = None if out is None else Path(out)
-        return export_model(self._folder, j, path, recipient)
+        with no_foreign_code():
+            return export_model(self._folder, j, path, recipient)
 
     def report(
         self, out: str | Path | None = None, population: Population | None = None

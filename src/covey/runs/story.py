@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from covey.history import History
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
+from covey.runtime.anchors import check_anchors
 from covey.types import ClientName, Handle
 
 __all__ = ["RunRecord", "read_run_record"]
@@ -28,9 +29,11 @@ def read_run_record(folder: RunFolder) -> RunRecord:
     """Read a run's ledger, without its data.
 
     Raises:
-        LedgerError: there is none, or it cannot be read.
+        LedgerError: there is none, it cannot be read, or its history is not the one that
+            receipts were signed for.
     """
     with Ledger.read(folder.ledger) as ledger:
+        check_anchors(folder, ledger)
         names = {name: handle for handle, name in ledger.names().items()}
         record = folder.reader.read(ledger)
         return RunRecord(record.history, record.head, names)

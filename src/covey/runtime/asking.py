@@ -71,16 +71,13 @@ def find_clients(
     return replace(session, returned=returned), known
 
 
-def new_request(
-    session: Session, name: ClientName, wanted_answer: WantedAnswer
-) -> NewRequest:
+def new_request(name: ClientName, wanted_answer: WantedAnswer) -> NewRequest:
     """Return what to put in the ledger's queue.
 
-    Nobody but the requester knows the name of who left, so its marks are made now: a
-    request that a crash cuts off is served without the name.
+    Its marks are made now: the receipt tells them, and nobody but the requester knows
+    the name of who left, so that a request that a crash cuts off is served without it.
     """
-    left = wanted_answer.handle not in session.ledger.names()
-    mark = Mark.fresh(wanted_answer.handle, name) if left else None
+    mark = Mark.fresh(wanted_answer.handle, name)
     return NewRequest(
         wanted_answer.handle, wanted_answer.wanted, basis=wanted_answer.basis, mark=mark
     )

@@ -2,24 +2,29 @@
 
 import hashlib
 import json
+import re
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
 from covey.atomic_io import replace_whole
 from covey.bounded_io import read_bounded, read_text
+from covey.components.foreign_code import origins_of
 from covey.config import Config
 from covey.errors import RunError
 from covey.runtime.ledger_record import RecordReader
 from covey.types import Basis, ClientName
 
 __all__ = ["QueuedRequest", "RunFolder"]
+
+OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+"""`package.module:name`."""
 
 
 class QueuedRequest(NamedTuple):
@@ -41,6 +46,8 @@ class RunFolder:
     asking/ while the run is played; federation.json where the clients are apart
     exports/ of models; copies/: what was exported or shown where, and for whom
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
+    imports.json: where the user's own code lay
+    receipts/ of who asked to; unacknowledged/ salts, sealed
     superseded/ while rounds are played again
     """
 
@@ -75,6 +82,8 @@ class RunFolder:
         unfinished = path / "config.unfinished"
         unfinished.write_text(config.toml(), encoding="utf-8")
         unfinished.replace(folder.config_path)
+        origins = origins_of(_own_code(config.model_dump(mode="json")))
+        replace_whole(folder.imports, json.dumps(origins).encode())
         return cls(path, made)
 
     @classmethod
@@ -136,6 +145,16 @@ class RunFolder:
         return self.path / "proofs"
 
     @property
+    def receipts(self) -> Path:
+        """What was signed when somebody asked to leave."""
+        return self.path / "receipts"
+
+    @property
+    def unacknowledged(self) -> Path:
+        """Salts that were given out, sealed until somebody says that they arrived."""
+        return self.path / "unacknowledged"
+
+    @property
     def exports(self) -> Path:
         """Models that were written for others, unless a path was given."""
         return self.path / "exports"
@@ -184,19 +203,49 @@ class RunFolder:
         )
 
     def config(self) -> Config:
-        """Read the settings back.
+        """Read the settings back; none of the user's code is imported for that.
 
         Raises:
             RunError: they cannot be read.
         """
+        return Config.read(self._settings())
+
+    def checked_config(self) -> Config:
+        """Read the settings back to play with them: a user's components are imported.
+
+        Raises:
+            ConfigError: they do not go with each other, or cannot be imported.
+        """
+        return Config.recorded(self._settings())
+
+    @property
+    def imports(self) -> Path:
+        """Where the user's own code lay when the run was started."""
+        return self.path / "imports.json"
+
+    def origins(self) -> dict[str, str] | None:
+        """Return where the user's code lay; None: an earlier covey did not record it."""
+        if not self.imports.exists():
+            return None
+        return json.loads(read_text(self.imports))
+
+    def _settings(self) -> dict[str, Any]:
         try:
-            settings = tomllib.loads(read_text(self.config_path))
+            return tomllib.loads(read_text(self.config_path))
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(
                 f"{self.config_path} must hold the settings of this run, as covey wrote "
                 f"them, but: {error}. Restore the file."
             ) from error
-        return Config.recorded(settings)
+
+
+def _own_code(settings: object) -> Iterator[str]:
+    """Yield every setting that may name a user's code."""
+    if isinstance(settings, Mapping):
+        for each in cast("Mapping[str, object]", settings).values():
+            yield from _own_code(each)
+    elif isinstance(settings, str) and OWN.fullmatch(settings):
+        yield settings
 
 
 def _queued(path: Path) -> QueuedRequest:

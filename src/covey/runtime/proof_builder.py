@@ -17,12 +17,14 @@ from covey.dp import guarantee_status
 from covey.history import History
 from covey.ledger import Request
 from covey.params import model_hash
+from covey.runtime.receipts import anchoring_facts
 from covey.runtime.recorded_facts import attack_leaver, divergence
 from covey.runtime.session import Session
 from covey.runtime.settling import CopyOutcome
+from covey.unlearning.key_files import signing_key
 from covey.unlearning.proof import proof_document, proof_json, proof_page
 from covey.unlearning.proof_text import Facts
-from covey.unlearning.signature import sign, signing_key
+from covey.unlearning.signature import sign
 
 __all__ = ["Document", "write_proof"]
 
@@ -65,6 +67,7 @@ def write_proof(
         "guarantee": _guarantee_facts(record.history),
         "measured": measured,
         "copies": [each.as_proof_fact(known) for each in copies],
+        **anchoring_facts(session.folder, request.id, record.hashes),
     }
     key_path = session.run.config.secrets.key_path
     key = signing_key(Path(key_path) if key_path else None)

@@ -14,12 +14,14 @@ from covey.events import (
     RunRolledBack,
     kind_and_body,
 )
-from covey.ledger import NewRequest, Record
+from covey.ledger import Record
 from covey.runtime.evaluation import Accuracies
 from covey.runtime.folder import QueuedRequest
+from covey.runtime.receipts import ask_with_receipts
 from covey.runtime.session import Session
 from covey.runtime.unlearning_executor import default_answer
 from covey.types import ClientName
+from covey.unlearning import WantedAnswer
 
 __all__ = [
     "PresentClients",
@@ -105,5 +107,7 @@ def queue_requests(session: Session, leaving: Iterable[ClientName]) -> None:
     )
     for name, wanted, basis in (*queued, *session.folder.take_requests()):
         if name in handles and handles[name] not in asked:
-            session.ledger.ask_all([NewRequest(handles[name], wanted, basis=basis)])
+            ask_with_receipts(
+                session, {name: WantedAnswer(handles[name], wanted, basis)}
+            )
             asked.add(handles[name])

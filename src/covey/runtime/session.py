@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from covey.build import BuiltRun, KnowsKeys, anonymity_of, build_run, data_hash
+from covey.components.foreign_code import ForeignCodeError, only_from
 from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import LedgerError, RunError
@@ -20,6 +21,7 @@ from covey.events import (
 )
 from covey.history import History
 from covey.ledger import Ledger, Record
+from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
 from covey.runtime.secrets import Secrets, secrets_of
@@ -34,6 +36,7 @@ __all__ = [
     "open_session",
     "read_events",
     "read_history",
+    "settings_hash",
     "with_recorded_handles",
 ]
 
@@ -91,7 +94,8 @@ def open_or_create(path: Path, config: Config) -> tuple[BuiltRun, RunFolder]:
     """
     if (path / "config.toml").is_file():
         folder = RunFolder.existing(path)
-        return build_run(folder.config()), folder
+        with only_from(folder.origins()):
+            return build_run(folder.checked_config()), folder
     return build_run(config), RunFolder.create(path, config)
 
 
@@ -121,6 +125,7 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
 
 def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     """Check that the run is the recorded one, and enrol its clients."""
+    check_anchors(folder, ledger)
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
     secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
@@ -150,7 +155,10 @@ def read_events(ledger: Ledger) -> list[Entry]:
 def _note_threshold(run: BuiltRun, ledger: Ledger, began: RunStarted | None) -> None:
     """Record that x is another one than before; it judges requests, not training."""
     before = began.deniability_threshold if began else None
-    terms = anonymity_of(run.config)
+    try:
+        terms = anonymity_of(run.config)
+    except ForeignCodeError:  # who only reads the run judges no request
+        return
     x = terms.deniability_threshold if terms else before
     if before is not None and x is not None and before != x:
         ledger.append_between([Record(None, *kind_and_body(ThresholdChanged(x)))])
@@ -237,7 +245,12 @@ def _mismatch(what: str, where: object, before: str, now: str) -> str:
 
 def config_hash(run: BuiltRun) -> str:
     """Hash the settings that can change a result: not how many workers found it."""
-    settings = sorted(that_matter(run.config).items())
+    return settings_hash(run.config)
+
+
+def settings_hash(config: Config) -> str:
+    """Hash the settings that can change a result."""
+    settings = sorted(that_matter(config).items())
     return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 

@@ -28,6 +28,7 @@ from covey.runtime.asking import mark_of, wanted_answer_of
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import UnlearningPlan, read_plan
 from covey.runtime.proof_builder import write_proof
+from covey.runtime.receipts import key_of
 from covey.runtime.recorded_facts import ChosenAnswer, recorded_facts
 from covey.runtime.session import Session
 from covey.runtime.settling import (
@@ -38,6 +39,7 @@ from covey.runtime.settling import (
     settle_copies,
 )
 from covey.runtime.state_io import load_state
+from covey.runtime.unacknowledged import Handover, keep_handover
 from covey.runtime.updates import delete_updates, drop_client
 from covey.types import Basis, Handle, Params
 from covey.unlearning.jointly import ReplayKind, replay_kind
@@ -61,7 +63,7 @@ class AnsweredRequest:
 
     Attributes:
         salt: hex; together with its name it tells the requester its own proof. It is
-            kept nowhere else.
+            kept sealed until it is acknowledged, and nowhere after that.
         basis: what the request rests on.
         sealed_record_kept: whether name and salt together still find the client.
         copies: what had been exported or shown, and what became of it.
@@ -83,7 +85,7 @@ class AnsweredRequest:
         """The message about the answer, shown once to the operator of the run."""
         lines = (
             f"request {self.request} was finished: {self.option.answer}, proof "
-            f"{self.proof}, salt for the requester, shown once: {self.salt}",
+            f"{self.proof}, salt for the requester: {self.salt}",
             *outcome_lines([each.describe() for each in self.copies]),
         )
         return "\n".join(lines)
@@ -154,8 +156,12 @@ def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[R
     )
     calibrated = pending[0].wanted == "calibrate"
     compatible: list[Request] = []
+    served = [each for each in session.ledger.requests() if each.served_at]
     for each in pending:
-        gone = each.handle not in names and each.mark is None
+        gone = each.handle not in names and any(
+            other.handle == each.handle and (other.served_at or "") > each.asked_at
+            for other in served
+        )
         if gone or any(each.handle == other.handle for other in compatible):
             session.ledger.refused(
                 each.id, "An earlier request of this client came first."
@@ -301,6 +307,9 @@ def finish_request(
     _delete(session.folder.superseded)
     copies = settle_copies(session.folder, request, state.clusters)
     path, document = write_proof(session, request, state, leaver, copies)
+    if request.after_round is None:  # somebody asked, and waits for it
+        handover = Handover(request.id, served.salt, facts.answer, str(path))
+        keep_handover(session.folder, key_of(session), handover)
     return AnsweredRequest(
         request=request.id,
         handle=request.handle,

@@ -11,11 +11,12 @@ from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.history import History
 from covey.ledger import Request
-from covey.runtime.asking import Returning, find_clients, new_request
+from covey.runtime.asking import Returning, find_clients
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import SearchTarget, search_places
-from covey.runtime.planning import plan_for, plan_jointly
+from covey.runtime.planning import plan_jointly
+from covey.runtime.receipts import OnReceipt, Receipt, ask_with_receipts, receipts_of
 from covey.runtime.session import Session, open_session
 from covey.runtime.settling import erase_from_copies
 from covey.runtime.unlearning_executor import AnsweredRequest
@@ -74,11 +75,13 @@ class ForgetResult:
 
     Attributes:
         seconds: from the request to the signed answers.
+        receipt: what was signed when it was asked; None: nothing was recorded yet.
     """
 
     client: ClientName
     answered: AnsweredRequest
     seconds: float
+    receipt: Receipt | None = None
 
 
 def client_plans(
@@ -107,11 +110,13 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
     observe: Observer = lambda _: None,
     on_answer: OnAnswer = lambda _: None,
     check: CheckPlan = lambda _: None,
+    on_receipt: OnReceipt = lambda *_: None,
 ) -> tuple[History, tuple[ForgetResult, ...]]:
     """Let clients leave, and play again, once for all, what has to be played again.
 
     An unfinished run is not carried on. `on_answer` is as in `continue_run`; `check` is
-    called with each client's plan before anything is done.
+    called with each client's plan before anything is done, `on_receipt` with each client's
+    name and receipt before anything is answered.
 
     Returns:
         The story, and what came of each request, but for those that requests from
@@ -125,13 +130,17 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
     with open_session(run, folder) as session:
         session, known = find_clients(session, run, clients)
         requests = _enqueue(session, known, wanted, basis, check)
+        receipts = receipts_of(folder, requests)
+        for name, request in zip(known, requests, strict=True):
+            if request.id in receipts:
+                on_receipt(name, receipts[request.id])
         last = session.ledger.last_round()
         until = 0 if last is None else min(last + 1, run.config.rounds)
         history, answered = continue_run(session, until, observe, on_answer=on_answer)
         by_request = {each.request: each for each in answered}
     seconds = time.monotonic() - began
     return history, tuple(
-        ForgetResult(name, by_request[request.id], seconds)
+        ForgetResult(name, by_request[request.id], seconds, receipts.get(request.id))
         for name, request in zip(known, requests, strict=True)
         if request.id in by_request
     )
@@ -165,7 +174,7 @@ def explain_client(
     """
     with open_session(run, folder) as session:
         (handle,) = find_clients(session, run, [client])[1].values()
-        held = plan_for(session, handle).participation
+        held = session.record().participation
         client_data = next(
             c for c in session.run.population.clients if c.handle == handle
         )
@@ -235,12 +244,10 @@ def _enqueue(
     for name, handle in known.items():
         if handle not in names:  # nobody else knows the name of who comes back
             erase_from_copies(session.folder, name, {*names.values(), name})
-    return session.ledger.ask_all(
-        [
-            new_request(session, name, WantedAnswer(handle, wanted, basis))
-            for name, handle in known.items()
-        ]
-    )
+    asked = {
+        name: WantedAnswer(handle, wanted, basis) for name, handle in known.items()
+    }
+    return ask_with_receipts(session, asked)
 
 
 def _client_plans(

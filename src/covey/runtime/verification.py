@@ -1,23 +1,51 @@
 """Checking a proof: offline, or against the ledger of the run that it speaks of."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from covey.bounded_io import read_bounded
+from covey.components.foreign_code import no_foreign_code
 from covey.errors import LedgerError, RunError
 from covey.events import event_from
 from covey.types import ClientName
-from covey.unlearning import ChainView, Check, latest_models, trusted_keys
+from covey.unlearning import (
+    ChainView,
+    Check,
+    check_key_time,
+    key_records,
+    latest_models,
+)
 from covey.unlearning import verify as check_proof
+from covey.unlearning.proof_facts import instant
+
+if TYPE_CHECKING:
+    from covey.ledger import Ledger
+    from covey.runtime.anchors import Anchored
+    from covey.runtime.folder import RunFolder
+    from covey.unlearning.key_files import KeyRecord
+    from covey.unlearning.signature import PublicKey
 
 __all__ = ["verify"]
 
+NO_ANCHOR = (
+    "That the history was not rewritten, and all dates, are the operator's word: no "
+    "receipt and no witness was given."
+)
+LATER = "What the ledger says after that, and when, is the operator's word."
 
-def verify(
+
+def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
     proof: str | Path,
     run: str | Path | None = None,
     key: str | Path | None = None,
     name_and_salt: tuple[ClientName, str] | None = None,
+    receipt: str | Path | None = None,
+    witness: tuple[str | Path, str | Path] | None = None,
 ) -> list[Check]:
     """Check a proof without the run's server, and against its ledger if that is given.
 
@@ -27,18 +55,76 @@ def verify(
         key: public keys of the signer, from elsewhere than the proof, as PEM.
         name_and_salt: the requester's name and the salt that it was given with the
             answer, to see that the proof is its own.
+        receipt: what the requester was given when it asked.
+        witness: a head that a witness cosigned, and that witness's public keys as PEM.
     """
     try:
         written = read_bounded(Path(proof))
         subject = _with_bytes(name_and_salt) if name_and_salt else None
+        given = Path(receipt).read_bytes() if receipt is not None else None
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
             f"{error}. Check what was given."
         ) from error
-    trusted = trusted_keys(Path(key)) if key is not None else None
-    chain = _chain(Path(run), written) if run is not None else None
-    return check_proof(written, trusted, chain, subject)
+    records = key_records(Path(key)) if key is not None else None
+    trusted = [each.public for each in records] if records is not None else None
+    with no_foreign_code():
+        chain = _chain(Path(run), written) if run is not None else None
+    checks = check_proof(written, trusted, chain, subject)
+    told = _document(written)
+    checks += _key_checks(told, records or ())
+    hashes = chain.hashes if chain is not None and chain.verified else None
+    return _with_anchors(checks, told, _anchors(told, trusted, hashes, given, witness))
+
+
+def _key_checks(told: Mapping[str, Any], records: Sequence[KeyRecord]) -> list[Check]:
+    signature, answered = told.get("signature"), told.get("answered")
+    if not isinstance(signature, dict) or not isinstance(answered, str):
+        return []
+    mark: Any = signature.get("fingerprint")
+    found = check_key_time(str(mark), instant(answered), records)
+    return [found] if found else []
+
+
+def _anchors(
+    told: Mapping[str, Any],
+    trusted: Sequence[PublicKey] | None,
+    hashes: Sequence[str] | None,
+    receipt: bytes | None,
+    witness: tuple[str | Path, str | Path] | None,
+) -> list[Anchored]:
+    if receipt is None and witness is None:
+        return []
+    from covey.runtime.anchors import check_receipt, check_witness
+
+    found = [] if receipt is None else [check_receipt(receipt, told, trusted, hashes)]
+    if witness is not None:
+        note, key = map(Path, witness)
+        found.append(check_witness(note, key, told, hashes))
+    return found
+
+
+def _with_anchors(
+    checks: list[Check], told: Mapping[str, Any], anchors: Sequence[Anchored]
+) -> list[Check]:
+    """Return all checks; the last one says what is anchored by whom, and what is not."""
+    *others, last = sorted(checks, key=lambda check: check.name == "operator")
+    if last.name != "operator":  # it is no proof
+        return [*checks, *(each.check for each in anchors)]
+    held = [f"events 1 to {each.size} by {each.by}" for each in anchors if each.size]
+    at, most = (
+        told.get("ledger_events"),
+        max((each.size for each in anchors), default=0),
+    )
+    if not held:
+        anchored = f"Nothing is anchored. {NO_ANCHOR}"
+    elif isinstance(at, int) and most >= at:
+        anchored = f"Anchored: {'; '.join(held)}."
+    else:
+        anchored = f"Anchored: {'; '.join(held)}. {LATER}"
+    last = replace(last, detail=f"{last.detail} {anchored}")
+    return [*others, *(each.check for each in anchors), last]
 
 
 def _with_bytes(name_and_salt: tuple[ClientName, str]) -> tuple[ClientName, bytes]:
@@ -49,19 +135,39 @@ def _with_bytes(name_and_salt: tuple[ClientName, str]) -> tuple[ClientName, byte
 def _chain(folder: Path, proof: bytes) -> ChainView:
     """Return the ledger that a proof speaks of, as it stood at the proof's position."""
     # a database's library is needed by nobody who has only the proof
-    from covey.ledger import Ledger, current_records
+    from covey.ledger import Ledger
     from covey.runtime.folder import RunFolder
 
-    try:
-        position = int(json.loads(proof)["ledger_events"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        position = 0  # no proof: its own checks say so
-    with Ledger.read(RunFolder.existing(folder).ledger) as ledger:
+    place = RunFolder.existing(folder)
+    with Ledger.read(place.ledger) as ledger:
         try:
-            links = ledger.links()
+            return _view(ledger, place, _document(proof))
         except LedgerError:
             return ChainView((), verified=False)
-    records = current_records([each.record() for each in links[:position]])
+
+
+def _view(ledger: Ledger, place: RunFolder, told: Mapping[str, Any]) -> ChainView:
+    from covey.ledger import current_records
+    from covey.runtime.recorded_answer import recorded_answer
+
+    at, hashes = told.get("ledger_events"), ledger.hashes()
+    if not isinstance(at, int) or not 1 <= at <= len(hashes):
+        return ChainView(hashes, verified=True)  # its own check says so
+    if hashes[at - 1] != told.get("ledger_head"):
+        return ChainView(hashes, verified=True)
+    records = current_records(ledger.replay()[:at])
     events = [(r.round_index, event_from(r.kind, r.body)) for r in records]
-    hashes = [each.hash for each in links]
-    return ChainView(hashes, verified=True, head_model_hash=latest_models(events))
+    return ChainView(
+        hashes,
+        verified=True,
+        head_model_hash=latest_models(events),
+        answer=recorded_answer(ledger, place.config(), told),
+    )
+
+
+def _document(proof: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(proof)
+    except (ValueError, RecursionError):
+        return {}  # no proof: its own checks say so
+    return found if isinstance(found, dict) else {}

@@ -14,6 +14,16 @@ from covey.unlearning.jointly import (
     choose_answers,
     replay_kind,
 )
+from covey.unlearning.key_files import (
+    KeyRecord,
+    check_key_time,
+    key_records,
+    public_keys_path,
+    revoke_key,
+    rotate_key,
+    signing_key,
+    trusted_keys,
+)
 from covey.unlearning.participation import (
     Participation,
     latest_models,
@@ -28,9 +38,9 @@ from covey.unlearning.plan import (
     options,
     sizes_left,
 )
-from covey.unlearning.proof import ChainView, verify
 from covey.unlearning.sealing import sealed, unsealed
-from covey.unlearning.signature import Check, signing_key, trusted_keys
+from covey.unlearning.signature import Check
+from covey.unlearning.verifying import ChainView, LedgerAnswer, verify
 
 __all__ = [
     "ANSWERS",
@@ -39,6 +49,8 @@ __all__ = [
     "ChainView",
     "Check",
     "DeniabilityBudget",
+    "KeyRecord",
+    "LedgerAnswer",
     "Option",
     "Participation",
     "ReplayKind",
@@ -48,12 +60,17 @@ __all__ = [
     "budget",
     "cheapest",
     "check_basis",
+    "check_key_time",
     "choose_answers",
+    "key_records",
     "latest_models",
     "options",
     "participation_of",
+    "public_keys_path",
     "replay_kind",
+    "revoke_key",
     "rollback_probability",
+    "rotate_key",
     "sealed",
     "settings_below",
     "signing_key",

@@ -25,8 +25,11 @@ __all__ = [
     "beginning",
     "claim",
     "counted",
+    "guaranteed",
+    "kept",
     "left_to_do",
     "limits",
+    "not_claimed",
     "refuters",
 ]
 
@@ -194,6 +197,10 @@ class Facts(RecordedFacts):
         guarantee: of differential privacy, with mechanism, relation and adversary.
         measured: an attack on the requester's data before and after, with intervals.
         copies: of models and pages that had been exported or shown; since version 2.
+        receipt: SHA-256 of the receipt that was signed when it was asked; None: there is
+            none. This and the next two are since version 3.
+        tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
+        consistency: the path that shows that this tree begins with the receipt's.
     """
 
     __pydantic_config__ = STRICT
@@ -208,6 +215,9 @@ class Facts(RecordedFacts):
     guarantee: ValueOrReason[Mapping[str, Any]]
     measured: ValueOrReason[Mapping[str, Any]]
     copies: tuple[SettledCopy, ...] = ()
+    receipt: str | None = None
+    tree_root: str | None = None
+    consistency: tuple[str, ...] = ()
 
 
 def claim(facts: Facts) -> str:
@@ -257,11 +267,11 @@ def counted(count: int, what: str) -> str:
 def limits(facts: Facts) -> tuple[str, ...]:
     """Return, in plain words, what the answer did not do and does not say."""
     return (
-        *_not_claimed(facts),
+        *not_claimed(facts),
         *_earlier_rounds(facts),
-        *_kept(facts),
+        *kept(facts),
         _measured(facts),
-        _guarantee(facts),
+        guaranteed(facts),
         "Not covered: PostgreSQL's write-ahead log and backups, Flower's own database, "
         "and copies elsewhere, of models and pages, that covey has no record of.",
         "Whether this answer meets a legal duty is for a lawyer to say.",
@@ -299,7 +309,8 @@ def _representative(facts: Facts) -> str:
     )
 
 
-def _not_claimed(facts: Facts) -> Iterator[str]:
+def not_claimed(facts: Facts) -> Iterator[str]:
+    """Yield what the answer is not."""
     match facts.answer:
         case "deny":
             yield (
@@ -411,7 +422,8 @@ def _not_deleted(facts: Facts) -> Iterator[str]:
         )
 
 
-def _kept(facts: Facts) -> Iterator[str]:
+def kept(facts: Facts) -> Iterator[str]:
+    """Yield what is kept of the requester."""
     if facts.sealed_record_kept:
         yield (
             "A sealed record is kept in the ledger, which only the requester's name and "
@@ -436,7 +448,8 @@ def _measured(facts: Facts) -> str:
     )
 
 
-def _guarantee(facts: Facts) -> str:
+def guaranteed(facts: Facts) -> str:
+    """Return whether differential privacy is guaranteed."""
     if facts.guarantee.value is None:
         return f"No differential privacy is guaranteed: {facts.guarantee.reason}."
     return (

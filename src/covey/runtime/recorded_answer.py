@@ -1,0 +1,341 @@
+"""What a ledger records of an answer: what its proof must say, found from the events.
+
+It shares no code with what writes proofs, but for the folds over events: an error there
+would be found here.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from covey.aggregation import AnonymityTerms
+from covey.build import anonymity_of, depends_on_population
+from covey.components import is_built_in
+from covey.config import Config
+from covey.dp import guarantee_status
+from covey.events import ClientLeft, Event, RunRolledBack, RunStarted, event_from
+from covey.history import history_of
+from covey.ledger import Ledger, Record, Request, current_records, superseded
+from covey.ledger.merkle import entries_of, root_of
+from covey.membership import DIVERGED
+from covey.runtime.ledger_record import by_entry
+from covey.runtime.session import settings_hash
+from covey.unlearning import (
+    LedgerAnswer,
+    Participation,
+    latest_models,
+    participation_of,
+    sizes_left,
+)
+from covey.unlearning.deniability_probability import representative_probability
+from covey.unlearning.influence import influences_on
+from covey.unlearning.plan import AnswerRules, Option, options
+from covey.unlearning.proof import refutation_success
+from covey.unlearning.proof_facts import instant
+
+__all__ = ["recorded_answer"]
+
+Told = Mapping[str, Any]
+"""A proof's document, which its own checks have not judged yet."""
+
+NONE_STORED = "this run stored no raw updates, so there were none to delete"
+NOT_HIDDEN = "updates were not hidden in anonymity sets: every one of them was used"
+NO_DISTANCES = "the partition tells no distances"
+TOO_FEW = "the requester holds too few examples to attack"
+NOT_AT_HAND = "the requester's data were not at hand"
+GONE = "the answer was interrupted, and the data are gone since"
+DELETED = {"of report, figures, metrics, audit and baseline", "states", "updates"}
+UNMEASURED = (TOO_FEW, NOT_AT_HAND, GONE)
+DIVERGED_AT = tuple(
+    f"{when} the answer the model {DIVERGED}: " for when in ("before", "after")
+)
+FIGURES = {"cluster", "mia_accuracy", "low", "high"}
+WORD = (
+    "measured",
+    "copies",
+    "superseded_deleted",
+    "raw_updates_deleted",
+    "covey_version",
+)
+"""What no event tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One answer, as it stands in the ledger.
+
+    Attributes:
+        before: the current story that it was judged by.
+        batch: all who were answered at once, in order.
+        rewind: how rounds were played again; None: none was.
+        x: the deniability threshold that was in force; None: there are no sets.
+    """
+
+    request: Request
+    before: Sequence[tuple[int | None, Event]]
+    began: RunStarted
+    batch: Sequence[ClientLeft]
+    rewind: RunRolledBack | None
+    x: int | None
+
+    @property
+    def given(self) -> ClientLeft:
+        """The answer."""
+        handle = self.request.handle
+        return next(each for each in self.batch if each.handle == handle)
+
+    def participation(self, *, until_own: bool = False) -> Participation:
+        """Return who took part in what, with all of the batch, or those before, gone."""
+        found = participation_of(self.before)
+        gone = [each.handle for each in self.batch]
+        if until_own:
+            gone = gone[: gone.index(self.request.handle)]
+        return replace(found, left=tuple(dict.fromkeys((*found.left, *gone))))
+
+
+def recorded_answer(ledger: Ledger, config: Config, told: Told) -> LedgerAnswer:
+    """Return what the ledger says of the answer that a proof speaks of.
+
+    Args:
+        ledger: verified; the proof was made at one of its events.
+        config: the run's settings; they are compared with the ledger's hash of them.
+        told: the proof.
+    """
+    records, times = ledger.replay(), ledger.times()
+    requests = {each.id: each for each in ledger.requests()}
+    request = requests.get(str(told.get("request")))
+    if request is None:
+        return _refused("request: nobody asked under this number in this ledger")
+    answer = _find(records[: _position(told)], times, request)
+    if answer is None:
+        return _refused(
+            "answer: the ledger records no answer to this request before the event at "
+            "which the proof was made"
+        )
+    if answer.began.config_hash != settings_hash(config):
+        return _refused("config.toml: not the settings that began the run")
+    expected, open_ = _expected(answer, config)
+    hashes = ledger.hashes()
+    root = root_of(entries_of(hashes[: _position(told)]))
+    expected |= {"run": hashes[0][:16], "tree_root": root.hex()}
+    expected |= {"guarantee": _guarantee(records[: _position(told)])}
+    return LedgerAnswer(
+        expected=json.loads(json.dumps(expected)),
+        problems=tuple(_problems(answer, config, told, times)),
+        not_compared=(*WORD, *open_),
+        handle=request.handle,
+        sealed=request.sealed,
+    )
+
+
+def _refused(problem: str) -> LedgerAnswer:
+    return LedgerAnswer({}, (problem,), ("all facts",))
+
+
+def _position(told: Told) -> int:
+    at = told.get("ledger_events")
+    return at if isinstance(at, int) and at > 0 else 0
+
+
+def _find(
+    records: Sequence[Record], times: Mapping[int, str], request: Request
+) -> _Answer | None:
+    """Return the transaction of the ledger in which the request was answered."""
+    ends = [at for at, when in times.items() if when == request.served_at]
+    for end in ends:
+        start = max((at for at in times if at < end), default=0)
+        facts = [event_from(r.kind, r.body) for r in records[start:end]]
+        batch = [each for each in facts if isinstance(each, ClientLeft)]
+        if request.handle not in {each.handle for each in batch}:
+            continue
+        entries = by_entry(current_records(records[:start]))
+        began = history_of(entries).started
+        if began is None:
+            return None
+        rewinds = [each for each in facts if isinstance(each, RunRolledBack)]
+        return _Answer(
+            request=request,
+            before=[(t, e) for t, events in entries for e in events],
+            began=began,
+            batch=batch,
+            rewind=rewinds[0] if rewinds else None,
+            x=began.deniability_threshold,
+        )
+    return None
+
+
+def _expected(
+    answer: _Answer, config: Config
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what the proof must say, and the fields of which that is not known."""
+    request, handle = answer.request, answer.request.handle
+    found, rewind = answer.participation(), answer.rewind
+    held = sizes_left(found, handle)
+    sizes = [len(each.members) for each, _ in held]
+    expected: dict[str, Any] = {
+        "answer": answer.given.answer,
+        "asked": request.asked_at,
+        "basis": request.basis,
+        "rounds": [
+            {
+                "round_index": each.round_index,
+                "cluster": each.cluster,
+                "size_left": left,
+                "diameter": _value_or_reason(each.diameter, NO_DISTANCES),
+            }
+            for each, left in held
+        ],
+        "deniability_threshold": answer.x,
+        "first_round": found.first_round(handle),
+        "first_replayed_round": rewind.round_index if rewind else None,
+        "rounds_replayed": rewind.until - rewind.round_index if rewind else 0,
+        "replayed": rewind.how if rewind else None,
+        "representative_probability": _value_or_reason(
+            None if answer.x is None else representative_probability(sizes), NOT_HIDDEN
+        ),
+        "secrets": answer.began.secrets,
+        "sealed_record_kept": answer.given.answer != "retrain",
+        "touched": [asdict(each) for each in influences_on(answer.before, handle)],
+    }
+    if (model := latest_models(answer.before)) is not None:
+        expected["model_before"] = model
+    if not answer.began.updates_stored:
+        expected["raw_updates_deleted"] = _value_or_reason(None, NONE_STORED)
+    known, open_ = _of_settings(answer, config, [each.diameter for each, _ in held])
+    return expected | known, open_
+
+
+def _of_settings(
+    answer: _Answer, config: Config, diameters: Sequence[float | None]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what follows from settings; of a user's own components nothing does here.
+
+    To ask them would be to run their code.
+    """
+    expected: dict[str, Any] = {}
+    open_: tuple[str, ...] = ()
+    if is_built_in("aggregation", config.merge.name):
+        terms = anonymity_of(config)
+        expected["min_anonymity"] = terms.min_anonymity if terms else None
+        expected["max_distance"] = (terms.max_distance or None) if terms else None
+        expected["refutation"] = _refutation(terms, diameters)
+    else:
+        open_ += ("min_anonymity", "max_distance", "refutation")
+    if is_built_in("risk_estimator", config.redteam.source):
+        option = _option(answer, prefix_independent=not depends_on_population(config))
+        expected["first_affected_round"] = option.first_affected_round
+    else:
+        open_ += ("first_affected_round",)
+    return expected, open_
+
+
+def _option(answer: _Answer, *, prefix_independent: bool) -> Option:
+    """Return the answer as it could be given when it was."""
+    start = answer.rewind.round_index if answer.rewind else 0
+    rules = AnswerRules(
+        deniability_threshold=answer.x,
+        stored_updates=answer.given.answer == "calibrate",
+        restorable=tuple({0, start}),
+        next_round=answer.rewind.until if answer.rewind else 0,
+        prefix_independent=prefix_independent,
+    )
+    before = answer.participation(until_own=True)
+    found = options(before, answer.request.handle, rules)
+    return next(each for each in found if each.answer == answer.given.answer)
+
+
+def _refutation(
+    terms: AnonymityTerms | None, diameters: Sequence[float | None]
+) -> dict[str, Any]:
+    known = [d for d in diameters if d is not None]
+    if terms is None or not diameters:
+        return _value_or_reason(None, "no anonymity set held the requester")
+    if terms.noise == 0:
+        return _value_or_reason(1.0, "")
+    if terms.noise is None or len(known) < len(diameters):
+        return _value_or_reason(None, "how far the noise reaches is not recorded")
+    return _value_or_reason(refutation_success(max(known), terms.noise), "")
+
+
+def _value_or_reason(value: object, reason: str) -> dict[str, Any]:
+    return {"value": value, "reason": reason if value is None else ""}
+
+
+def _guarantee(records: Sequence[Record]) -> dict[str, Any]:
+    """Return what the run guaranteed when the proof was signed."""
+    history = history_of(
+        by_entry(current_records(records)),
+        superseded=[event_from(each.kind, each.body) for each in superseded(records)],
+    )
+    found = guarantee_status(history)
+    return _value_or_reason(asdict(found.holds) if found.holds else None, found.reason)
+
+
+def _problems(
+    answer: _Answer, config: Config, told: Told, times: Mapping[int, str]
+) -> Iterator[str]:
+    request, given = answer.request, answer.given
+    if request.wanted not in ("auto", given.answer):
+        yield f"answer: {request.wanted} was asked for, and {given.answer} was given"
+    if given.answer == "deny" and is_built_in("risk_estimator", config.redteam.source):
+        option = _option(answer, prefix_independent=True)
+        if not option.possible:
+            yield f"answer: it could not be denied. {option.reason}"
+    if given.answer != "deny" and answer.rewind:
+        affected = told.get("first_affected_round")
+        if not isinstance(affected, int) or affected > answer.rewind.until:
+            yield "first_affected_round: no round that had been played"
+    yield from _moments(answer, told, times)
+    yield from _figures(answer, told)
+
+
+def _moments(answer: _Answer, told: Told, times: Mapping[int, str]) -> Iterator[str]:
+    """Compare when it was answered with when the ledger was written before and after."""
+    at = _position(told)
+    later = [when for position, when in times.items() if position > at]
+    earlier = [when for position, when in times.items() if position <= at]
+    closed = answer.request.answered_at
+    after = [*later[:1], *([closed] if closed else [])]
+    moment = instant(str(told.get("answered")))
+    if moment is None:
+        return  # its own check says so
+    if any(moment < then for then in map(instant, earlier[-1:]) if then):
+        yield "answered: before the ledger was written as the proof saw it"
+    if any(moment > then for then in map(instant, after) if then):
+        yield "answered: after the ledger went on, or the request was closed"
+
+
+def _figures(answer: _Answer, told: Told) -> Iterator[str]:
+    """Look at what no event tells: it may not hold what covey never writes there."""
+    kinds = told.get("superseded_deleted")
+    if isinstance(kinds, Mapping):
+        rewind = answer.rewind
+        most = rewind.until - rewind.round_index + 1 if rewind else 0
+        if set(kinds) - DELETED:
+            yield "superseded_deleted: of kinds that covey does not have"
+        elif any(kinds.get(kind, 0) > most for kind in ("states", "updates")):
+            yield "superseded_deleted: more than the replayed rounds had"
+    measured = told.get("measured")
+    if isinstance(measured, Mapping) and not _is_measurement(measured):
+        yield "measured: not a measurement, nor a reason that covey gives for none"
+
+
+def _is_measurement(measured: Mapping[str, Any]) -> bool:
+    match measured:
+        case {"value": None, "reason": str(reason)}:
+            return reason in UNMEASURED or reason.startswith(DIVERGED_AT)
+        case {"value": {"before": before, "after": after, **rest}, "reason": ""}:
+            return not rest and all(map(_is_figure, (before, after)))
+        case _:
+            return False
+
+
+def _is_figure(found: object) -> bool:
+    if found is None:
+        return True
+    if not isinstance(found, Mapping) or set(found) != FIGURES:
+        return False
+    return all(isinstance(value, float | int) for value in found.values()) and (
+        0 <= found["mia_accuracy"] <= 1 and found["low"] <= found["high"]
+    )

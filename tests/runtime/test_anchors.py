@@ -1,0 +1,349 @@
+"""History that is rewritten and sealed again, and what holds it fast."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import Config, load, run
+from covey.errors import CoveyError, LedgerError
+from covey.ledger import Ledger
+from covey.ledger.chain import GENESIS, link
+from covey.runtime import RunFolder
+from covey.runtime.verification import verify
+from covey.runtime.witness import (
+    HeadUpdate,
+    head_update,
+    read_update,
+    witness_head,
+    witnessed_size,
+)
+from covey.unlearning import public_keys_path, rotate_key
+from covey.unlearning.key_files import signing_key
+from covey.unlearning.proof import proof_json
+from covey.unlearning.signature import Check, sign
+from covey.unlearning.tree_head import TreeHead
+
+LEAVER = "client-00003"
+SETTINGS: dict[str, Any] = {
+    "rounds": 2,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
+    "engine": {"name": "reference"},
+    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A run that a client has left, its receipt, and a witness that saw it before."""
+    base = tmp_path_factory.mktemp("anchors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(base / "keys"))
+        held = run(config=Config.of(SETTINGS), out=base / "run")
+        shutil.copytree(base / "run", base / "before")
+        operator = public_keys_path()
+        signing_key()
+        folder = RunFolder(base / "run")
+        witness_head(
+            base / "witness", head_update(folder), operator, lambda: 1_700_000_000
+        )
+        given = []
+        (one,) = held.forget(
+            LEAVER, "deny", on_receipt=lambda *told: given.append(told)
+        )
+        assert given == [(LEAVER, one.receipt)]
+        assert one.receipt.salt == one.answered.salt
+        shutil.copy(one.answered.proof, base / "proof.json")
+        shutil.copy(one.receipt.path, base / "receipt.json")
+        (base / "salt").write_text(one.answered.salt)
+        shutil.copytree(base / "witness", base / "witness-early")
+        known = witnessed_size(base / "witness", head_update(folder).head.origin)
+        update = head_update(folder, known)
+        (base / "update.json").write_text(update.text())
+        witness_head(base / "witness", update, None, lambda: 1_700_000_100)
+    return base
+
+
+@pytest.fixture
+def copy(base, tmp_path, monkeypatch):
+    """The same, to do violence to."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "all" / "keys"))
+    return shutil.copytree(base, tmp_path / "all")
+
+
+def checks(base: Path, **given: Any) -> dict[str, Check]:
+    who = (LEAVER, (base / "salt").read_text())
+    found = verify(
+        base / "proof.json", given.pop("ledger", None), keys(base), who, **given
+    )
+    return {each.name: each for each in found}
+
+
+def keys(base: Path) -> Path:
+    return base / "keys" / "covey" / "signing-key.pub.pem"
+
+
+def witnessed(base: Path, name: str = "witness") -> tuple[Path, Path]:
+    (note,) = (base / name).glob("*.checkpoint")
+    return note, base / name / "witness-key.pub.pem"
+
+
+def rewrite(folder: Path, old: str, new: str) -> int:
+    """Change what stands in the first event that holds `old`, and seal all after it."""
+    place = sqlite3.connect(folder / "ledger.sqlite")
+    rows = place.execute(
+        "SELECT position, round, kind, body FROM events ORDER BY 1"
+    ).fetchall()
+    head, changed = GENESIS, 0
+    for position, round_index, kind, body in rows:
+        if not changed and old in body:
+            body, changed = body.replace(old, new, 1), position
+        head = link(head, round_index, kind, body)
+        place.execute(
+            "UPDATE events SET body = ?, hash = ? WHERE position = ?",
+            (body, head, position),
+        )
+    place.commit()
+    place.close()
+    assert changed
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        ledger.verify()  # the chain alone shows nothing
+    return changed
+
+
+def test_a_proof_says_what_is_anchored_by_whom(base):
+    told = checks(base, ledger=base / "run", receipt=base / "receipt.json")
+    assert all(check.ok is not False for check in told.values())
+    size = TreeHead.parse(
+        json.loads((base / "receipt.json").read_text())["checkpoint"]
+    ).size
+    assert f"Anchored: events 1 to {size} by the receipt" in told["operator"].detail
+    assert (
+        "What the ledger says after that, and when, is the operator"
+        in told["operator"].detail
+    )
+    told = checks(base, ledger=base / "run", witness=witnessed(base))
+    assert told["witness"].ok
+    assert "is among them" in told["witness"].detail
+    assert "operator's word" not in told["operator"].detail.partition("Anchored")[2]
+    assert "2023-11-14T22:15:00" in told["operator"].detail
+    told = checks(base, ledger=base / "run", witness=witnessed(base, "witness-early"))
+    assert "is later" in told["witness"].detail
+    assert "no receipt and no witness was given" in checks(base)["operator"].detail
+
+
+def test_without_the_ledger_receipt_and_proof_hold_together_by_a_few_hashes(base):
+    told = checks(base, receipt=base / "receipt.json", witness=witnessed(base))
+    assert told["receipt"].ok
+    assert told["witness"].ok is True  # it saw the very tree of the proof
+    early = checks(base, witness=witnessed(base, "witness-early"))
+    assert early["witness"].ok is None
+    proof = json.loads((base / "proof.json").read_text())
+    assert len(proof["consistency"]) <= proof["ledger_events"].bit_length() + 1
+
+
+def test_nobody_is_named_by_a_receipt_a_head_or_a_path(base):
+    with Ledger.read(base / "before" / "ledger.sqlite") as ledger:
+        names = ledger.names()
+    for name in ("receipt.json", "proof.json", "update.json"):
+        written = (base / name).read_text()
+        assert not [n for pair in names.items() for n in pair if n in written]
+
+
+def test_a_history_that_was_rewritten_and_sealed_again_is_refused_everywhere(copy):
+    folder = copy / "run"
+    rewrite(folder, '"accuracy":', '"accuracy": ')
+    for call in (
+        lambda: load(folder).history,
+        lambda: load(folder).explain("client-00001"),
+        lambda: load(folder).report(),
+        lambda: load(folder).resume(),
+        lambda: load(folder).plan("client-00001"),
+    ):
+        with pytest.raises(LedgerError, match="sealed again"):
+            call()
+    told = checks(copy, ledger=folder, receipt=copy / "receipt.json")
+    assert told["ledger"].ok is False
+    assert "the ledger was rewritten" in told["receipt"].detail
+    told = checks(copy, ledger=folder, witness=witnessed(copy))
+    assert "is another one" in told["witness"].detail
+    known = witnessed_size(copy / "witness", head_update(RunFolder(folder)).head.origin)
+    with pytest.raises(LedgerError, match="cut off or rewritten"):
+        witness_head(copy / "witness", head_update(RunFolder(folder), known))
+
+
+def test_an_operator_who_rewrites_everything_it_holds_is_caught_by_who_holds_something(
+    copy,
+):
+    """The chain, the receipts and the proof in the run's folder: all made anew."""
+    folder = copy / "run"
+    rewrite(folder, '"accuracy":', '"accuracy": ')
+    shutil.rmtree(folder / "receipts")
+    assert load(folder).summary["model_hash"]  # the folder alone shows nothing any more
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        hashes = ledger.hashes()
+    from covey.runtime.receipts import head_of
+
+    document = json.loads((copy / "proof.json").read_text())
+    at = document["ledger_events"]
+    document |= {"ledger_head": hashes[at - 1], "consistency": [], "receipt": None}
+    document |= {"tree_root": head_of(hashes[:at]).root.hex()}
+    (copy / "proof.json").write_text(proof_json(sign(signing_key(), document)))
+    told = checks(copy, ledger=folder)
+    assert all(check.ok is not False for check in told.values())
+    told = checks(copy, ledger=folder, receipt=copy / "receipt.json")
+    assert "another receipt, or to none" in told["receipt"].detail
+    told = checks(copy, ledger=folder, witness=witnessed(copy))
+    assert "is another one" in told["witness"].detail
+
+
+def test_a_witness_refuses_what_does_not_continue_what_it_saw(copy):
+    folder, place = RunFolder(copy / "run"), copy / "witness"
+    known = witnessed_size(place, head_update(folder).head.origin)
+    shorter = HeadUpdate(head_update(RunFolder(copy / "before")).head, 0)
+    assert shorter.head.size < known
+    note = witnessed(copy)[0].read_bytes()
+    with pytest.raises(LedgerError, match=r"must begin|cut off or rewritten"):
+        witness_head(place, shorter)
+    forged = TreeHead(shorter.head.origin, known + 1, bytes(32)).signed(signing_key())
+    for path in ((), (bytes(32),), (bytes(32),) * 7):
+        with pytest.raises(LedgerError, match="cut off or rewritten"):
+            witness_head(place, HeadUpdate(forged, known, path))
+    other = TreeHead(forged.origin, known, bytes(32)).signed(signing_key())
+    with pytest.raises(LedgerError, match="cut off or rewritten"):
+        witness_head(place, HeadUpdate(other, known))
+    unsigned = TreeHead(forged.origin, known + 1, bytes(32))
+    with pytest.raises(LedgerError, match="must be signed by the operator"):
+        witness_head(place, HeadUpdate(unsigned, known))
+    for origin in ("covey.run/../../etc", "covey.run/", "elsewhere"):
+        with pytest.raises(LedgerError, match="must be of a covey run"):
+            witness_head(place, HeadUpdate(TreeHead(origin, 1, bytes(32)), 0))
+    assert witnessed(copy)[0].read_bytes() == note
+    with pytest.raises(LedgerError, match="--key"):
+        witness_head(copy / "new", head_update(folder))
+
+
+def test_a_witness_that_was_cut_off_signs_again_what_it_saw(copy):
+    update = read_update(copy / "update.json")
+    early = copy / "witness-early"
+    first = witness_head(early, update)
+    assert witness_head(early, update).root == first.root
+
+
+def test_a_cut_off_ledger_cannot_be_shown_to_a_witness_that_saw_more(copy):
+    with pytest.raises(CoveyError, match="events were taken out"):
+        head_update(RunFolder(copy / "before"), 10_000)
+
+
+FORGED: dict[str, tuple[dict[str, Any], str]] = {
+    "another request": ({"request": "0" * 16}, "request:"),
+    "another client": ({"subject": "0" * 64}, "subject:"),
+    "another moment": ({"asked": "1999-01-01T00:00:00.000+00:00"}, "asked:"),
+    "another wish": ({"wanted": "retrain"}, "wanted:"),
+    "another basis": ({"basis": "erasure"}, "basis:"),
+    "no head": ({"checkpoint": "-"}, "not a covey receipt"),
+    "another format": ({"format": "covey-proof"}, "not a covey receipt"),
+    "a later one": ({"signed": "2099-01-01T00:00:00.000+00:00"}, "another receipt"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_receipt_that_does_not_fit_is_refused(copy, kind):
+    changes, said = FORGED[kind]
+    receipt = json.loads((copy / "receipt.json").read_text()) | changes
+    path = copy / "forged.json"
+    path.write_text(proof_json(sign(signing_key(), receipt)))
+    told = checks(copy, ledger=copy / "run", receipt=path)
+    assert told["receipt"].ok is False
+    assert said in told["receipt"].detail
+
+
+def test_a_strangers_receipt_and_a_strangers_cosignature_are_refused(copy):
+    stranger = signing_key(copy / "stranger" / "key.pem")
+    receipt = json.loads((copy / "receipt.json").read_text())
+    (copy / "forged.json").write_text(proof_json(sign(stranger, receipt)))
+    told = checks(copy, receipt=copy / "forged.json")
+    assert "its trust" in told["receipt"].detail
+    note, _ = witnessed(copy)
+    told = checks(copy, witness=(note, copy / "stranger" / "key.pub.pem"))
+    assert "no key that you trust cosigned" in told["witness"].detail
+    told = checks(
+        copy, witness=(copy / "receipt.json", copy / "stranger" / "key.pub.pem")
+    )
+    assert told["witness"].ok is False
+
+
+def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_backdate(
+    copy,
+):
+    new = rotate_key()
+    told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
+    assert all(check.ok is not False for check in told.values())
+    assert told["key"].ok is True
+    document = json.loads((copy / "proof.json").read_text())
+    (copy / "proof.json").write_text(proof_json(sign(new, document)))
+    assert "came into use at" in checks(copy)["key"].detail
+    assert checks(copy)["key"].ok is False
+
+
+def test_a_proof_of_version_2_still_holds_and_says_what_it_does_not_say(copy):
+    document = json.loads((copy / "proof.json").read_text())
+    for name in ("receipt", "tree_root", "consistency"):
+        del document[name]
+    document["version"] = 2
+    (copy / "proof.json").write_text(proof_json(sign(signing_key(), document)))
+    told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
+    assert all(check.ok is not False for check in told.values())
+    assert "A proof of version 2 refers to no receipt" in told["operator"].detail
+
+
+def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
+    class KilledError(Exception):
+        pass
+
+    def die(*_: object) -> None:
+        raise KilledError
+
+    held = load(copy / "run")
+    for place in ("on_receipt", "on_answer"):
+        name = sorted(held.names)[0]
+        before = {each.request for each in held.unacknowledged}
+        with pytest.raises(KilledError):
+            held.forget(name, "retrain", **{place: die})
+        (mine,) = [
+            e for e in load(copy / "run").unacknowledged if e.request not in before
+        ]
+        assert (copy / "run" / "receipts" / f"{mine.request}.json").is_file()
+        load(copy / "run").resume()
+        held = load(copy / "run")
+        (after,) = [e for e in held.unacknowledged if e.request == mine.request]
+        assert after.salt == mine.salt
+        told = verify(after.proof, copy / "run", keys(copy), (name, after.salt))
+        assert all(check.ok is not False for check in told)
+        held.acknowledge(mine.request)
+        assert mine.request not in {each.request for each in held.unacknowledged}
+        with pytest.raises(CoveyError, match="acknowledged once"):
+            held.acknowledge(mine.request)
+        secret = mine.salt.encode()
+        left = [
+            p
+            for p in (copy / "run").rglob("*")
+            if p.is_file() and secret in p.read_bytes()
+        ]
+        assert left == []
+
+
+def test_sealed_salts_open_for_the_operator_alone(copy):
+    sealed = next((copy / "run" / "unacknowledged").iterdir())
+    salt = (copy / "salt").read_text()
+    assert salt.encode() not in sealed.read_bytes()
+    assert [each.salt for each in load(copy / "run").unacknowledged] == [salt]
+    rotate_key()
+    with pytest.raises(CoveyError, match="the key was replaced"):
+        load(copy / "run").unacknowledged  # noqa: B018

@@ -1,0 +1,313 @@
+"""Proofs of a signer who lies: the right key, one fact or sentence that does not hold."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from covey import Config, run
+from covey.runtime.verification import verify
+from covey.unlearning import Check
+from covey.unlearning.first_version import first_version_text
+from covey.unlearning.key_files import signing_key
+from covey.unlearning.proof import SINCE_2, SINCE_3, proof_document, proof_json
+from covey.unlearning.proof_text import Facts
+from covey.unlearning.signature import sign
+
+Forge = Callable[[dict[str, Any]], Any]
+
+LEAVER, OTHER = "client-00003", "client-00001"
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
+    "engine": {"name": "reference"},
+    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+}
+NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
+
+
+@dataclass(frozen=True)
+class Left:
+    """A run that a client has left, and its proof."""
+
+    folder: Path
+    proof: Path
+    salt: str
+
+    def checks(
+        self, document: dict[str, Any], ledger: Path | None = None
+    ) -> list[Check]:
+        forged = self.folder.parent / "forged.json"
+        forged.write_text(proof_json(self.signed(document)))
+        keys = self.folder.parent / "keys" / "covey" / "signing-key.pub.pem"
+        return verify(forged, ledger or self.folder, keys, (LEAVER, self.salt))
+
+    def signed(self, document: dict[str, Any]) -> dict[str, Any]:
+        keys = self.folder.parent / "keys" / "covey" / "signing-key.pem"
+        return sign(signing_key(keys), document)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return json.loads(self.proof.read_text())
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """Runs that a client left with each answer, and one that nobody left."""
+    base = tmp_path_factory.mktemp("forged")
+    kinds: dict[str, dict[str, Any]] = {
+        "deny": {},
+        "retrain": {},
+        "roll_back": {"merge": NARROW, "train": {"participation": 0.8}},
+        "calibrate": {"merge": {"name": "mean"}, "unlearning": {"store_updates": 1}},
+    }
+    made: dict[str, Left] = {}
+
+    def answered(kind: str) -> Left:
+        if kind not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("XDG_CONFIG_HOME", str(base / kind / "keys"))
+                config = Config.of({**SETTINGS, **kinds[kind]})
+                held = run(config=config, out=base / kind / "run")
+                shutil.copytree(held.folder, base / kind / "before")
+                (one,) = held.forget(LEAVER, kind)
+            made[kind] = Left(held.folder, one.answered.proof, one.answered.salt)
+        return made[kind]
+
+    return answered
+
+
+def derived(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the sentences that its own, false, facts oblige it to say."""
+    names = {field.name for field in fields(Facts)}
+    facts = {name: value for name, value in document.items() if name in names}
+    return proof_document(TypeAdapter(Facts).validate_json(json.dumps(facts)))
+
+
+def put(**changes: Any) -> Forge:
+    return lambda document: document.update(changes)
+
+
+def sized(size: int) -> Forge:
+    return lambda document: [each.update(size_left=size) for each in document["rounds"]]
+
+
+def far(document: dict[str, Any]) -> None:
+    document["rounds"][0]["diameter"] = {"value": 0.001, "reason": ""}
+
+
+def shorter(name: str) -> Forge:
+    return lambda document: document[name].pop()
+
+
+def twice(document: dict[str, Any]) -> None:
+    document["rounds"].append(dict(document["rounds"][-1]))
+
+
+def another_cluster(document: dict[str, Any]) -> None:
+    document["rounds"][0]["cluster"] = 7
+
+
+def later_touch(document: dict[str, Any]) -> None:
+    document["touched"][0]["round_index"] += 1
+
+
+def known(value: Any) -> dict[str, Any]:
+    return {"value": value, "reason": ""}
+
+
+def unknown(reason: str) -> dict[str, Any]:
+    return {"value": None, "reason": reason}
+
+
+FIGURE = {"cluster": 0.0, "mia_accuracy": 0.5, "low": 0.4, "high": 0.6}
+NO_MODEL = "0" * 64
+
+SENTENCES: dict[str, tuple[Forge, str]] = {
+    "claim of an erasure": (put(claim="All data of the client were erased."), "claim:"),
+    "limits of a dash": (put(limits=["-"]), "limits:"),
+    "a limit less": (shorter("limits"), "limits: the facts oblige it to say"),
+    "a limit more": (lambda d: d["limits"].append("None."), "limits:"),
+    "limits in another order": (lambda d: d["limits"].reverse(), "order"),
+    "a better summary": (put(summary=["All is gone.", "-", "-"]), "summary:"),
+    "more was done": (lambda d: d["done"].append("All backups too."), "done:"),
+    "nobody could refute it": (put(refuters=[]), "refuters:"),
+    "work is left": (put(left_to_do=["Nothing is left to do."]), "left_to_do:"),
+}
+
+FACTS: dict[str, tuple[Forge, str]] = {
+    "set sizes of 100": (sized(100), "rounds: the ledger gives"),
+    "a set less": (shorter("rounds"), "rounds: the ledger gives"),
+    "a set twice": (twice, "one of them stands there twice"),
+    "another cluster": (another_cluster, "rounds: the ledger gives"),
+    "a small diameter": (far, "rounds: the ledger gives"),
+    "another x": (put(deniability_threshold=2), "deniability_threshold: the ledger"),
+    "another k": (put(min_anonymity=40), "min_anonymity: the ledger gives 4"),
+    "another distance": (put(max_distance=0.5), "max_distance: the ledger gives None"),
+    "asked in 1999": (put(asked="1999-01-01T00:00:00.000+00:00"), "asked: the ledger"),
+    "answered in 1999": (put(answered="1999-01-01T00:00:00.000+00:00"), "answered:"),
+    "answered in 2099": (
+        put(answered="2099-01-01T00:00:00.000+00:00"),
+        "answered: after",
+    ),
+    "answered some day": (put(answered="lately"), "asked and answered must be moments"),
+    "nothing touched": (put(touched=[]), "touched: the ledger gives"),
+    "touched in another round": (later_touch, "touched: the ledger gives"),
+    "it came later": (put(first_round=2), "first_round"),
+    "it never came": (put(first_round=None), "first_round"),
+    "it was never used": (put(representative_probability=known(0.0)), "representative"),
+    "nobody can tell": (put(refutation=known(0.5)), "refutation: the ledger gives"),
+    "no probability": (put(refutation=known(7.0)), "refutation is no probability"),
+    "other secrets": (put(secrets="os"), "secrets: the ledger gives 'seeded'"),
+    "another basis": (put(basis="withdrawal"), "basis: the ledger gives 'none'"),
+    "a guarantee": (put(guarantee=known({"epsilon": 0.1})), "guarantee: the ledger"),
+    "updates deleted": (put(raw_updates_deleted=known(True)), "raw_updates_deleted"),  # noqa: FBT003
+    "a reason that claims": (
+        put(raw_updates_deleted=unknown("all of its data are gone")),
+        "raw_updates_deleted: the ledger gives",
+    ),
+    "traces deleted": (put(superseded_deleted={"traces": 9}), "superseded_deleted: of"),
+    "many states deleted": (put(superseded_deleted={"states": 9}), "more than"),
+    "a measurement of one's own": (put(measured=known({"auc": 0.5})), "measured: not"),
+    "a reason of one's own": (put(measured=unknown("it is safe")), "measured: not"),
+    "another run": (put(run="0" * 16), "run: the ledger gives"),
+    "another request": (put(request="0" * 16), "request: nobody asked under this"),
+    "other models": (put(model_before=NO_MODEL, model_after=NO_MODEL), "another model"),
+    "another head": (put(ledger_head=NO_MODEL), "is not the one"),
+    "no head": (put(ledger_events=10_000), "the ledger has"),
+    "an earlier head": (lambda d: d.update(ledger_events=1), "is not the one"),
+}
+
+ANSWERS: dict[str, tuple[str, Forge, str]] = {
+    "a denial as a retraining": ("deny", put(answer="retrain"), "answer: the ledger"),
+    "a denial as a calibration": (
+        "deny",
+        put(answer="calibrate"),
+        "answer: the ledger",
+    ),
+    "a denial as a roll-back": ("deny", put(answer="roll_back"), "a roll-back plays"),
+    "a denial as a replay": (
+        "deny",
+        put(
+            answer="retrain",
+            replayed="anew",
+            first_affected_round=0,
+            first_replayed_round=0,
+            rounds_replayed=3,
+            sealed_record_kept=False,
+        ),
+        "answer: the ledger gives 'deny'",
+    ),
+    "a denial that keeps nothing": ("deny", put(sealed_record_kept=False), "sealed_re"),
+    "a retraining that keeps": (
+        "retrain",
+        put(sealed_record_kept=True),
+        "sealed_record",
+    ),
+    "a roll-back as a retraining": (
+        "roll_back",
+        put(answer="retrain", replayed="anew", sealed_record_kept=False),
+        "answer: the ledger gives 'roll_back'",
+    ),
+    "a longer replay": ("roll_back", put(rounds_replayed=9), "rounds_replayed: the"),
+    "an earlier replay": ("roll_back", put(first_replayed_round=0), "first_"),
+    "a later break": (
+        "roll_back",
+        put(first_affected_round=2),
+        "first_affected_round:",
+    ),
+    "choices made anew": ("roll_back", put(replayed="anew"), "replayed: the ledger"),
+    "a calibration as a retraining": (
+        "calibrate",
+        put(answer="retrain", replayed="anew", sealed_record_kept=False),
+        "answer: the ledger gives 'calibrate'",
+    ),
+    "sets where there were none": ("calibrate", put(min_anonymity=9), "min_anonymity"),
+}
+
+
+def refused(checks: list[Check]) -> str:
+    assert {c.name: c.ok for c in checks}["signature"]
+    assert {c.name: c.ok for c in checks}["trust"]
+    return " | ".join(check.detail for check in checks if check.ok is False)
+
+
+@pytest.mark.parametrize("kind", ["deny", "retrain", "roll_back", "calibrate"])
+def test_an_honest_proof_of_every_answer_holds(left, kind):
+    one = left(kind)
+    assert one.document["answer"] == kind
+    checks = one.checks(one.document)
+    assert [(c.name, c.detail) for c in checks if c.ok is False] == []
+    found = {check.name: check for check in checks}
+    assert "facts follow from the ledger's events" in found["record"].detail
+    assert "measured" in found["operator"].detail
+    assert [c.name for c in verify(one.proof) if c.ok is False] == []
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_a_sentence_that_does_not_follow_is_refused_even_without_the_ledger(left, kind):
+    forge, said = SENTENCES[kind]
+    one = left("deny")
+    document = one.document
+    forge(document)
+    assert said in refused(one.checks(document))
+    (check,) = [c for c in verify(one.folder.parent / "forged.json") if c.ok is False]
+    assert check.name == "text"
+
+
+@pytest.mark.parametrize("kind", FACTS)
+def test_a_false_fact_is_refused_though_every_sentence_follows_from_it(left, kind):
+    forge, said = FACTS[kind]
+    one = left("deny")
+    document = one.document
+    forge(document)
+    assert said in refused(one.checks(derived(document)))
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_another_answer_than_the_one_that_was_given_is_refused(left, kind):
+    answer, forge, said = ANSWERS[kind]
+    one = left(answer)
+    document = one.document
+    forge(document)
+    assert said in refused(one.checks(derived(document)))
+
+
+def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
+    one = left("deny")
+    untouched = one.folder.parent / "before"
+    from covey.ledger import Ledger
+    from covey.runtime import RunFolder
+
+    with Ledger.read(RunFolder(untouched).ledger) as ledger:
+        hashes = ledger.hashes()
+    document = one.document | {"ledger_events": len(hashes), "ledger_head": hashes[-1]}
+    found = refused(one.checks(derived(document), untouched))
+    assert "request: nobody asked under this number in this ledger" in found
+
+
+def first_version(document: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(Facts)} - {"copies"} - {*SINCE_3}
+    facts = {name: value for name, value in document.items() if name in names}
+    told = TypeAdapter(Facts).validate_json(json.dumps(facts))
+    text = json.loads(json.dumps(first_version_text(told)))
+    kept = {k: v for k, v in document.items() if k not in (*SINCE_2, *SINCE_3)}
+    return kept | {"version": 1, **text}
+
+
+def test_a_proof_of_the_first_version_holds_and_lies_no_better(left):
+    one = left("deny")
+    first = first_version(one.document)
+    checks = one.checks(first)
+    assert [c.detail for c in checks if c.ok is False] == []
+    assert "does not say what became of copies" in checks[-1].detail
+    for change in ({"limits": ["-"]}, {"claim": "All data of it were erased."}):
+        assert refused(one.checks(first | change)).startswith(next(iter(change)))
