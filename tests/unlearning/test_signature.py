@@ -2,6 +2,7 @@ import base64
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -310,7 +311,10 @@ def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(
     assert verdict(old, now + second, public) is False  # it was replaced
     assert verdict(new, now - second, public) is False  # it was not there yet
     revoke_key(fingerprint(new), place)
-    assert verdict(new, last.since, public) is None  # the date is the signer's word
+    later = replace(last, revoked=now + second)  # the date is the signer's word
+    check = check_key_time(fingerprint(new), now + second / 2, [later])
+    assert check is not None
+    assert check.ok is None
     assert verdict(new, now + second, public) is False
     with pytest.raises(ConfigError, match="covey keys --rotate"):
         signing_key(place)

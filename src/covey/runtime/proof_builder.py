@@ -50,6 +50,8 @@ def write_proof(
         leaver: its data, to measure again; None if they are gone.
         copies: what had been exported or shown, and what became of it.
     """
+    key_path = session.run.config.secrets.key_path
+    key = signing_key(Path(key_path) if key_path else None)
     known = session.ledger.names().values()
     before = asdict(request.being_served().facts)
     earlier = _value_or_reason(before.pop("measured_before"), before.pop("unmeasured"))
@@ -69,8 +71,6 @@ def write_proof(
         "copies": [each.as_proof_fact(known) for each in copies],
         **anchoring_facts(session.folder, request.id, record.hashes),
     }
-    key_path = session.run.config.secrets.key_path
-    key = signing_key(Path(key_path) if key_path else None)
     document = sign(
         key, proof_document(TypeAdapter(Facts).validate_json(json.dumps(facts)))
     )
