@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["flush_folder", "replace_whole"]
+__all__ = ["flush_folder", "make_folder", "replace_whole"]
 
 
 def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -25,6 +25,21 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
         os.fsync(file.fileno())
     unfinished.replace(path)
     flush_folder(path.parent)
+
+
+def make_folder(folder: Path) -> tuple[Path, ...]:
+    """Make a folder, for its owner only, that is there after a power cut too.
+
+    Folders above it that are missing are made as well, for whom the umask allows.
+
+    Returns:
+        What was made, the innermost first.
+    """
+    missing = tuple(each for each in (folder, *folder.parents) if not each.exists())
+    for each in reversed(missing):
+        each.mkdir(mode=0o700 if each == folder else 0o777, exist_ok=True)
+        flush_folder(each.parent)
+    return missing
 
 
 def flush_folder(folder: Path) -> None:

@@ -4,9 +4,10 @@ A file appears under its name only when every byte of it is on the disk, so a ch
 is whole or it is not there, whenever the process or the machine dies.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,17 +17,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from covey.atomic_io import flush_folder, replace_whole
+from covey.atomic_io import flush_folder, make_folder, replace_whole
 from covey.errors import RunError
 
 __all__ = [
     "Checkpoint",
     "Keep",
     "checkpoint_of",
+    "checkpoint_paths",
     "checkpointed_rounds",
     "delete_from",
     "load_checkpoint",
     "newest_checkpoint",
+    "round_of",
     "save_checkpoint",
     "set_aside_from",
     "thin",
@@ -58,20 +61,23 @@ def save_checkpoint(
     round_index: int,
     tensors: Mapping[str, Tensor],
     state: Mapping[str, Any],
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Write a checkpoint that outlives a power cut from the moment this returns.
 
     Equal contents give equal bytes. Tensors may share memory and lie anywhere; they
-    come back apart, on the CPU.
+    come back apart, on the CPU. `announce` is called with the SHA-256 of the file before
+    it is written.
     """
     # one key only: safetensors writes several in an order that changes
     metadata = {"covey": _dumps({"round": round_index, "state": state})}
     payload = safetensors.torch.save(
         {name: _apart(value) for name, value in tensors.items()}, metadata
     )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = _path(folder, round_index)
-    replace_whole(path, payload)
+    announce(hashlib.sha256(payload).hexdigest())
+    replace_whole(path, payload, mode=0o600)
     return path
 
 
@@ -99,7 +105,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     Raises:
         RunError: there are checkpoints, and none of them is whole.
     """
-    paths = _by_round(folder)
+    paths = checkpoint_paths(folder)
     for path in reversed(paths):
         if _is_whole(path):
             return path
@@ -117,9 +123,20 @@ def checkpoint_of(folder: Path, round_index: int) -> Path | None:
     return path if _is_whole(path) else None
 
 
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the files that are named like checkpoints, oldest round first."""
+    paths = folder.glob("round-*.safetensors")
+    return sorted(filter(_is_named, paths), key=round_of)
+
+
+def round_of(path: Path) -> int:
+    """Return the round of a file that is named like a checkpoint."""
+    return int(path.stem.removeprefix("round-"))
+
+
 def checkpointed_rounds(folder: Path) -> tuple[int, ...]:
     """Return the rounds whose states are there, in order."""
-    return tuple(_round_of(path) for path in _by_round(folder))
+    return tuple(round_of(path) for path in checkpoint_paths(folder))
 
 
 def set_aside_from(folder: Path, first: int, aside: Path) -> None:
@@ -127,10 +144,10 @@ def set_aside_from(folder: Path, first: int, aside: Path) -> None:
 
     If it is killed half-way, it can be called again.
     """
-    gone = [path for path in _by_round(folder) if _round_of(path) >= first]
+    gone = [path for path in checkpoint_paths(folder) if round_of(path) >= first]
     if not gone:
         return
-    aside.mkdir(exist_ok=True)
+    make_folder(aside)
     for path in gone:
         path.replace(aside / path.name)
     flush_folder(aside)
@@ -139,8 +156,8 @@ def set_aside_from(folder: Path, first: int, aside: Path) -> None:
 
 def delete_from(folder: Path, first: int) -> None:
     """Delete the states after round `first` and all later ones, torn ones too."""
-    for path in _by_round(folder):
-        if _round_of(path) >= first:
+    for path in checkpoint_paths(folder):
+        if round_of(path) >= first:
             path.unlink()
     for unfinished in folder.glob("round-*.unfinished"):
         unfinished.unlink()
@@ -152,8 +169,8 @@ def thin(folder: Path, keep: Keep) -> None:
     """Delete the checkpoints that the policy does not keep."""
     if keep == "all":
         return
-    for path in _by_round(folder)[:-LAST_KEPT]:
-        index = _round_of(path)
+    for path in checkpoint_paths(folder)[:-LAST_KEPT]:
+        index = round_of(path)
         if index & (index - 1) != 0:  # neither 0 nor a power of two
             path.unlink()
 
@@ -184,19 +201,9 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _by_round(folder: Path) -> list[Path]:
-    """Return the files that are named like checkpoints, oldest round first."""
-    paths = folder.glob("round-*.safetensors")
-    return sorted(filter(_is_named, paths), key=_round_of)
-
-
 def _path(folder: Path, round_index: int) -> Path:
     return folder / f"round-{round_index:05d}.safetensors"
 
 
 def _is_named(path: Path) -> bool:
     return NAME.fullmatch(path.name) is not None
-
-
-def _round_of(path: Path) -> int:
-    return int(path.stem.removeprefix("round-"))

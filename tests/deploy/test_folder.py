@@ -106,7 +106,7 @@ def test_what_is_private_is_private_whatever_the_umask(federate):
 
 def test_a_node_gets_what_is_its_own_and_nothing_of_the_server(federate):
     folder = federate(
-        "[ledger]\nurl = 'postgresql://u:password@h/d'\n"
+        "[ledger]\nurl = 'env:COVEY_LEDGER_URL'\n"
         "[secrets]\nkey_path = '/keys/signing.pem'\n"
     )
     ours = toml(folder / "covey.toml")

@@ -196,6 +196,7 @@ def test_names_stand_beside_the_events_only(path: Path):
     assert str(path) in shown
     erase = sqlite3.connect(path)
     erase.execute("DELETE FROM clients WHERE name = 'client-00001'")
+    erase.execute("DELETE FROM files")  # the seal of that table
     erase.commit()
     erase.close()
     Ledger.read(path).verify()

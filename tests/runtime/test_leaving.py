@@ -299,7 +299,8 @@ STORED = {**FEDAVG, "unlearning": {"store_updates": 1}}
 
 def updates_of(folder: Path):
     place = RunFolder(folder).updates
-    return {t: read_updates(place, t) for t in stored_rounds(place)}
+    noted = Ledger.read(place.parent / "ledger.sqlite").files
+    return {t: read_updates(place, t, noted) for t in stored_rounds(place)}
 
 
 def test_beside_anonymity_sets_raw_updates_are_stored_and_nothing_is_denied(

@@ -195,7 +195,7 @@ def test_what_could_not_be_searched_is_said(world, tmp_path):
 def test_a_run_in_postgresql_says_what_the_server_keeps(world):
     own = sought(world, "anna")
     url = "postgresql://nobody:secret@127.0.0.1:1/none?run=a"
-    apart = Config.of({**own.config.model_dump(), "ledger": {"url": url}})
+    apart = Config.recorded({**own.config.model_dump(), "ledger": {"url": url}})
     said = " ".join(search_places(replace(own, config=apart)).not_searched)
     assert "write-ahead log" in said
     assert "secret" not in said

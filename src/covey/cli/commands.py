@@ -79,6 +79,10 @@ COMMANDS = {
         "covey.cli.witnessing",
         "List the keys that sign proofs, replace the one in use, or revoke one.",
     ),
+    "doctor": Row(
+        "covey.cli.doctor",
+        "Say what is damaged in a run, and what it can be recovered from.",
+    ),
     "run": Row("covey.cli.runs", "Play a federation and write its report."),
     "resume": Row(
         "covey.cli.runs",

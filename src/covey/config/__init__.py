@@ -10,7 +10,8 @@ from covey.config.data_constraints import (
     reads_files,
     refuse_conflicts,
 )
-from covey.config.identity import flat, heeded, that_matter, unused
+from covey.config.identity import flat, heeded, that_matter, that_mattered, unused
+from covey.config.ledger_url import has_password, without_passwords
 from covey.config.loader import config_of, load_config, put, read_settings
 from covey.config.problems import Problem, together
 from covey.config.schema import Setting, schema, settings
@@ -29,6 +30,7 @@ __all__ = [
     "claims_of",
     "config_of",
     "flat",
+    "has_password",
     "heeded",
     "is_passed",
     "is_remote",
@@ -41,8 +43,10 @@ __all__ = [
     "schema",
     "settings",
     "that_matter",
+    "that_mattered",
     "together",
     "unheeded",
     "unused",
     "why_unheeded",
+    "without_passwords",
 ]

@@ -9,11 +9,19 @@ from covey.components.registry import is_built_in
 from covey.config.sections import MethodConfig
 from covey.config.settings import Config
 
-__all__ = ["flat", "heeded", "of_other_algorithms", "that_matter", "unused"]
+__all__ = [
+    "flat",
+    "heeded",
+    "of_other_algorithms",
+    "that_matter",
+    "that_mattered",
+    "unused",
+]
 
 CHANGES_NOTHING = (
     "engine.workers",
     "checkpoints.",
+    "ledger.",  # where the record is kept; its head says what is in it
     "data.dir",
     "merge.deniability_threshold",  # judges requests, not training
     "merge.options.deniability_threshold",
@@ -28,6 +36,17 @@ def that_matter(config: Config) -> dict[str, Any]:
     """
     found = flat(config.model_dump(mode="json", exclude_defaults=True))
     return {k: v for k, v in found.items() if not k.startswith(CHANGES_NOTHING)}
+
+
+def that_mattered(config: Config, ledger_url: str) -> dict[str, Any]:
+    """Return what an earlier covey took for the settings that can change a result.
+
+    Args:
+        config: the run's.
+        ledger_url: as it stood in the settings, with its password.
+    """
+    where = {"ledger.url": ledger_url} if ledger_url else {}
+    return that_matter(config) | where
 
 
 def unused(method: str, selection: str) -> tuple[str, ...]:

@@ -65,8 +65,9 @@ class LedgerConfig(SettingsSection):
 
     url: str = Field(
         default="",
-        description="an SQLAlchemy URL such as `postgresql://USER@HOST/DATABASE?run=NAME`; "
-        "else SQLite in the run folder",
+        description="an SQLAlchemy URL such as `postgresql://USER@HOST/DATABASE?run=NAME`, "
+        "or where one with a password stands: `env:NAME` or `file:PATH`; else SQLite in "
+        "the run folder",
     )
 
 

@@ -13,11 +13,19 @@ from covey.components.slots import READ, RECORDED
 from covey.config.compatibility import compatibility_problems
 from covey.config.data_constraints import brings_clients, foreign_data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
+from covey.config.ledger_url import has_password
 from covey.config.problems import Problem, problems_of, together
 from covey.config.sections import MethodConfig, PopulationConfig, Sections
 from covey.errors import ConfigError
 
 __all__ = ["Config"]
+
+TOLD = (
+    "ledger.url must hold no password: settings are kept and shown with the run. Put the "
+    "URL into an environment variable and set ledger.url = 'env:NAME', or into a file "
+    "that only its owner may read and set 'file:PATH', or leave the password to libpq's "
+    "own ~/.pgpass."
+)
 
 
 class Config(Sections):
@@ -35,7 +43,9 @@ class Config(Sections):
     def _agree(self, info: ValidationInfo) -> "Config":
         if info.context == READ:
             return self
-        if problems := [Problem(each) for each in _disagreements(self)]:
+        # what a run recorded can no more be changed: it is masked where it is shown
+        check = _disagreements if info.context == RECORDED else _mistakes
+        if problems := [Problem(each) for each in check(self)]:
             raise ConfigError(together(problems))
         return self
 
@@ -77,7 +87,7 @@ class Config(Sections):
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:
         """Return everything for which `of` refuses these settings."""
-        return problems_of(settings, _disagreements)
+        return problems_of(settings, _mistakes)
 
     def toml(self) -> str:
         """Return all settings as TOML that gives this very config again."""
@@ -91,6 +101,12 @@ def _without_empty(section: object) -> object:
         return section
     settings = cast("dict[str, Any]", section)
     return {key: value for key, value in settings.items() if value != {}}
+
+
+def _mistakes(config: Sections) -> list[str]:
+    """Return what is wrong between settings, and with what they give away."""
+    told = has_password(config.ledger.url)
+    return [*_disagreements(config), *([TOLD] if told else [])]
 
 
 def _disagreements(config: Sections) -> list[str]:

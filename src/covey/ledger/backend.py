@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from covey.errors import LedgerError, LedgerUnavailable
+from covey.ledger.location import resolved
 from covey.ledger.postgres import PostgresRun
 from covey.ledger.sqlite import SqliteFile
 
@@ -56,6 +57,10 @@ class Backend(Protocol):
         """Make what the tables will lie in."""
         ...
 
+    def check(self, connection: Connection) -> None:
+        """Raise LedgerError where the database itself knows that it is damaged."""
+        ...
+
     def scrub(self) -> None:
         """Overwrite what is left of erased rows."""
         ...
@@ -64,9 +69,12 @@ class Backend(Protocol):
 def backend_of(location: str | Path) -> Backend:
     """Return the place that a path or an SQLAlchemy URL names.
 
+    `env:NAME` and `file:PATH` stand for the URL in an environment variable or a file.
+
     Raises:
         LedgerUnavailable: no ledger can live there.
     """
+    location = resolved(location)
     if "://" not in str(location):
         return SqliteFile(Path(location))
     try:

@@ -16,7 +16,9 @@ __all__ = [
     "furthest_round",
     "last_link",
     "last_round",
+    "position_of",
     "read_links",
+    "read_rewinds",
     "read_round",
     "times",
     "written_at",
@@ -41,11 +43,19 @@ def read_links(connection: Connection) -> list[Link]:
 
 def read_round(connection: Connection, round_index: int) -> list[Link]:
     """Return what still counts of one round, in order."""
-    superseded = superseded_up_to(_rewinds(connection), round_index)
+    superseded = superseded_up_to(read_rewinds(connection), round_index)
     query = select(events).where(
         events.c.round_index == round_index, events.c.position > superseded
     )
     return _linked(connection.execute(query.order_by(events.c.position)).all())
+
+
+def position_of(connection: Connection, round_index: int, head: str) -> int | None:
+    """Return the position of a round's event with this hash, superseded or not."""
+    query = select(events.c.position).where(
+        events.c.round_index == round_index, events.c.hash == head
+    )
+    return connection.scalar(query)
 
 
 def written_at(connection: Connection) -> list[str]:
@@ -69,7 +79,7 @@ def last_link(connection: Connection) -> Link | None:
 
 def last_round(connection: Connection) -> int | None:
     """Return the newest round that still counts."""
-    rewinds = _rewinds(connection)
+    rewinds = read_rewinds(connection)
     newest = (
         select(events.c.round_index, func.max(events.c.position))
         .where(events.c.round_index.is_not(None))
@@ -88,7 +98,7 @@ def furthest_round(connection: Connection) -> int | None:
     return connection.scalar(select(func.max(events.c.round_index)))
 
 
-def _rewinds(connection: Connection) -> list[tuple[int, int]]:
+def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     """Return the position of each rewind, and the round that it rewinds to."""
     query = select(events).where(
         events.c.round_index.is_(None), events.c.kind == REWIND

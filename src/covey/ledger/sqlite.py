@@ -1,5 +1,6 @@
 """How a ledger lives in one SQLite file: its connections, its lock, its erasure."""
 
+import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class SqliteFile:
         # no soft lock, a file that locks by being there: a kill would leave it for good
         place = self.path.with_suffix(".lock")
         place.parent.stat()  # the library would make a folder that is missing
-        lock = FileLock(place, thread_local=False, fallback_to_soft=False)
+        lock = FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
         try:
             lock.acquire(blocking=False)
         except Timeout as error:
@@ -77,6 +78,16 @@ class SqliteFile:
     def prepare(self, connection: Connection) -> None:
         """Do nothing: the first connection makes the file."""
 
+    def check(self, connection: Connection) -> None:
+        """Check every page and index of the file.
+
+        Raises:
+            LedgerError: one is damaged.
+        """
+        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if found != "ok":
+            raise LedgerError(f"The file {self} is damaged: {found}. {self.remedy}")
+
     def scrub(self) -> None:
         """Rewrite the file, so that no page holds what was erased.
 
@@ -99,6 +110,8 @@ class SqliteFile:
 
     def _engine(self, mode: str, *at_begin: str) -> Engine:
         def connect() -> sqlite3.Connection:
+            if mode == "rwc":  # SQLite itself would let the umask say who may read it
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             uri = f"{self.path.absolute().as_uri()}?mode={mode}"
             # isolation_level None: transactions begin where `at_begin` says, only there
             return sqlite3.connect(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 
-from covey.errors import LedgerError, LedgerMismatch
+from covey.errors import LedgerError, LedgerLocked, LedgerMismatch
 from covey.ledger import clients_and_requests, rows, tables
 from covey.ledger.backend import Backend, Lock, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, verify
 from covey.ledger.clients_and_requests import NewRequest, Request, ServedRequest
+from covey.ledger.file_hashes import FileHashes, check_tables, seal_tables
 from covey.ledger.replay_diff import first_difference
 from covey.ledger.rollback import current_records, rewound_to
 from covey.types import ClientName, Handle
@@ -61,6 +62,7 @@ class Ledger:
             with ledger._transaction() as connection:
                 backend.prepare(connection)
                 tables.lay_out(connection, ledger.location)
+                seal_tables(connection)
             return ledger
 
     @classmethod
@@ -76,7 +78,10 @@ class Ledger:
                 tables.check_version(connection, ledger.location)
                 tables.migrate(connection)
                 tables.check_writable(connection)
+                ledger._backend.check(connection)
+                check_tables(connection)
                 verify(rows.read_links(connection))
+                seal_tables(connection)
             return ledger
 
     @classmethod
@@ -90,6 +95,7 @@ class Ledger:
         ledger = cls(str(backend), backend, backend.reader(), None)
         with ledger._transaction() as connection:
             tables.check_version(connection, ledger.location)
+            check_tables(connection)
         return ledger
 
     @classmethod
@@ -105,6 +111,11 @@ class Ledger:
                 return False
             with backend.reader().begin() as connection:
                 return tables.is_laid_out(connection)
+
+    @property
+    def files(self) -> FileHashes:
+        """The hashes of the run's states and other files."""
+        return FileHashes(self._transaction, self._write_transaction)
 
     def append(self, round_index: int, records: Sequence[Record]) -> str:
         """Record a round, all of it or nothing, and return the new head.
@@ -200,6 +211,20 @@ class Ledger:
             last = rows.last_link(connection)
         return last.hash if last else GENESIS
 
+    def position_of(self, round_index: int, head: str) -> int | None:
+        """Return where a round ends whose last event has this hash, if any ever did."""
+        with self._transaction() as connection:
+            return rows.position_of(connection, round_index, head)
+
+    def is_being_written(self) -> bool:
+        """Return whether some process holds the right to write."""
+        try:
+            with errors_explained(self._backend):
+                self._backend.lock().close()
+        except LedgerLocked:
+            return True
+        return False
+
     def head_of(self, round_index: int) -> str | None:
         """Return the hash of the last event that still counts of one round."""
         with self._transaction() as connection:
@@ -230,6 +255,15 @@ class Ledger:
         """
         self.links()
 
+    def check(self) -> None:
+        """Check what the database itself knows of its file.
+
+        Raises:
+            LedgerError: a page or an index is damaged.
+        """
+        with self._transaction() as connection:
+            self._backend.check(connection)
+
     def enrol(
         self,
         handles: Mapping[Handle, ClientName],
@@ -252,6 +286,7 @@ class Ledger:
                 h: keys[name] for h, name in handles.items() if keys and name in keys
             }
             clients_and_requests.bind_keys(connection, found)
+            seal_tables(connection)
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
@@ -289,10 +324,12 @@ class Ledger:
         """
         asked_at = self._writer().clock()
         with self._transaction() as connection:
-            return [
+            asked = [
                 clients_and_requests.ask(connection, each, asked_at)
                 for each in new_requests
             ]
+            seal_tables(connection)
+            return asked
 
     def requests(self) -> list[Request]:
         """Return every request to leave, in order of asking."""
@@ -320,6 +357,7 @@ class Ledger:
         with self._transaction() as connection:
             for each in served:
                 clients_and_requests.serve(connection, each, written_at)
+            seal_tables(connection)
             return rows.add(connection, records, written_at)
 
     def answered(self, request_id: str, answer: str) -> None:
@@ -392,6 +430,12 @@ class Ledger:
         with errors_explained(self._backend), self._engine.begin() as connection:
             yield connection
 
+    @contextmanager
+    def _write_transaction(self) -> Iterator[Connection]:
+        self._writer()
+        with self._transaction() as connection:
+            yield connection
+
     def _close_request(
         self,
         request_id: str,
@@ -401,6 +445,7 @@ class Ledger:
         settled = {**changes, "answered_at": self._writer().clock(), "note": None}
         with self._transaction() as connection:
             clients_and_requests.advance(connection, request_id, before, settled)
+            seal_tables(connection)
 
 
 def _existing(location: str | Path) -> Backend:

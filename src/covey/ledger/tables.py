@@ -2,7 +2,8 @@
 
 Only `events` is in the chain. `clients` and `client_keys` stand apart because they can be
 erased: events know a client by its handle alone. `clock` stands apart because equal runs
-must have equal chains. `requests` and `tombstones` are about those who leave.
+must have equal chains. `requests` and `tombstones` are about those who leave. `states` and
+`files` hold SHA-256 of what the run wrote and read beside its ledger.
 """
 
 from collections.abc import Sequence
@@ -35,16 +36,19 @@ __all__ = [
     "clients",
     "clock",
     "events",
+    "files",
     "has_keys",
+    "holds_hashes",
     "is_laid_out",
     "lay_out",
     "migrate",
     "request_columns",
     "requests",
+    "states",
     "tombstones",
 ]
 
-VERSION = 4
+VERSION = 5
 """The layout below; a writer brings an older one up to it, a reader reads it as it is."""
 
 SINCE = {
@@ -54,6 +58,13 @@ SINCE = {
     ),
     4: (
         "CREATE TABLE client_keys (handle TEXT NOT NULL PRIMARY KEY, key TEXT NOT NULL)",
+    ),
+    5: (
+        "CREATE TABLE IF NOT EXISTS states "
+        "(hash TEXT NOT NULL PRIMARY KEY, position INTEGER NOT NULL)",
+        "CREATE INDEX IF NOT EXISTS states_by_position ON states (position)",
+        "CREATE TABLE IF NOT EXISTS files "
+        "(name TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (name, hash))",
     ),
 }
 """What each version added to the one before; those that are missing here are refused."""
@@ -132,6 +143,23 @@ requests = Table(
 
 tombstones = Table("tombstones", metadata, Column("mark", Text, primary_key=True))
 
+states = Table(
+    "states",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    # of the last event that the state has seen
+    Column("position", Integer, nullable=False),
+    Index("states_by_position", "position"),
+)
+
+files = Table(
+    "files",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # several while a file is replaced: whichever of them a kill leaves is right
+    Column("hash", Text, primary_key=True),
+)
+
 schema = Table("schema", metadata, Column("version", Integer, nullable=False))
 
 
@@ -186,6 +214,11 @@ def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
 def has_keys(connection: Connection) -> bool:
     """Return whether the layout has room for clients' keys."""
     return _version(connection) >= 4
+
+
+def holds_hashes(connection: Connection) -> bool:
+    """Return whether hashes of states and files have a place: not in an old ledger."""
+    return _version(connection) >= 5
 
 
 def check_writable(connection: Connection) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from covey.build import build_run
 from covey.components.foreign_code import no_foreign_code
-from covey.config import brings_clients
+from covey.config import brings_clients, without_passwords
 from covey.data import Population
 from covey.errors import CoveyError
 from covey.report import Reported, write_report
@@ -89,7 +89,7 @@ def reported(
     return Reported(
         name=path.name,
         history=events.history,
-        config_toml=folder.config_path.read_text(encoding="utf-8"),
+        config_toml=without_passwords(folder.config_path.read_text(encoding="utf-8")),
         ledger_head=events.ledger_head,
         samples=samples,
         baseline=read_run_record(RunFolder(baseline)).history if has_baseline else None,

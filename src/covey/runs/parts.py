@@ -1,10 +1,10 @@
 """What a run is made of, from what is at hand: all of it, or what its folder records."""
 
 from covey.build import BuiltRun, Overrides
-from covey.checkpoints import newest_checkpoint
 from covey.components.foreign_code import only_from
 from covey.config import Config, is_passed
 from covey.errors import CoveyError, ModelError, RunError
+from covey.ledger import Ledger
 from covey.models import NETWORKS
 from covey.runtime import (
     ClientPlan,
@@ -16,6 +16,7 @@ from covey.runtime import (
     recorded_run,
     unplayed_reason,
 )
+from covey.runtime.state_checks import newest_whole_state
 from covey.types import Params
 
 __all__ = ["available_parts", "check_answerable", "playable", "readable"]
@@ -116,8 +117,11 @@ def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> st
 
 def _check_same_model(run: BuiltRun, folder: RunFolder) -> None:
     """Refuse a user's model whose parameters are not those of the run's states."""
-    newest = newest_checkpoint(folder.checkpoints)
-    if newest is None or run.config.model.name in NETWORKS:
+    if run.config.model.name in NETWORKS or not Ledger.exists(folder.ledger):
+        return
+    with Ledger.read(folder.ledger) as ledger:
+        newest = newest_whole_state(folder.checkpoints, ledger)
+    if newest is None:
         return
     before = _shapes(load_state(newest)[0].clusters[0])
     now = _shapes(run.init(run.streams))

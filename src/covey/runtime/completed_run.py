@@ -4,21 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covey.build import BuiltRun
-from covey.checkpoints import newest_checkpoint
 from covey.errors import RunError
 from covey.events import CohortSampled
 from covey.history import History, history_of
 from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.secrets import secrets_of
+from covey.runtime.inputs import check_inputs
 from covey.runtime.session import (
     check_data,
     check_same,
     read_events,
     read_history,
+    recorded_secrets,
     with_recorded_handles,
 )
-from covey.runtime.state_io import load_state
+from covey.runtime.state_checks import checked_state
 from covey.types import Handle, Params
 
 __all__ = ["CompletedRun", "final_models", "is_finished", "load_completed"]
@@ -62,13 +62,12 @@ def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedR
     """
     with Ledger.read(folder.ledger) as ledger:
         entries = read_events(ledger)
-        secrets = secrets_of(
-            run.streams, run.config.secrets.source, folder.secret_marker
-        )
+        secrets = recorded_secrets(run, folder, ledger)
         history, whole = history_of(entries), run
         run = with_recorded_handles(run, ledger, secrets)
         check_same(run, history, folder)
         check_data(whole, run, history, ledger)
+        check_inputs(run, history.started, ledger)
     participants = frozenset(
         handle
         for _, events in entries
@@ -87,12 +86,13 @@ def final_models(
     """Return the cluster models that a run ended with.
 
     Raises:
-        RunError: it has not ended; `purpose` needs it to.
+        RunError: it has not ended, and `purpose` needs it to; or its state is damaged.
     """
-    newest = newest_checkpoint(folder.checkpoints)
-    if history.finished is None or newest is None:
+    with Ledger.read(folder.ledger) as ledger:
+        state = checked_state(folder, ledger) if history.finished else None
+    if state is None:
         raise RunError(
             f"{purpose} needs a finished run, and {folder.path} is not. Carry it on with "
             f"`covey resume {folder.path}`."
         )
-    return load_state(newest)[0].clusters
+    return state.clusters

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import safetensors.torch
 from pydantic import TypeAdapter, ValidationError
 
-from covey.atomic_io import replace_whole
+from covey.atomic_io import make_folder, replace_whole
 from covey.bounded_io import read_bounded
 from covey.errors import ConfigError, RunError
 from covey.runtime.folder import RunFolder
@@ -148,7 +148,7 @@ def keep_copy(folder: RunFolder, copy: Copy) -> None:
     """
     record = json.dumps(asdict(copy), indent=1).encode("ascii")
     try:
-        folder.copies.mkdir(exist_ok=True)
+        make_folder(folder.copies)
         replace_whole(folder.copies / f"{copy.id}.json", record, mode=0o600)
     except OSError as error:
         raise RunError(

@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 from covey.atomic_io import replace_whole
-from covey.checkpoints import newest_checkpoint
 from covey.errors import RunError
+from covey.ledger import Ledger
 from covey.runtime.copies import (
     Copy,
     erase_copy,
@@ -14,7 +14,7 @@ from covey.runtime.copies import (
     record_copy,
 )
 from covey.runtime.folder import RunFolder
-from covey.runtime.state_io import load_state
+from covey.runtime.state_checks import checked_state
 from covey.types import Params
 
 __all__ = ["export_model", "latest_model"]
@@ -24,12 +24,12 @@ def latest_model(folder: RunFolder, cluster: int) -> tuple[int, Params]:
     """Return a cluster's newest model, and how many rounds it has seen.
 
     Raises:
-        RunError: there is no such cluster, or no checkpoint yet.
+        RunError: there is no such cluster, or no checkpoint yet, or it is damaged.
     """
-    newest = newest_checkpoint(folder.checkpoints)
-    if newest is None:
+    with Ledger.read(folder.ledger) as ledger:
+        state = checked_state(folder, ledger)
+    if state is None:
         raise RunError(f"{folder.path} has no checkpoint yet. Resume the run first.")
-    state = load_state(newest)[0]
     if not 0 <= cluster < len(state.clusters):
         raise RunError(
             f"{folder.path} has clusters 0 to {len(state.clusters) - 1}, found {cluster}."

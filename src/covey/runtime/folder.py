@@ -8,12 +8,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
-from covey.atomic_io import replace_whole
+from covey.atomic_io import make_folder, replace_whole
 from covey.bounded_io import read_bounded, read_text
 from covey.components.foreign_code import origins_of
 from covey.config import Config
@@ -21,7 +22,7 @@ from covey.errors import RunError
 from covey.runtime.ledger_record import RecordReader
 from covey.types import Basis, ClientName
 
-__all__ = ["QueuedRequest", "RunFolder"]
+__all__ = ["QueuedRequest", "RunFolder", "now"]
 
 OWN = re.compile(r"(?!covey[.:]|python:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """`package.module:name`."""
@@ -72,18 +73,16 @@ class RunFolder:
                 f"{path} already holds a run. Carry it on with `covey resume {path}`, "
                 f"or give another --out."
             )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or _holds_anything(path)):
             raise RunError(
                 f"{path} exists and is not a covey run. Give another --out, or an empty "
                 f"folder."
             )
-        made = tuple(each for each in (path, *path.parents) if not each.exists())
-        path.mkdir(parents=True, exist_ok=True)
-        unfinished = path / "config.unfinished"
-        unfinished.write_text(config.toml(), encoding="utf-8")
-        unfinished.replace(folder.config_path)
+        made = make_folder(path)
         origins = origins_of(_own_code(config.model_dump(mode="json")))
-        replace_whole(folder.imports, json.dumps(origins).encode())
+        replace_whole(folder.imports, json.dumps(origins).encode(), mode=0o600)
+        # the last: with it, there is a run
+        replace_whole(folder.config_path, config.toml().encode("utf-8"), mode=0o600)
         return cls(path, made)
 
     @classmethod
@@ -181,7 +180,7 @@ class RunFolder:
 
     def queue_request(self, client: str, wanted: str, basis: Basis = "none") -> None:
         """Queue a client's request to leave, for the process that runs the rounds now."""
-        self.request_queue.mkdir(exist_ok=True)
+        make_folder(self.request_queue)
         content = json.dumps([client, wanted, basis]).encode("utf-8")
         replace_whole(self._request_path(client), content, mode=0o600)
 
@@ -256,3 +255,14 @@ def _queued(path: Path) -> QueuedRequest:
             f"{path} must hold a request to leave, as covey wrote it, but: {error}. Delete "
             f"it, and ask again."
         ) from error
+
+
+def now() -> str:
+    """Return the time, as a ledger writes it down."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _holds_anything(path: Path) -> bool:
+    """Return whether a folder holds more than what a start that was cut off leaves."""
+    begun = {"config.unfinished", "imports.unfinished", "imports.json"}
+    return any(each.name not in begun for each in path.iterdir())

@@ -13,7 +13,7 @@ from covey.algorithms import (
     estimate_lifetime,
 )
 from covey.build import BuiltRun, ClientReports, ReplayOptions, anonymity_of
-from covey.checkpoints import newest_checkpoint, thin
+from covey.checkpoints import checkpoint_of, thin
 from covey.data import Client, Population
 from covey.errors import LedgerError, RunError
 from covey.events import (
@@ -45,6 +45,7 @@ from covey.runtime.remote_hooks import (
     with_stalled_clusters,
 )
 from covey.runtime.session import Session, config_hash, open_session
+from covey.runtime.state_checks import newest_whole_state
 from covey.runtime.state_io import load_state, save_state
 from covey.runtime.unlearning_executor import (
     AnsweredRequest,
@@ -173,6 +174,8 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
                 _save(session, state)
                 return Segment(session, state, history, pending, served)
             if t >= until:
+                if checkpoint_of(session.folder.checkpoints, t - 1) is None:
+                    _save(session, state)  # it was lost, or was one of a request
                 break
         session, present, joined = gather_present(session)
         replay = _replay(session) if joined else replay
@@ -275,7 +278,7 @@ def _round(
     if replay is not None and t < replay.until:
         run = replay.run
         if replay.calibrating:
-            stored = read_updates(session.folder.updates, t)
+            stored = read_updates(session.folder.updates, t, session.ledger.files)
             run = run.for_replay(ReplayOptions(stored_updates=stored))
             cohort = cohort if stored else ()
         elif kept := unaffected_models(session, t):
@@ -345,7 +348,7 @@ def _started(run: BuiltRun) -> RunStarted:
 
 def _restored(session: Session) -> ServerState:
     run, ledger = session.run, session.ledger
-    newest = newest_checkpoint(session.folder.checkpoints)
+    newest = newest_whole_state(session.folder.checkpoints, ledger)
     if newest is None:
         return run.strategy.init(run.streams)
     state, head = load_state(newest)
@@ -388,7 +391,8 @@ def _store_round(session: Session, played: RoundResult, replay: Replay | None) -
     every = config.unlearning.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
-        write_updates(session.folder.updates, done - 1, played.stored)
+        noted = session.ledger.files
+        write_updates(session.folder.updates, done - 1, played.stored, noted)
     if done == config.rounds or done % config.checkpoints.every == 0:
         _save(session, played.state)
         thin(session.folder.checkpoints, config.checkpoints.keep)
@@ -397,5 +401,10 @@ def _store_round(session: Session, played: RoundResult, replay: Replay | None) -
 def _save(session: Session, state: ServerState) -> None:
     head = session.ledger.head_of(state.round_index - 1)
     if head is not None:  # before round 0 there is nothing to save
-        save_state(session.folder.checkpoints, state, head)
+        t = state.round_index - 1
+
+        def announce(digest: str) -> None:
+            session.ledger.files.note_state(t, digest)
+
+        save_state(session.folder.checkpoints, state, head, announce)
         session.secrets.forget_before(state.round_index)

@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from covey.algorithms import ServerState
-from covey.atomic_io import replace_whole
+from covey.atomic_io import make_folder, replace_whole
 from covey.data import Client
 from covey.dp import guarantee_status
+from covey.errors import RunError
 from covey.history import History
 from covey.ledger import Request
 from covey.params import model_hash
@@ -22,6 +23,7 @@ from covey.runtime.recorded_facts import attack_leaver, divergence
 from covey.runtime.session import Session
 from covey.runtime.settling import CopyOutcome
 from covey.unlearning.key_files import signing_key
+from covey.unlearning.participation import latest_models
 from covey.unlearning.proof import proof_document, proof_json, proof_page
 from covey.unlearning.proof_text import Facts
 from covey.unlearning.signature import sign
@@ -53,6 +55,7 @@ def write_proof(
     key_path = session.run.config.secrets.key_path
     key = signing_key(Path(key_path) if key_path else None)
     known = session.ledger.names().values()
+    _check_models(session, state)
     before = asdict(request.being_served().facts)
     earlier = _value_or_reason(before.pop("measured_before"), before.pop("unmeasured"))
     measured = _measured(session, earlier, leaver, state)
@@ -75,10 +78,23 @@ def write_proof(
         key, proof_document(TypeAdapter(Facts).validate_json(json.dumps(facts)))
     )
     path = session.folder.proofs / f"{request.id}.json"
-    path.parent.mkdir(exist_ok=True)
-    replace_whole(path, proof_json(document).encode("ascii"))
-    replace_whole(path.with_suffix(".html"), proof_page(document).encode())
+    make_folder(path.parent)
+    replace_whole(path, proof_json(document).encode("ascii"), mode=0o600)
+    page = proof_page(document).encode()
+    replace_whole(path.with_suffix(".html"), page, mode=0o600)
     return path, document
+
+
+def _check_models(session: Session, state: ServerState) -> None:
+    """Refuse to sign what a verifier with the ledger would reject."""
+    entries = session.record().entries
+    recorded = latest_models((t, event) for t, events in entries for event in events)
+    if recorded not in (None, model_hash(state.clusters)):
+        raise RunError(
+            f"A proof names the model that the ledger recorded last, {recorded}, but the "
+            f"state's is another one. Nothing was signed; `covey doctor "
+            f"{session.folder.path}` says what is damaged."
+        )
 
 
 def _guarantee_facts(history: History) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import torch
 
 from covey.algorithms import Clients, LocalClients, Steps, Strategy
 from covey.build import BuiltRun, ReplayOptions
-from covey.checkpoints import newest_checkpoint
 from covey.data import Client, Examples, Population, Preference, absent_population
 from covey.engine import Recipe, Scored, ScoringJob, TrainingJob
 from covey.errors import RunError
@@ -23,6 +22,7 @@ from covey.membership import Reference, RetrainRecipe
 from covey.rng import Streams
 from covey.runtime.federation_metadata import FederationMetadata, Unreachable
 from covey.runtime.folder import RunFolder
+from covey.runtime.state_checks import newest_whole_state
 from covey.runtime.state_io import load_state
 from covey.types import Handle, Params
 
@@ -126,12 +126,12 @@ def unplayed_reason(folder: RunFolder) -> str:
     """
     with Ledger.read(folder.ledger) as ledger:
         last, requests = ledger.last_round(), ledger.requests()
+        newest = newest_whole_state(folder.checkpoints, ledger)
     rounds = folder.config().rounds
     if any(each.state in ("pending", "serving") for each in requests) or any(
         folder.queued_requests()
     ):
         return "earlier requests to leave it are not answered yet"
-    newest = newest_checkpoint(folder.checkpoints)
     state = load_state(newest)[0].round_index if newest else 0
     if last is None or state < min(last + 1, rounds):
         return "its newest state is older than its last recorded round"

@@ -20,7 +20,7 @@ from covey.ledger import Ledger, Record, Request, current_records, superseded
 from covey.ledger.merkle import entries_of, root_of
 from covey.membership import DIVERGED
 from covey.runtime.ledger_record import by_entry
-from covey.runtime.session import settings_hash
+from covey.runtime.session import earlier_config_hashes, settings_hash
 from covey.unlearning import (
     LedgerAnswer,
     Participation,
@@ -113,7 +113,8 @@ def recorded_answer(ledger: Ledger, config: Config, told: Told) -> LedgerAnswer:
             "answer: the ledger records no answer to this request before the event at "
             "which the proof was made"
         )
-    if answer.began.config_hash != settings_hash(config):
+    known = (settings_hash(config), *earlier_config_hashes(config))
+    if answer.began.config_hash not in known:
         return _refused("config.toml: not the settings that began the run")
     expected, open_ = _expected(answer, config)
     hashes = ledger.hashes()

@@ -16,15 +16,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from covey.atomic_io import replace_whole
+from covey.atomic_io import make_folder, replace_whole
 from covey.bounded_io import read_bounded
 from covey.errors import RunError
+from covey.ledger import Ledger
 from covey.rng import Streams
 from covey.types import ClientName, Handle
 
-__all__ = ["Secrets", "secret_path", "secrets_of"]
+__all__ = [
+    "Secrets",
+    "check_secret",
+    "lost_secret",
+    "note_secret",
+    "restored_marker",
+    "secret_path",
+    "secrets_of",
+]
 
 BYTES = 32
+MARKER = "secret"
+"""What the ledger calls the file that names a run's secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +100,8 @@ class Secrets:
     def _kept(self) -> dict[str, Any]:
         assert self.path is not None  # noqa: S101 - callers have looked
         try:
-            return json.loads(read_bounded(self.path))
-        except (OSError, ValueError) as error:
+            return _whole(json.loads(read_bounded(self.path)))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise RunError(
                 f"The secret of this run must be in {self.path}, but: {error}. Without it "
                 f"the run cannot go on; restore the file, or start a new run."
@@ -117,7 +128,7 @@ def secrets_of(
         }
         _write(_created_secret_folder() / f"{name}.json", {"round": 0, **fresh})
         # only now: a run that has had a secret must not get another one unnoticed
-        marker.write_text(name, encoding="ascii")
+        replace_whole(marker, name.encode("ascii"), mode=0o600)
     name = marker.read_text(encoding="ascii")
     return Secrets(streams, _created_secret_folder() / f"{name}.json")
 
@@ -127,6 +138,71 @@ def secret_path(marker: Path) -> Path | None:
     if not marker.is_file():
         return None
     return _secret_folder() / f"{marker.read_text(encoding='ascii')}.json"
+
+
+def lost_secret(marker: Path, ledger: Ledger) -> str:
+    """Say what is wrong with the file that names a run's secret; "": nothing.
+
+    A ledger that holds anything has had a secret: another one would know no tombstone,
+    and who was erased would come back.
+    """
+    noted = ledger.files.of(MARKER)
+    begun = noted or ledger.names() or ledger.tombstones()
+    if not marker.is_file():
+        lost = bool(begun) or ledger.furthest_round() is not None
+        return "it is gone" if lost else ""
+    return "" if not noted or _digest(marker) in noted else "it was changed"
+
+
+def check_secret(marker: Path, ledger: Ledger) -> None:
+    """Refuse to go on without the secret that began a run.
+
+    Raises:
+        RunError: the file that names it is gone, or names another one.
+    """
+    if problem := lost_secret(marker, ledger):
+        raise RunError(
+            f"{marker} must name the secret that began this run, but {problem}. With "
+            f"another one, clients that were erased would be taken for new ones. Restore "
+            f"the file from a copy: it holds the name, without .json, of this run's file "
+            f"in {_secret_folder()}. If that one is still there, `covey doctor "
+            f"{marker.parent} --repair` finds it."
+        )
+
+
+def note_secret(marker: Path, ledger: Ledger) -> None:
+    """Note in the ledger which secret is the run's."""
+    if marker.is_file() and not ledger.files.of(MARKER):
+        ledger.files.note(MARKER, _digest(marker))
+
+
+def restored_marker(marker: Path, ledger: Ledger) -> bool:
+    """Write the marker anew if the secret that the ledger knows is still there."""
+    noted = ledger.files.of(MARKER)
+    for path in sorted(_secret_folder().glob("*.json")):
+        if hashlib.sha256(path.stem.encode()).hexdigest() in noted:
+            replace_whole(marker, path.stem.encode("ascii"), mode=0o600)
+            return True
+    return False
+
+
+def _digest(marker: Path) -> str:
+    return hashlib.sha256(marker.read_bytes()).hexdigest()
+
+
+def _whole(kept: dict[str, Any]) -> dict[str, Any]:
+    """Return what a secret's file holds, if that is what was written."""
+    if kept.pop("check", None) not in (None, _check(kept)):
+        raise ValueError("it was changed since it was written")
+    return {
+        "round": int(kept["round"]),
+        "key": bytes.fromhex(kept["key"]).hex(),
+        "tombstones": bytes.fromhex(kept["tombstones"]).hex(),
+    }
+
+
+def _check(kept: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(kept), sort_keys=True).encode()).hexdigest()
 
 
 def _ratcheted(key: bytes) -> bytes:
@@ -140,10 +216,11 @@ def _secret_folder() -> Path:
 
 def _created_secret_folder() -> Path:
     folder = _secret_folder()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder)
     return folder
 
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
     """Replace the file at once, for its owner's eyes only."""
-    replace_whole(path, json.dumps(dict(kept)).encode("ascii"), mode=0o600)
+    whole = {**kept, "check": _check(kept)}
+    replace_whole(path, json.dumps(whole).encode("ascii"), mode=0o600)

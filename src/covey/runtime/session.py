@@ -2,15 +2,14 @@
 
 import hashlib
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
 from covey.build import BuiltRun, KnowsKeys, anonymity_of, build_run, data_hash
 from covey.components.foreign_code import ForeignCodeError, only_from
-from covey.config import Config, that_matter
+from covey.config import Config, that_matter, that_mattered
 from covey.data import Client
 from covey.errors import LedgerError, RunError
 from covey.events import (
@@ -21,10 +20,12 @@ from covey.events import (
 )
 from covey.history import History
 from covey.ledger import Ledger, Record
+from covey.ledger.location import resolved
 from covey.runtime.anchors import check_anchors
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, now
+from covey.runtime.inputs import check_inputs, note_inputs
 from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
-from covey.runtime.secrets import Secrets, secrets_of
+from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.types import ClientName, Handle
 
 __all__ = [
@@ -32,10 +33,12 @@ __all__ = [
     "check_data",
     "check_same",
     "config_hash",
+    "earlier_config_hashes",
     "open_or_create",
     "open_session",
     "read_events",
     "read_history",
+    "recorded_secrets",
     "settings_hash",
     "with_recorded_handles",
 ]
@@ -128,14 +131,29 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     check_anchors(folder, ledger)
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
-    secrets = secrets_of(run.streams, run.config.secrets.source, folder.secret_marker)
+    secrets = recorded_secrets(run, folder, ledger)
+    note_secret(folder.secret_marker, ledger)
     active = with_recorded_handles(run, ledger, secrets)
     history = folder.reader.read(ledger).history
     check_same(active, history, folder)
     check_data(run, active, history, ledger)
+    check_inputs(active, history.started, ledger)
+    note_inputs(active, ledger)
     ledger.enrol({c.handle: c.name for c in active.population.clients})
     _note_threshold(active, ledger, history.started)
     return Session(active, folder, ledger, secrets)
+
+
+def recorded_secrets(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Secrets:
+    """Return a run's secrets; before anything is recorded, they may be made.
+
+    Raises:
+        RunError: they are lost.
+    """
+    source = run.config.secrets.source
+    if source == "os":
+        check_secret(folder.secret_marker, ledger)
+    return secrets_of(run.streams, source, folder.secret_marker)
 
 
 def _is_unrecorded(folder: RunFolder) -> bool:
@@ -175,7 +193,7 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     if began is None:
         return
     before, now = began.config_hash, config_hash(run)
-    if before != now:
+    if before not in (now, *earlier_config_hashes(run.config)):
         raise RunError(_mismatch("settings in config.toml", folder.path, before, now))
     recorded = _sources(history.components)
     for key, now in _sources(next(iter(run.components_used), None)).items():
@@ -250,8 +268,21 @@ def config_hash(run: BuiltRun) -> str:
 
 def settings_hash(config: Config) -> str:
     """Hash the settings that can change a result."""
-    settings = sorted(that_matter(config).items())
-    return hashlib.sha256(repr(settings).encode()).hexdigest()
+    return _hash(that_matter(config))
+
+
+def earlier_config_hashes(config: Config) -> tuple[str, ...]:
+    """Return what an earlier covey had for the hash: where the ledger is counted too."""
+    if not config.ledger.url:
+        return ()
+    with suppress(LedgerError):
+        urls = dict.fromkeys((config.ledger.url, str(resolved(config.ledger.url))))
+        return tuple(_hash(that_mattered(config, url)) for url in urls)
+    return ()
+
+
+def _hash(settings: Mapping[str, object]) -> str:
+    return hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
 
 
 def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:
@@ -274,11 +305,29 @@ def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> Bu
     return run if same else run.with_clients(clients)
 
 
-def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
-    def now() -> str:
-        return datetime.now(UTC).isoformat(timespec="milliseconds")
+TRACES = (
+    "checkpoints",
+    "copies",
+    "exports",
+    "metrics.csv",
+    "proofs",
+    "report.html",
+    "secret",
+    "superseded",
+    "updates",
+)
+"""What a run's folder holds once its ledger was begun."""
 
+
+def _ledger(run: BuiltRun, folder: RunFolder) -> Ledger:
     where = run.config.ledger.url or folder.ledger_path
-    return (
-        Ledger.open(where, now) if Ledger.exists(where) else Ledger.create(where, now)
-    )
+    if Ledger.exists(where):
+        return Ledger.open(where, now)
+    if left := [each for each in TRACES if (folder.path / each).exists()]:
+        raise RunError(
+            f"The ledger of {folder.path} is gone: {left[0]} is there and was written "
+            f"after it. Restore {where if where == folder.ledger_path else 'it'} from a "
+            f"copy; without it nothing is known of who took part, and nothing of the run "
+            f"is touched. Or start a new run, with another --out."
+        )
+    return Ledger.create(where, now)

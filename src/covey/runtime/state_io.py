@@ -1,6 +1,6 @@
 """A server's state as a checkpoint, and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,20 @@ from covey.params import prefixed, unprefixed
 
 __all__ = ["load_state", "save_state"]
 
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What reading a header raises whose JSON is whole, and says something else."""
 
-def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
-    """Write the state after the last played round, and the ledger's head at that time."""
+
+def save_state(
+    folder: Path,
+    state: ServerState,
+    ledger_head: str,
+    announce: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the state after the last played round, and the ledger's head at that time.
+
+    `announce` is called with the SHA-256 of the file before it is written.
+    """
     states, tensors = encoded(state.states)
     rest = {
         "assignment": dict(state.assignment),
@@ -24,7 +35,8 @@ def save_state(folder: Path, state: ServerState, ledger_head: str) -> None:
         "ledger_head": ledger_head,
     }
     models = prefixed(state.clusters, "cluster")
-    save_checkpoint(folder, state.round_index - 1, models | tensors, rest)
+    t = state.round_index - 1
+    save_checkpoint(folder, t, models | tensors, rest, announce)
 
 
 def load_state(path: Path) -> tuple[ServerState, str]:
@@ -34,13 +46,19 @@ def load_state(path: Path) -> tuple[ServerState, str]:
         RunError: the file is torn, or its models come in releases.
     """
     checkpoint = load_checkpoint(path)
-    state = ServerState(
-        round_index=checkpoint.round_index + 1,
-        clusters=unprefixed(checkpoint.tensors, "cluster"),
-        assignment=checkpoint.state["assignment"],
-        states=_states(path, checkpoint),
-    )
-    return state, checkpoint.state["ledger_head"]
+    try:
+        state = ServerState(
+            round_index=checkpoint.round_index + 1,
+            clusters=unprefixed(checkpoint.tensors, "cluster"),
+            assignment=checkpoint.state["assignment"],
+            states=_states(path, checkpoint),
+        )
+        return state, checkpoint.state["ledger_head"]
+    except DAMAGE as error:
+        raise RunError(
+            f"{path} must be a state that covey wrote, but it cannot be read as one "
+            f"({type(error).__name__}). Run `covey doctor` on the run's folder."
+        ) from error
 
 
 def _states(path: Path, checkpoint: Checkpoint) -> States:

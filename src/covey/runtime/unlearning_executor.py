@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from covey.algorithms import ServerState
+from covey.atomic_io import flush_folder
 from covey.build import anonymity_of, has_independent_clusters
 from covey.checkpoints import checkpoint_of, delete_from, set_aside_from
 from covey.config import Config
@@ -26,6 +27,7 @@ from covey.events import (
 from covey.ledger import Record, Request, ServedRequest
 from covey.runtime.asking import mark_of, wanted_answer_of
 from covey.runtime.folder import RunFolder
+from covey.runtime.inputs import note_inputs
 from covey.runtime.planning import UnlearningPlan, read_plan
 from covey.runtime.proof_builder import write_proof
 from covey.runtime.receipts import key_of
@@ -38,6 +40,7 @@ from covey.runtime.settling import (
     outcome_lines,
     settle_copies,
 )
+from covey.runtime.state_checks import state_problem
 from covey.runtime.state_io import load_state
 from covey.runtime.unacknowledged import Handover, keep_handover
 from covey.runtime.updates import delete_updates, drop_client
@@ -215,6 +218,7 @@ def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
     for request, _ in batch.answers:
         if request.handle in names:
             erase_from_copies(session.folder, names[request.handle], names.values())
+    note_inputs(rest.run, session.ledger)
     session.ledger.serve(
         [_serving(session, batch, each, state) for each in batch.answers],
         [Record(None, *kind_and_body(fact)) for fact in facts],
@@ -291,7 +295,7 @@ def unaffected_models(session: Session, t: int) -> Mapping[int, Params]:
     """
     path = checkpoint_of(session.folder.superseded, t)
     left = {each.cluster for each in _being_served(session)}
-    if path is None or None in left:
+    if path is None or None in left or state_problem(path, session.ledger):
         return {}
     clusters = load_state(path)[0].clusters
     return {j: model for j, model in enumerate(clusters) if j not in left}
@@ -303,7 +307,7 @@ def finish_request(
     """Sign what was answered; until the request is closed this may be done again."""
     served = request.being_served()
     facts = served.facts
-    drop_client(session.folder.updates, request.handle)
+    drop_client(session.folder.updates, request.handle, session.ledger.files)
     _delete(session.folder.superseded)
     copies = settle_copies(session.folder, request, state.clusters)
     path, document = write_proof(session, request, state, leaver, copies)
@@ -343,7 +347,10 @@ def _had_refusals(plan: UnlearningPlan) -> bool:
 
 
 def _delete(path: Path) -> None:
+    if not path.exists():
+        return
     if path.is_dir():
         shutil.rmtree(path)
     else:
-        path.unlink(missing_ok=True)
+        path.unlink()
+    flush_folder(path.parent)  # what was erased must not come back with the power

@@ -1,0 +1,169 @@
+"""Hashes of what a run keeps beside its chain: states, files, and the ledger's own tables.
+
+They stand outside the chain, so that it stays what it was. What is damaged by accident
+is seen; who rewrites the ledger can rewrite them too, and is seen by the models' hashes
+in the chain.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table, delete, func, insert, select
+
+from covey.errors import LedgerError
+from covey.ledger.rollback import superseded_up_to
+from covey.ledger.rows import read_rewinds, read_round
+from covey.ledger.tables import (
+    client_keys,
+    clients,
+    events,
+    files,
+    holds_hashes,
+    requests,
+    states,
+    tombstones,
+)
+
+__all__ = ["FileHashes", "check_tables", "seal_tables"]
+
+SEALED = (clients, client_keys, requests, tombstones)
+
+
+@dataclass(frozen=True, slots=True)
+class FileHashes:
+    """The hashes that one ledger holds of its run's states and other files.
+
+    A ledger that only an earlier covey wrote holds none.
+
+    Attributes:
+        reading: opens a transaction.
+        writing: opens one to write, or raises LedgerError.
+    """
+
+    reading: Callable[[], AbstractContextManager[Connection]]
+    writing: Callable[[], AbstractContextManager[Connection]]
+
+    def note_state(self, round_index: int, digest: str) -> None:
+        """Note that a state after this round, with this hash, is about to be written."""
+        with self.writing() as connection:
+            known = select(states.c.position).where(states.c.hash == digest)
+            if connection.scalar(known) is None:
+                position = read_round(connection, round_index)[-1].position
+                connection.execute(
+                    insert(states).values(hash=digest, position=position)
+                )
+
+    def round_of_state(self, digest: str) -> int | None:
+        """Return after which round the state with this hash was written, if any was."""
+        query = (
+            select(events.c.round_index)
+            .join(states, states.c.position == events.c.position)
+            .where(states.c.hash == digest)
+        )
+        with self.reading() as connection:
+            return connection.scalar(query) if holds_hashes(connection) else None
+
+    def knows_state(self, digest: str) -> bool:
+        """Return whether a state with this hash was written, of whatever round."""
+        query = select(states.c.position).where(states.c.hash == digest)
+        with self.reading() as connection:
+            return holds_hashes(connection) and bool(connection.scalar(query))
+
+    def first_position(self) -> int | None:
+        """Return the position from which on every state's hash was noted, if any was."""
+        with self.reading() as connection:
+            if not holds_hashes(connection):
+                return None
+            return connection.scalar(select(func.min(states.c.position)))
+
+    def newest_state(self) -> int | None:
+        """Return the last round after which a state was written that still counts."""
+        noted = (
+            select(events.c.round_index, events.c.position)
+            .join(states, states.c.position == events.c.position)
+            .order_by(events.c.position.desc())
+        )
+        with self.reading() as connection:
+            if not holds_hashes(connection):
+                return None
+            rewinds = read_rewinds(connection)
+            return next(
+                (
+                    round_index
+                    for round_index, position in connection.execute(noted)
+                    if position > superseded_up_to(rewinds, round_index or 0)
+                ),
+                None,
+            )
+
+    def note(self, name: str, digest: str) -> None:
+        """Note a hash that a file may have, beside those that it may have already."""
+        with self.writing() as connection:
+            _note(connection, name, digest)
+
+    def settle(self, name: str, digest: str) -> None:
+        """Forget every other hash of a file: it is on the disk with this one."""
+        with self.writing() as connection:
+            _forget_others(connection, name, digest)
+
+    def of(self, name: str) -> frozenset[str]:
+        """Return the hashes that a file may have; none: nothing is known of it."""
+        with self.reading() as connection:
+            return _of(connection, name)
+
+
+def seal_tables(connection: Connection, tables: Iterable[Table] = SEALED) -> None:
+    """Note what tables outside the chain hold now."""
+    for table in tables:
+        digest = _content_hash(connection, table)
+        _forget_others(connection, _seal_name(table), digest)
+        _note(connection, _seal_name(table), digest)
+
+
+def check_tables(connection: Connection) -> None:
+    """Compare the tables outside the chain with what was last noted of them.
+
+    Raises:
+        LedgerError: one of them holds something else.
+    """
+    for table in SEALED if holds_hashes(connection) else ():
+        noted = _of(connection, _seal_name(table))
+        if noted and _content_hash(connection, table) not in noted:
+            raise LedgerError(
+                f"The ledger's table of {table.name} must hold what covey last wrote "
+                f"there, but it holds something else. Restore the ledger from a copy: "
+                f"who takes part, who asked to leave and who left cannot be trusted."
+            )
+
+
+def _note(connection: Connection, name: str, digest: str) -> None:
+    if digest not in _of(connection, name):
+        connection.execute(insert(files).values(name=name, hash=digest))
+
+
+def _forget_others(connection: Connection, name: str, digest: str) -> None:
+    others = delete(files).where(files.c.name == name, files.c.hash != digest)
+    connection.execute(others)
+
+
+def _of(connection: Connection, name: str) -> frozenset[str]:
+    if not holds_hashes(connection):
+        return frozenset()
+    query = select(files.c.hash).where(files.c.name == name)
+    return frozenset(connection.scalars(query))
+
+
+def _seal_name(table: Table) -> str:
+    return f"ledger:{table.name}"
+
+
+def _content_hash(connection: Connection, table: Table) -> str:
+    # repr: a damaged file can hold any type in any column
+    rows = (
+        json.dumps(list(row), default=repr) for row in connection.execute(select(table))
+    )
+    # sorted here: databases differ in how they order text
+    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()

@@ -1,0 +1,217 @@
+"""What is damaged in a run's folder, and what can be recovered from what."""
+
+import json
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from covey.atomic_io import flush_folder, replace_whole
+from covey.checkpoints import checkpoint_paths, round_of
+from covey.errors import CoveyError
+from covey.ledger import Ledger
+from covey.runtime.folder import RunFolder
+from covey.runtime.secrets import lost_secret, restored_marker
+from covey.runtime.session import earlier_config_hashes, read_history, settings_hash
+from covey.runtime.state_checks import missing_state, state_problem
+from covey.runtime.updates import stored_rounds, updates_problem
+from covey.unlearning.proof import proof_page
+from covey.unlearning.proof import verify as check_proof
+
+__all__ = ["Damage", "damages", "proof_damages"]
+
+COPY = "Nothing holds it a second time: restore it from a copy."
+REPLAY = (
+    "It is deleted, and the rounds since the last whole state are played again and "
+    "compared with the ledger."
+)
+HIDDEN = (
+    "Its rounds cannot be played again: their hidden draws were forgotten on purpose "
+    "(secrets.source = 'os'). Restore the state from a copy."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something in a run's folder that is not as covey left it.
+
+    Attributes:
+        what: the thing, in words.
+        found: what is wrong with it.
+        recovery: what it can be recovered from, or that it cannot.
+        repair: mends it, but for rounds that have to be played again; None: a person has
+            to.
+    """
+
+    path: Path
+    what: str
+    found: str
+    recovery: str
+    repair: Callable[[], object] | None = field(default=None, compare=False, repr=False)
+
+    def answer(self) -> dict[str, object]:
+        """Return the damage for a program."""
+        return {
+            "path": str(self.path),
+            "what": self.what,
+            "found": self.found,
+            "recovery": self.recovery,
+            "repairable": self.repair is not None,
+        }
+
+
+def damages(folder: RunFolder) -> Iterator[Damage]:
+    """Yield what is damaged; what rests on something damaged is not looked at."""
+    yield from _leftovers(folder)
+    yield from _modes(folder)
+    try:
+        folder.config()
+    except (CoveyError, ValueError, OSError) as error:
+        yield Damage(folder.config_path, "the settings", _line(error), COPY)
+        return
+    yield from proof_damages(folder)
+    try:
+        with Ledger.read(folder.ledger) as ledger:
+            ledger.verify()
+            ledger.check()
+            yield from _of_ledger(folder, ledger)
+    except CoveyError as error:
+        yield Damage(folder.ledger_path, "the ledger", _line(error), COPY)
+
+
+def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+    yield from _settings(folder, ledger)
+    yield from _secret(folder, ledger)
+    yield from _states(folder, ledger)
+    yield from _updates(folder, ledger)
+    for request in ledger.requests():
+        path = folder.proofs / f"{request.id}.json"
+        if request.state == "done" and not path.is_file():
+            lost = "Who asked has a copy of it; a second one is not signed."
+            yield Damage(path, "a proof", "it is gone", lost)
+
+
+def _settings(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+    began, config = read_history(ledger).started, folder.config()
+    known = (settings_hash(config), *earlier_config_hashes(config))
+    if began is not None and began.config_hash not in known:
+        found = "they are not those that began the run"
+        yield Damage(folder.config_path, "the settings", found, COPY)
+
+
+def _secret(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+    marker = folder.secret_marker
+    if folder.config().secrets.source != "os":
+        return
+    if problem := lost_secret(marker, ledger):
+        how = "The ledger knows which of your secrets it named, if that is still there."
+        yield Damage(
+            marker,
+            "the name of the run's secret",
+            problem,
+            how,
+            lambda: restored_marker(marker, ledger),
+        )
+
+
+def _states(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+    hidden = folder.config().secrets.source == "os"
+    found = {
+        path: state_problem(path, ledger)
+        for path in checkpoint_paths(folder.checkpoints)
+    }
+    newest = max(map(round_of, found), default=-1)
+    for path, problem in found.items():
+        if not problem:
+            continue
+        how = (
+            REPLAY
+            if round_of(path) == newest
+            else "It is deleted: a later one is whole."
+        )
+        what = f"the state after round {round_of(path)}"
+        last = hidden and round_of(path) == newest
+        repair = None if last else _deletion(path)
+        yield Damage(path, what, problem, HIDDEN if last else how, repair)
+    missing = missing_state(folder, ledger)
+    if missing is not None:
+        path = folder.checkpoints / f"round-{missing:05d}.safetensors"
+        repair = None if hidden else _nothing
+        how = HIDDEN if hidden else REPLAY
+        yield Damage(
+            path, f"the state after round {missing}", "it is gone", how, repair
+        )
+
+
+def _updates(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
+    for t in stored_rounds(folder.updates):
+        if problem := updates_problem(folder.updates, t, ledger.files):
+            path = folder.updates / f"round-{t:05d}.safetensors"
+            how = (
+                "It is deleted: nobody can be answered by calibration any more from that "
+                "round on; a retraining needs no stored updates."
+            )
+            yield Damage(
+                path, f"the updates of round {t}", problem, how, _deletion(path)
+            )
+
+
+def proof_damages(folder: RunFolder) -> Iterator[Damage]:
+    """Yield the proofs whose own signature does not hold, and pages that are others."""
+    for path in sorted(folder.proofs.glob("*.json")):
+        failed = [each for each in check_proof(path.read_bytes()) if each.ok is False]
+        if failed:
+            lost = "Who asked has a copy of it; a second one is not signed."
+            yield Damage(path, "a proof", failed[0].detail, lost)
+            continue
+        page, whole = path.with_suffix(".html"), _page(path)
+        if not page.is_file() or page.read_bytes() != whole:
+            yield Damage(
+                page,
+                "a proof's page",
+                "it is gone, or is another page than the proof makes",
+                "It is written anew from the signed proof beside it.",
+                lambda page=page, whole=whole: replace_whole(page, whole, mode=0o600),
+            )
+
+
+def _page(proof: Path) -> bytes:
+    return proof_page(json.loads(proof.read_bytes())).encode()
+
+
+def _leftovers(folder: RunFolder) -> Iterator[Damage]:
+    for path in sorted(folder.path.rglob("*.unfinished")):
+        how = "It is deleted: the file itself is whole."
+        yield Damage(path, "a file", "its writing was cut off", how, _deletion(path))
+
+
+def _modes(folder: RunFolder) -> Iterator[Damage]:
+    """Yield what others may read; a folder that is closed covers what is in it."""
+    if sys.platform == "win32":
+        return
+    mode = stat.S_IMODE(folder.path.stat().st_mode)
+    if mode & 0o077:
+        yield Damage(
+            folder.path,
+            "the run's folder",
+            f"others may read it: its mode is {mode:04o}",
+            "It is made 0700.",
+            lambda: folder.path.chmod(0o700),
+        )
+
+
+def _deletion(path: Path) -> Callable[[], None]:
+    def delete() -> None:
+        path.unlink(missing_ok=True)
+        flush_folder(path.parent)
+
+    return delete
+
+
+def _nothing() -> None:
+    """Do nothing: the rounds that follow write it."""
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,83 @@
+"""What a run reads beside its clients' data: hashed at the start, and compared since.
+
+The clients' own examples are in `RunStarted.data_hash`, the source of a user's components
+in `ComponentsUsed`. Here is the rest: what clients accept, and the examples of nobody.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from covey.build import BuiltRun
+from covey.errors import RunError
+from covey.events import RunStarted
+from covey.ledger import Ledger
+
+__all__ = ["check_inputs", "note_inputs"]
+
+
+def check_inputs(run: BuiltRun, began: RunStarted | None, ledger: Ledger) -> None:
+    """Refuse other inputs than those that the run last knew.
+
+    Args:
+        run: with the clients that have not left, under their handles.
+        began: how it began; None: it did not.
+        ledger: the run's.
+
+    Raises:
+        RunError: naming what changed.
+    """
+    if began is None:
+        return
+    for name, digest in _hashes(run).items():
+        known = ledger.files.of(name)
+        if digest in known or (not known and _as_recorded(run, began)):
+            continue
+        raise RunError(
+            f"{_described(run, name)} must be what began the run in {ledger.location}, "
+            f"but it was changed since. Put it back, or start a new run."
+        )
+
+
+def note_inputs(run: BuiltRun, ledger: Ledger) -> None:
+    """Note what the run reads, with the clients that it has now."""
+    for name, digest in _hashes(run).items():
+        ledger.files.note(name, digest)
+
+
+def _hashes(run: BuiltRun) -> Mapping[str, str]:
+    """Return a hash of every input that is at hand."""
+    if run.client_backend is not None or run.data_hash is None:
+        return {}
+    accepted = [
+        (c.handle, c.preference.risk_threshold, c.preference.risk_weight)
+        for c in run.population.clients
+    ]
+    nobodys = hashlib.sha256()
+    for examples in (*run.population.non_members, *run.population.test):
+        nobodys.update(examples.inputs.numpy().tobytes())
+        nobodys.update(examples.labels.numpy().tobytes())
+    return {
+        "input:preferences": hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
+        "input:others": nobodys.hexdigest(),
+    }
+
+
+def _as_recorded(run: BuiltRun, began: RunStarted) -> bool:
+    """Compare thresholds with those of the first event: all that an old ledger knows."""
+    told = began.risk_thresholds
+    return all(
+        told.get(c.handle, c.preference.risk_threshold) == c.preference.risk_threshold
+        for c in run.population.clients
+    )
+
+
+def _described(run: BuiltRun, name: str) -> str:
+    path = run.config.population.preferences
+    if name == "input:preferences":
+        return (
+            f"The file {path} of population.preferences"
+            if path
+            else "What clients accept"
+        )
+    return "The data of which no client has any (the non-members)"

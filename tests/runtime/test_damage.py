@@ -1,0 +1,269 @@
+"""Bits are flipped and files deleted: it is noticed, and mended where it can be."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey import CoveyError, LedgerError, RunError, load, resume, run
+from covey.api import verify
+from covey.ledger import Ledger
+from covey.runs import examine, repair
+from covey.runtime import RunFolder
+from covey.runtime.damage import proof_damages
+from covey.runtime.secrets import secrets_of
+from covey.runtime.state_checks import state_problem
+from covey.runtime.updates import updates_problem
+
+FLIPS = 200
+SOME = [40, pytest.param(FLIPS, marks=pytest.mark.slow)]
+"""How many flips, where each takes a while to look at."""
+
+FEDAVG = {"method": {"name": "fedavg"}}
+HIDDEN = {
+    "population": {"clients": 12, "audit_examples": 0},
+    "redteam": {"every": 2, "source": "none"},
+    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+}
+
+
+def flipped(path: Path, times: int, check: Callable[[], bool]) -> list[tuple[int, int]]:
+    """Flip one bit of a file at a time, and return those that `check` does not see."""
+    whole = path.read_bytes()
+    draws = np.random.default_rng(5)
+    silent: list[tuple[int, int]] = []
+    for _ in range(times):
+        place, bit = int(draws.integers(len(whole))), int(draws.integers(8))
+        data = bytearray(whole)
+        data[place] ^= 1 << bit
+        path.write_bytes(data)
+        if not check():
+            silent.append((place, bit))
+    path.write_bytes(whole)
+    return silent
+
+
+def refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except CoveyError:
+        return True
+    return False
+
+
+def newest(folder: Path) -> Path:
+    return max((folder / "checkpoints").iterdir())
+
+
+def flip(path: Path, place: int = -3) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def without_hashes(folder: Path) -> None:
+    """Take a ledger back to what earlier versions wrote."""
+    with sqlite3.connect(folder / "ledger.sqlite") as database:
+        database.execute("DROP TABLE states")
+        database.execute("DROP TABLE files")
+        database.execute("UPDATE schema SET version = 4")
+    database.close()
+
+
+def test_no_flip_in_a_state_or_in_stored_updates_is_silent(play):
+    played = play(**FEDAVG, unlearning={"store_updates": 1})
+    folder = RunFolder(played.folder)
+    updates = folder.updates / "round-00001.safetensors"
+    with Ledger.read(folder.ledger) as ledger:
+        state = newest(played.folder)
+        assert not state_problem(state, ledger)
+        assert not flipped(state, FLIPS, lambda: bool(state_problem(state, ledger)))
+        assert not updates_problem(folder.updates, 1, ledger.files)
+        assert not flipped(
+            updates,
+            FLIPS,
+            lambda: bool(updates_problem(folder.updates, 1, ledger.files)),
+        )
+
+
+def test_a_flipped_state_is_neither_exported_nor_audited(play):
+    played = play()
+    flip(newest(played.folder))
+    for call in (lambda: played.export(0), lambda: played.params(0), played.audit):
+        with pytest.raises(RunError, match="covey doctor"):
+            call()
+
+
+def test_a_deleted_last_state_is_not_replaced_by_the_one_before(play):
+    played = play()
+    newest(played.folder).unlink()
+    with pytest.raises(RunError, match="after round 3 must be in"):
+        load(played.folder).export(0)
+    assert not (played.folder / "exports").exists()
+
+
+def test_a_state_under_another_rounds_name_is_noticed(play):
+    played = play()
+    shutil.copy(
+        played.folder / "checkpoints" / "round-00001.safetensors", newest(played.folder)
+    )
+    with pytest.raises(RunError, match="it is the state after round 1"):
+        played.export(0)
+
+
+def test_a_denial_on_a_damaged_state_is_one_that_verifies(play):
+    played = play(**HIDDEN)
+    flip(newest(played.folder))
+    (answer,) = played.forget(next(iter(played.names)), answer="deny")
+    checks = verify(answer.answered.proof, played.folder)
+    assert all(each.ok is not False for each in checks)
+    assert answer.answered.model_hash == played.summary["model_hash"]
+
+
+@pytest.mark.parametrize("harm", ["flip", "delete"])
+def test_lost_rounds_are_played_again_to_the_same_bits(play, harm):
+    played = play()
+    model, head = played.summary["model_hash"], played.ledger_head
+    state = newest(played.folder)
+    whole = state.read_bytes()
+    flip(state) if harm == "flip" else state.unlink()
+    (found,) = examine(played.folder).damages
+    assert found.path == state
+    assert found.repair is not None
+    mended = repair(played.folder)
+    assert mended.repaired == (found,)
+    assert not mended.damages
+    assert state.read_bytes() == whole
+    again = load(played.folder)
+    assert (again.summary["model_hash"], again.ledger_head) == (model, head)
+
+
+def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
+    played = play()
+    whole = {
+        path: path.read_bytes() for path in (played.folder / "checkpoints").iterdir()
+    }
+    for path in whole:
+        flip(path)
+    with pytest.raises(RunError, match="none of the 4 in"):
+        resume(played.folder)
+    assert not repair(played.folder).damages
+    assert newest(played.folder).read_bytes() == whole[newest(played.folder)]
+
+
+def test_states_from_before_they_were_hashed_are_held_to_their_models(play):
+    played = play()
+    without_hashes(played.folder)
+    assert played.export(0)
+    state = newest(played.folder)
+    whole = state.read_bytes()
+    flip(state)
+    with pytest.raises(RunError, match="its models are not those"):
+        played.export(0)
+    state.unlink()
+    with pytest.raises(RunError, match="it is gone"):
+        played.export(0)
+    state.write_bytes(whole)
+    model = played.summary["model_hash"]
+    assert resume(played.folder).summary["model_hash"] == model
+
+
+def test_a_lost_secret_brings_nobody_back(settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "mine"))
+    played = run(config=settings(secrets={"source": "os"}), out=tmp_path / "run")
+    name = next(iter(played.names))
+    played.forget(name, answer="retrain")
+    marker = played.folder / "secret"
+    known = marker.read_text()
+    for harm in (marker.unlink, lambda: marker.write_text("0" * 16)):
+        harm()
+        with pytest.raises(RunError, match="must name the secret that began this run"):
+            resume(played.folder)
+        (found,) = examine(played.folder).damages
+        assert found.path == marker
+        assert not repair(played.folder).damages
+        assert marker.read_text() == known
+    assert name not in resume(played.folder).names
+
+
+def test_no_flip_in_a_proof_is_silent_and_its_page_is_made_anew(play):
+    played = play()
+    (answer,) = played.forget(next(iter(played.names)), answer="retrain")
+    proof, folder = answer.answered.proof, RunFolder(played.folder)
+    assert not flipped(proof, FLIPS, lambda: bool(list(proof_damages(folder))))
+    page = proof.with_suffix(".html")
+    whole = page.read_bytes()
+    flip(page)
+    assert [each.path for each in repair(played.folder).repaired] == [page]
+    assert page.read_bytes() == whole
+    proof.unlink()
+    (found,) = examine(played.folder).damages
+    assert (found.path, found.found) == (proof, "it is gone")
+
+
+def test_no_flip_in_a_secret_is_silent(tmp_path, monkeypatch):
+    from covey.rng import Streams
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    kept = secrets_of(Streams(1), "os", tmp_path / "secret")
+    told = (kept.tombstone("anna"), kept.at_round(3).secret)
+    path = next((tmp_path / "covey" / "runs").iterdir())
+
+    def noticed() -> bool:
+        """A flip in the name of the check itself changes nothing that is used."""
+        return refused(lambda: kept.at_round(3)) or told == (
+            kept.tombstone("anna"),
+            kept.at_round(3).secret,
+        )
+
+    assert not flipped(path, FLIPS, noticed)
+
+
+@pytest.mark.parametrize("flips", SOME)
+def test_no_flip_in_a_ledger_is_silent(flips, play):
+    played = play()
+    played.forget(next(iter(played.names)), answer="retrain")
+    path = played.folder / "ledger.sqlite"
+
+    def told() -> object:
+        with Ledger.read(path) as ledger:
+            ledger.check()
+            return (
+                ledger.replay(),
+                ledger.names(),
+                ledger.requests(),
+                ledger.tombstones(),
+                ledger.last_round(),
+                ledger.files.newest_state(),
+            )
+
+    before = told()
+    assert not flipped(path, flips, lambda: refused(told) or told() == before)
+
+
+def test_a_damaged_ledger_is_nothing_to_repair_by(play):
+    played = play()
+    path = played.folder / "ledger.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE events SET body = '{}' WHERE position = 3")
+    database.close()
+    (found,) = examine(played.folder).damages
+    assert found.path == path
+    assert "position 3" in found.found
+    with pytest.raises(LedgerError):
+        resume(played.folder)
+
+
+def test_a_damaged_config_is_named(play):
+    played = play()
+    (played.folder / "config.toml").write_text("seed = ")
+    (found,) = examine(played.folder).damages
+    assert found.what == "the settings"
+    assert found.repair is None
+
+
+def test_an_honest_run_has_no_damage(play):
+    assert not examine(play().folder).damages

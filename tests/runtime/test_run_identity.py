@@ -1,0 +1,156 @@
+"""What a run is made of may not change under it; where its record lies, may."""
+
+import os
+import stat
+import sys
+
+import pytest
+
+from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
+from covey.config import without_passwords
+from covey.ledger import Ledger
+from covey.runtime.session import earlier_config_hashes, settings_hash
+
+SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
+
+
+@pytest.fixture
+def elsewhere(settings, tmp_path, monkeypatch):
+    """A run whose ledger's URL holds a password, and a way to change that."""
+
+    def rotate(password: str) -> None:
+        place = f"sqlite:///{tmp_path}/ledgers.sqlite?password={password}"
+        monkeypatch.setenv("COVEY_LEDGER_URL", place)
+
+    rotate(SECRET)
+    config = settings(ledger={"url": "env:COVEY_LEDGER_URL"})
+    return run(config=config, out=tmp_path / "run"), rotate
+
+
+def test_a_rotated_password_stops_nothing(elsewhere):
+    played, rotate = elsewhere
+    head, name = played.ledger_head, next(iter(played.names))
+    rotate("another-one")
+    assert resume(played.folder).ledger_head == head
+    assert load(played.folder).explain(name)["client"] == name
+    assert load(played.folder).forget(name, answer="retrain")
+
+
+def test_the_password_is_in_no_file_of_the_run(elsewhere):
+    played, _ = elsewhere
+    played.report()
+    files = [path for path in played.folder.rglob("*") if path.is_file()]
+    assert {"config.toml", "report.html"} <= {path.name for path in files}
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert not (played.folder / "ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://covey:{SECRET}@host/runs?run=a",
+        f"postgresql://host/runs?run=a&password={SECRET}",
+        f"postgresql://host/runs?sslpassword={SECRET}&run=a",
+    ],
+)
+def test_a_password_among_the_settings_is_refused_and_not_repeated(url, play):
+    with pytest.raises(ConfigError, match="must hold no password") as refused:
+        Config.of({"ledger": {"url": url}})
+    assert SECRET not in str(refused.value)
+    assert SECRET not in without_passwords(url)
+    played = play()  # and of a run that recorded one, the report shows none
+    path = played.folder / "config.toml"
+    path.write_text(path.read_text().replace('url = ""', f'url = "{url}"'))
+    told = Config.recorded({"ledger": {"url": url}})
+    assert told.ledger.url == url
+    assert SECRET not in without_passwords(path.read_text())
+
+
+def test_a_run_that_counted_its_url_is_still_itself():
+    url = "postgresql://host/runs?run=a"
+    config = Config.of({"ledger": {"url": url}})
+    assert settings_hash(config) == settings_hash(Config())
+    (before,) = earlier_config_hashes(config)
+    assert before != settings_hash(config)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+def test_a_file_with_the_url_is_its_owners_only(tmp_path):
+    place = tmp_path / "url"
+    place.write_text(f"sqlite:///{tmp_path}/ledger.sqlite?password={SECRET}\n")
+    place.chmod(0o640)
+    with pytest.raises(LedgerError, match="chmod 600") as refused:
+        Ledger.create(f"file:{place}", str)
+    assert SECRET not in str(refused.value)
+    place.chmod(0o600)
+    Ledger.create(f"file:{place}", lambda: "now").close()
+    assert (tmp_path / "ledger.sqlite").is_file()
+    for missing in ("env:COVEY_NO_SUCH_NAME", f"file:{tmp_path}/none"):
+        with pytest.raises(LedgerError, match="The ledger's URL is to be in"):
+            Ledger.read(missing)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+def test_what_a_run_writes_is_its_owners_only(settings, tmp_path):
+    before = os.umask(0o022)
+    try:
+        played = run(config=settings(), out=tmp_path / "run")
+        played.forget(next(iter(played.names)), answer="retrain")
+    finally:
+        os.umask(before)
+
+    def mode(name: str) -> int:
+        return stat.S_IMODE((played.folder / name).stat().st_mode)
+
+    assert [mode(each) for each in (".", "checkpoints", "proofs")] == [0o700] * 3
+    files = ["config.toml", "ledger.sqlite", "checkpoints/round-00003.safetensors"]
+    proofs = [str(p.relative_to(played.folder)) for p in played.folder.glob("proofs/*")]
+    assert {mode(each) for each in (*files, *proofs)} == {0o600}
+
+
+def test_preferences_that_change_between_kill_and_resume_are_refused(
+    settings, cut, tmp_path
+):
+    path = tmp_path / "preferences.csv"
+    path.write_text("name,risk_threshold,risk_weight\nclient-00001,0.7,0.5\n")
+    config = settings(population={"preferences": str(path)})
+    played = run(config=config, out=tmp_path / "run")
+    model = played.summary["model_hash"]
+    cut(played.folder, 2)
+    for changed in ("1,0.9,0.5", "1,0.7,0.25", "2,0.7,0.5"):
+        path.write_text(f"name,risk_threshold,risk_weight\nclient-0000{changed}\n")
+        with pytest.raises(RunError, match=r"preferences\.csv of population\.pref"):
+            resume(played.folder)
+    path.write_text("name,risk_threshold,risk_weight\nclient-00001,0.7,0.5\n")
+    assert resume(played.folder).summary["model_hash"] == model
+
+
+def test_who_left_may_be_taken_out_of_the_preferences(settings, tmp_path):
+    path = tmp_path / "preferences.csv"
+    entries = ["client-00001,0.7", "client-00002,0.6"]
+    path.write_text("\n".join(["name,risk_threshold", *entries]))
+    config = settings(population={"preferences": str(path)})
+    played = run(config=config, out=tmp_path / "run")
+    played.forget("client-00001", answer="retrain")
+    path.write_text("\n".join(["name,risk_threshold", entries[1]]))
+    assert "client-00001" not in resume(played.folder).names
+
+
+@pytest.mark.parametrize("elsewhere_", [False, True])
+def test_a_run_whose_ledger_is_gone_is_left_alone(
+    settings, tmp_path, monkeypatch, elsewhere_
+):
+    place = tmp_path / "kept.sqlite"
+    monkeypatch.setenv("COVEY_LEDGER_URL", f"sqlite:///{place}")
+    ledger = {"url": "env:COVEY_LEDGER_URL"} if elsewhere_ else {}
+    played = run(config=settings(ledger=ledger), out=tmp_path / "run")
+    report = played.report()
+    before = {p: p.read_bytes() for p in played.folder.rglob("*") if p.is_file()}
+    lost = place if elsewhere_ else played.folder / "ledger.sqlite"
+    before.pop(lost, None)
+    lost.unlink()
+    with pytest.raises(RunError, match=r"The ledger of .* is gone"):
+        resume(played.folder)
+    assert not lost.exists()
+    assert report.read_bytes() == before[report]
+    assert {p: p.read_bytes() for p in before} == before
