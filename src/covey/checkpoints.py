@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from covey.atomic_io import flush_folder, make_folder, replace_whole
+from covey.atomic_io import delete, flush_folder, make_folder, move, replace_whole
 from covey.errors import RunError
 
 __all__ = [
@@ -149,7 +149,7 @@ def set_aside_from(folder: Path, first: int, aside: Path) -> None:
         return
     make_folder(aside)
     for path in gone:
-        path.replace(aside / path.name)
+        move(path, aside / path.name)
     flush_folder(aside)
     flush_folder(folder)
 
@@ -158,9 +158,9 @@ def delete_from(folder: Path, first: int) -> None:
     """Delete the states after round `first` and all later ones, torn ones too."""
     for path in checkpoint_paths(folder):
         if round_of(path) >= first:
-            path.unlink()
+            delete(path)
     for unfinished in folder.glob("round-*.unfinished"):
-        unfinished.unlink()
+        delete(unfinished)
     if folder.is_dir():
         flush_folder(folder)
 
@@ -172,7 +172,7 @@ def thin(folder: Path, keep: Keep) -> None:
     for path in checkpoint_paths(folder)[:-LAST_KEPT]:
         index = round_of(path)
         if index & (index - 1) != 0:  # neither 0 nor a power of two
-            path.unlink()
+            delete(path)
 
 
 def _dumps(value: Mapping[str, Any]) -> str:

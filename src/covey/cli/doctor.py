@@ -1,12 +1,14 @@
 """`covey doctor`."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from covey import runs
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
-from covey.runs import Examination, examine, repair
 
 __all__ = ["doctor"]
 
@@ -27,7 +29,7 @@ def doctor(
 
     Exit code 1 if something is damaged that was not repaired.
     """
-    found = repair(run) if mend else examine(run)
+    found = runs.repair(run) if mend else runs.examine(run)
     answer = {
         "damaged": [each.answer() for each in found.damages],
         "repaired": [each.answer() for each in found.repaired],
@@ -37,7 +39,7 @@ def doctor(
         raise typer.Exit(FAILED_CHECK)
 
 
-def _text(found: Examination) -> str:
+def _text(found: runs.Examination) -> str:
     repaired = (f"repaired  {each.what}: {each.path}" for each in found.repaired)
     damaged = (
         f"DAMAGED   {each.what}: {each.path}\n          {each.found}\n"

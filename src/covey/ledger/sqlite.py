@@ -110,7 +110,7 @@ class SqliteFile:
 
     def _engine(self, mode: str, *at_begin: str) -> Engine:
         def connect() -> sqlite3.Connection:
-            if mode == "rwc":  # SQLite itself would let the umask say who may read it
+            if mode == "rwc" and not self.path.exists():  # SQLite asks the umask alone
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             uri = f"{self.path.absolute().as_uri()}?mode={mode}"
             # isolation_level None: transactions begin where `at_begin` says, only there

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import safetensors.torch
 from pydantic import TypeAdapter, ValidationError
 
-from covey.atomic_io import make_folder, replace_whole
+from covey.atomic_io import delete_whole, make_folder, replace_whole
 from covey.bounded_io import read_bounded
 from covey.errors import ConfigError, RunError
 from covey.runtime.folder import RunFolder
@@ -159,7 +159,7 @@ def keep_copy(folder: RunFolder, copy: Copy) -> None:
 
 def erase_copy(folder: RunFolder, copy: Copy) -> None:
     """Delete a record, and not what it speaks of."""
-    (folder.copies / f"{copy.id}.json").unlink(missing_ok=True)
+    delete_whole(folder.copies / f"{copy.id}.json")
 
 
 def recipient_of(text: str) -> str:

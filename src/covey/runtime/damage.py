@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from covey.atomic_io import flush_folder, replace_whole
+from covey.atomic_io import delete_whole, replace_whole
 from covey.checkpoints import checkpoint_paths, round_of
 from covey.errors import CoveyError
 from covey.ledger import Ledger
@@ -201,12 +201,8 @@ def _modes(folder: RunFolder) -> Iterator[Damage]:
         )
 
 
-def _deletion(path: Path) -> Callable[[], None]:
-    def delete() -> None:
-        path.unlink(missing_ok=True)
-        flush_folder(path.parent)
-
-    return delete
+def _deletion(path: Path) -> Callable[[], object]:
+    return lambda: delete_whole(path)
 
 
 def _nothing() -> None:

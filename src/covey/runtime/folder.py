@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
-from covey.atomic_io import make_folder, replace_whole
+from covey.atomic_io import delete_whole, make_folder, replace_whole
 from covey.bounded_io import read_bounded, read_text
 from covey.components.foreign_code import origins_of
 from covey.config import Config
@@ -193,7 +193,7 @@ class RunFolder:
         """Yield the queued requests; each is deleted after it was yielded."""
         for request in self.queued_requests():
             yield request
-            self._request_path(request.client).unlink()
+            delete_whole(self._request_path(request.client))
 
     def _request_path(self, client: str) -> Path:
         return (

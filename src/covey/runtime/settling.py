@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from covey.atomic_io import delete_whole
 from covey.ledger import Request
 from covey.runtime.copies import (
     Copy,
@@ -203,7 +204,7 @@ def _deleted(folder: RunFolder, copy: Copy) -> Copy:
     path = copy.location(folder)
     beside = [each for pattern in copy.beside for each in path.parent.glob(pattern)]
     for each in (path, *beside):
-        each.unlink(missing_ok=True)
+        delete_whole(each)
     deleted = replace(copy, deleted=timestamp())
     keep_copy(folder, deleted)
     return deleted

@@ -6,13 +6,12 @@ Whatever kills the process then, resuming the run deletes what the answers made 
 plays the rounds again, once for all, and signs a proof for each.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from covey.algorithms import ServerState
-from covey.atomic_io import flush_folder
+from covey.atomic_io import delete_whole
 from covey.build import anonymity_of, has_independent_clusters
 from covey.checkpoints import checkpoint_of, delete_from, set_aside_from
 from covey.config import Config
@@ -261,7 +260,7 @@ def cleanup(session: Session) -> None:
     if served:
         session.ledger.scrub()
         for path in _obsolete_files(session.folder):
-            _delete(path)
+            delete_whole(path)
     for each in served:
         first, last = each.first, session.ledger.last_round()
         if first is not None and (last is None or last < first):
@@ -308,7 +307,7 @@ def finish_request(
     served = request.being_served()
     facts = served.facts
     drop_client(session.folder.updates, request.handle, session.ledger.files)
-    _delete(session.folder.superseded)
+    delete_whole(session.folder.superseded)
     copies = settle_copies(session.folder, request, state.clusters)
     path, document = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it
@@ -344,13 +343,3 @@ def _independent_cluster(
 def _had_refusals(plan: UnlearningPlan) -> bool:
     """Say whether an update was ever refused: a replay may not take its sender as in."""
     return any(isinstance(event, AnswerRefused) for _, event in plan.events)
-
-
-def _delete(path: Path) -> None:
-    if not path.exists():
-        return
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    flush_folder(path.parent)  # what was erased must not come back with the power

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from covey.aggregation import ClientUpdate
-from covey.atomic_io import flush_folder
+from covey.atomic_io import delete, flush_folder
 from covey.checkpoints import load_checkpoint, save_checkpoint
 from covey.errors import RunError
 from covey.ledger.file_hashes import FileHashes
@@ -92,7 +92,7 @@ def delete_updates(folder: Path, first: int) -> int:
     """Delete the updates of this round and all later ones; return how many files."""
     gone = [t for t in stored_rounds(folder) if t >= first]
     for t in gone:
-        _path(folder, t).unlink()
+        delete(_path(folder, t))
     if gone:
         flush_folder(folder)
     return len(gone)
