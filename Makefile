@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test contracts slow clean
+.PHONY: setup demo check test contracts slow torture clean
 
 setup: .venv/ready
 
@@ -46,7 +46,11 @@ contracts: setup
 
 # Whole experiments, federations of real processes, and a kill at every step.
 slow: setup
-	$(PYTEST) -m slow --hypothesis-profile=thorough
+	$(PYTEST) -m "slow and not torture" --hypothesis-profile=thorough
+
+# Violence, as often as docs/reliability.md says.
+torture: setup
+	$(PYTEST) -m torture -s
 
 clean:
 	rm -rf .venv

@@ -19,7 +19,8 @@ from covey.runtime.state_checks import state_problem
 from covey.runtime.updates import updates_problem
 
 FLIPS = 200
-SOME = [40, pytest.param(FLIPS, marks=pytest.mark.slow)]
+TORTURE = (pytest.mark.slow, pytest.mark.torture)
+SOME = [40, pytest.param(FLIPS, marks=TORTURE)]
 """How many flips, where each takes a while to look at."""
 
 FEDAVG = {"method": {"name": "fedavg"}}

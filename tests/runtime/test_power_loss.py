@@ -16,6 +16,7 @@ from covey.runtime.state_checks import newest_whole_state
 from covey.runtime.state_io import load_state
 from runtime.power import Change, Cut, Recorder, cuts, sampled
 
+TORTURE = (pytest.mark.slow, pytest.mark.torture)
 SOME = 60
 
 
@@ -102,6 +103,7 @@ def test_nothing_that_was_recorded_is_lost(source, recorded, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 @pytest.mark.parametrize("source", ["seeded", "os"])
 def test_nothing_that_was_recorded_is_lost_by_any_cut(source, recorded, tmp_path):
     found = recorded(source)
@@ -111,9 +113,7 @@ def test_nothing_that_was_recorded_is_lost_by_any_cut(source, recorded, tmp_path
         check(cut, found.config, tmp_path / "cut")
 
 
-@pytest.mark.parametrize(
-    "number", [4, pytest.param(60, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("number", [4, pytest.param(60, marks=TORTURE)], ids=str)
 def test_a_run_goes_on_to_the_same_end(number, recorded, tmp_path):
     found = recorded("seeded")
     for i, cut in enumerate(sampled(found.played, number, seed=2)):
@@ -128,9 +128,7 @@ def test_a_run_goes_on_to_the_same_end(number, recorded, tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "number", [3, pytest.param(60, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("number", [3, pytest.param(60, marks=TORTURE)], ids=str)
 def test_a_leaving_goes_on_to_its_end(number, recorded, tmp_path, monkeypatch):
     found = recorded("os")
     for i, cut in enumerate(sampled(found.changes, number, seed=3)):

@@ -81,23 +81,20 @@ class FileHashes:
 
     def newest_state(self) -> int | None:
         """Return the last round after which a state was written that still counts."""
-        noted = (
-            select(events.c.round_index, events.c.position)
-            .join(states, states.c.position == events.c.position)
-            .order_by(events.c.position.desc())
-        )
         with self.reading() as connection:
             if not holds_hashes(connection):
                 return None
             rewinds = read_rewinds(connection)
-            return next(
-                (
-                    round_index
-                    for round_index, position in connection.execute(noted)
-                    if position > superseded_up_to(rewinds, round_index or 0)
-                ),
-                None,
-            )
+            below = select(func.max(states.c.position))
+            at = connection.scalar(below)
+            while at is not None:
+                t = connection.scalar(
+                    select(events.c.round_index).where(events.c.position == at)
+                )
+                if t is not None and at > superseded_up_to(rewinds, t):
+                    return t
+                at = connection.scalar(below.where(states.c.position < at))
+        return None
 
     def note(self, name: str, digest: str) -> None:
         """Note a hash that a file may have, beside those that it may have already."""

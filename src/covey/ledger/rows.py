@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, Select, func, insert, select
 
 from covey.errors import LedgerError
 from covey.ledger.chain import Link, Record, seal
@@ -78,19 +78,36 @@ def last_link(connection: Connection) -> Link | None:
 
 
 def last_round(connection: Connection) -> int | None:
-    """Return the newest round that still counts."""
+    """Return the newest round that still counts.
+
+    Rounds are recorded in order, so it is the last one since the last rewind, or else
+    the last one before the round that this rewind names: a few rows, of however many.
+    """
     rewinds = read_rewinds(connection)
-    newest = (
-        select(events.c.round_index, func.max(events.c.position))
-        .where(events.c.round_index.is_not(None))
-        .group_by(events.c.round_index)
+    at, before = max(rewinds, default=(0, None))
+    newest = _first(
+        connection,
+        select(events.c.round_index, events.c.position)
+        .where(events.c.position > at, events.c.round_index.is_not(None))
+        .order_by(events.c.position.desc()),
     )
-    counting = [
-        round_index
-        for round_index, position in map(_numbers, connection.execute(newest).all())
-        if position > superseded_up_to(rewinds, round_index)
-    ]
-    return max(counting, default=None)
+    while newest is None and before is not None:
+        found = _first(
+            connection,
+            select(events.c.round_index, events.c.position)
+            .where(events.c.round_index < before)
+            .order_by(events.c.round_index.desc(), events.c.position.desc()),
+        )
+        if found is None:
+            return None
+        before, position = found
+        newest = found if position > superseded_up_to(rewinds, before) else None
+    return newest[0] if newest else None
+
+
+def _first(connection: Connection, query: Select[Any, Any]) -> tuple[int, int] | None:
+    row = connection.execute(query.limit(1)).first()
+    return None if row is None else _numbers(row)
 
 
 def furthest_round(connection: Connection) -> int | None:
