@@ -67,7 +67,7 @@ def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedR
         run = with_recorded_handles(run, ledger, secrets)
         check_same(run, history, folder)
         check_data(whole, run, history, ledger)
-        check_inputs(run, history.started, ledger)
+        check_inputs(run, history, ledger)
     participants = frozenset(
         handle
         for _, events in entries

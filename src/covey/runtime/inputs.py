@@ -11,27 +11,36 @@ from collections.abc import Mapping
 from covey.build import BuiltRun
 from covey.errors import RunError
 from covey.events import RunStarted
+from covey.history import History
 from covey.ledger import Ledger
 
 __all__ = ["check_inputs", "note_inputs"]
 
+PREFERENCES = "input:preferences"
 
-def check_inputs(run: BuiltRun, began: RunStarted | None, ledger: Ledger) -> None:
+
+def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> None:
     """Refuse other inputs than those that the run last knew.
+
+    Whoever left while no data were at hand left no hash of what the others accept:
+    their thresholds are then compared with those that began the run.
 
     Args:
         run: with the clients that have not left, under their handles.
-        began: how it began; None: it did not.
-        ledger: the run's.
+        history: the run's.
+        ledger: the same.
 
     Raises:
         RunError: naming what changed.
     """
+    began = history.started
     if began is None:
         return
+    unhashed = bool(history.left) and history.left[-1].data_hash is None
     for name, digest in _hashes(run).items():
         known = ledger.files.of(name)
-        if digest in known or (not known and _as_recorded(run, began)):
+        unknown = not known or (unhashed and name == PREFERENCES)
+        if digest in known or (unknown and _as_recorded(run, began)):
             continue
         raise RunError(
             f"{_described(run, name)} must be what began the run in {ledger.location}, "
@@ -58,7 +67,7 @@ def _hashes(run: BuiltRun) -> Mapping[str, str]:
         nobodys.update(examples.inputs.numpy().tobytes())
         nobodys.update(examples.labels.numpy().tobytes())
     return {
-        "input:preferences": hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
+        PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
         "input:others": nobodys.hexdigest(),
     }
 
@@ -74,7 +83,7 @@ def _as_recorded(run: BuiltRun, began: RunStarted) -> bool:
 
 def _described(run: BuiltRun, name: str) -> str:
     path = run.config.population.preferences
-    if name == "input:preferences":
+    if name == PREFERENCES:
         return (
             f"The file {path} of population.preferences"
             if path

@@ -137,7 +137,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     history = folder.reader.read(ledger).history
     check_same(active, history, folder)
     check_data(run, active, history, ledger)
-    check_inputs(active, history.started, ledger)
+    check_inputs(active, history, ledger)
     note_inputs(active, ledger)
     ledger.enrol({c.handle: c.name for c in active.population.clients})
     _note_threshold(active, ledger, history.started)
