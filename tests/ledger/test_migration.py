@@ -93,6 +93,7 @@ def kept(path: Path, note: str | None = None) -> str:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         if note is not None:
             database.execute("UPDATE requests SET note = ?", (note,))
+            database.execute("DELETE FROM files")  # earlier versions sealed no table
         return database.execute("SELECT note FROM requests").fetchone()[0]
 
 
