@@ -17,7 +17,7 @@ from covey.runtime.session import earlier_config_hashes, read_history, settings_
 from covey.runtime.state_checks import missing_state, state_problem
 from covey.runtime.updates import stored_rounds, updates_problem
 from covey.unlearning.proof import proof_page
-from covey.unlearning.proof import verify as check_proof
+from covey.unlearning.verifying import verify as check_proof
 
 __all__ = ["Damage", "damages", "proof_damages"]
 
