@@ -305,7 +305,7 @@ def test_a_recorded_function_that_is_gone_still_leaves_a_denial(covey, shop, tmp
     folder = shutil.copytree(shop[1], tmp_path / "run")
     code, _, err = covey("forget", folder, "a", "--answer", "retrain")
     assert code == 2
-    assert "importing it failed" in " ".join(err.split())
+    assert "must be imported from where" in " ".join(err.split())
     (given,) = load(folder).forget("a", answer="deny")
     assert given.answered.option.answer == "deny"
 

@@ -53,11 +53,11 @@ def test_a_missing_file_is_named_with_where_to_look_and_where_to_get_it(tmp_path
 
 
 def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path, monkeypatch):
-    def refuse(path):
+    def refuse(path, mode):
         raise PermissionError("not yours")
 
     (tmp_path / "test_batch").write_bytes(b"")
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError, match="test_batch must be readable: not yours"):
         read_file(Cifar10.publication, "test_batch", tmp_path)
 

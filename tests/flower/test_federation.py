@@ -67,7 +67,16 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("settings", SAME.values(), ids=SAME.keys())
+SOME = ("hidden in sets", "judged by clients", "a loss of one's own, and other parts")
+"""What every test of every day plays; the slow suite plays all."""
+
+EVERY = [
+    pytest.param(each, id=name, marks=() if name in SOME else pytest.mark.slow)
+    for name, each in SAME.items()
+]
+
+
+@pytest.mark.parametrize("settings", EVERY)
 def test_the_same_settings_end_in_the_same_models(build, settings):
     federation = build(settings)
     there, here = federation.play(nodes=6), federation.simulated()

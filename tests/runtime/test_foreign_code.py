@@ -106,6 +106,7 @@ def test_reading_a_run_imports_nothing_of_the_users(own):
     assert mark.read_text() == before
 
 
+@pytest.mark.slow
 def test_carrying_a_run_on_imports_from_where_it_was_started(own, tmp_path):
     here, mark, _ = own
     (tmp_path / "mine.py").write_text(OWN.format(mark=str(tmp_path / "another")))
@@ -133,6 +134,7 @@ def plain(tmp_path_factory):
 NAMED = ("data.name", "model.name", "redteam.source", "merge.name", "method.selection")
 
 
+@pytest.mark.slow
 def test_a_strangers_settings_run_nothing_where_a_run_is_read(plain, tmp_path):
     """Python's own functions need no file; others lie in the folder that was sent."""
     mark, commands = tmp_path / "imported", []
@@ -160,6 +162,7 @@ def test_a_strangers_settings_run_nothing_where_a_run_is_read(plain, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_a_module_in_the_current_folder_is_no_part_of_a_reading_command(
     plain, tmp_path
 ):
