@@ -33,7 +33,7 @@ from covey.build.aggregators import (
 )
 from covey.build.isolation import algorithm_isolates, merging_isolates
 from covey.build.local_training import recipe_of
-from covey.build.owned import user_selection
+from covey.build.owned import recording_models, user_selection
 from covey.build.parts import Components, longer
 from covey.build.risk import with_measured_risk
 from covey.build.settled import (
@@ -105,6 +105,8 @@ def compose(components: Components) -> Strategy:
         chance_loss=_chance_loss(config, population.num_classes),
     )
     strategy = algorithm.strategy(setup)
+    if not is_built_in("algorithm", config.method.name):
+        strategy = recording_models(strategy)
     return with_measured_risk(strategy, components)
 
 

@@ -8,14 +8,39 @@ import torch
 from torch import Tensor
 
 from covey.aggregation import AggregationResult, Aggregator, ClientUpdate, ServerStep
+from covey.algorithms import Clients, RoundResult, ServerState, Strategy
 from covey.build.plugins import user_function
 from covey.clustering import Selection, SelectionInputs
 from covey.components import States
 from covey.errors import ConfigError
+from covey.events import ModelsMerged, ModelsPooled
+from covey.params import model_hash
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["user_aggregator", "user_selection", "user_server_step"]
+__all__ = ["recording_models", "user_aggregator", "user_selection", "user_server_step"]
+
+
+def recording_models(strategy: Strategy) -> Strategy:
+    """Return the strategy of a user's own algorithm, whose models are on record.
+
+    It may change them after they were aggregated, as server momentum does; the round's
+    last record of models then holds the hash of those that it ends with.
+    """
+
+    def play_round(
+        state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        result = strategy.play_round(state, clients, streams)
+        events, models = list(result.events), result.state.clusters
+        for i in reversed(range(len(events))):
+            fact = events[i]
+            if isinstance(fact, ModelsMerged | ModelsPooled):
+                events[i] = replace(fact, model_hash=model_hash(models))
+                break
+        return result._replace(events=tuple(events))
+
+    return strategy._replace(play_round=play_round)
 
 
 def user_selection(name: str, selection: Selection) -> Selection:
