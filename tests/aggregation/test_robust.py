@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from covey.aggregation import (
     Aggregation,
     AggregationResult,
+    AnonymitySets,
     ClientUpdate,
     GeometricMedian,
     Krum,
@@ -13,7 +15,8 @@ from covey.aggregation import (
     NormBounded,
     TrimmedMean,
 )
-from covey.events import ClusterWaited
+from covey.aggregation.norm_bounded import bounded_by_median
+from covey.events import AnonymitySetsFormed, ClusterWaited
 from covey.rng import Streams
 from covey.types import Params
 
@@ -143,3 +146,44 @@ def test_a_geometric_median_by_hand():
     # of a square's corners it is the middle, as far as the smoothing goes
     square = [point(x, y) for x in (-1.0, 1.0) for y in (-1.0, 1.0)]
     assert moved(GeometricMedian(), *square) == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+def test_a_bound_by_the_median_norm_by_hand():
+    # norms 1, 2 and 10: none is longer than 1.5 * 2 = 3; (1 + 2 + 3) / 3 = 2
+    merge = NormBounded(max_norm=0.1, max_relative_norm=1.5)
+    assert moved(merge, point(1.0), point(2.0), point(10.0)) == pytest.approx([2.0])
+
+
+def test_each_cluster_has_its_own_median_norm():
+    sent = [
+        ClientUpdate("C0", 0, point(1.0), 1.0),
+        ClientUpdate("C1", 0, point(1.0), 1.0),
+        ClientUpdate("C2", 0, point(40.0), 1.0),
+        ClientUpdate("C3", 1, point(80.0), 1.0),
+    ]
+    short = bounded_by_median(sent, 2.0)
+    assert [float(each.update["w"]) for each in short] == [1.0, 1.0, 2.0, 80.0]
+
+
+def test_sets_are_formed_of_bounded_updates_and_nobody_is_left_out():
+    # one of seven is far longer: unbounded, its set's diameter shows it
+    points = [point(1.0 + i / 10, 0.0) for i in range(6)] + [point(0.0, 500.0)]
+    start = point(0.0, 0.0)
+    sets = {"min_anonymity": 3, "deniability_threshold": 2}
+    before = aggregated(AnonymitySets(**sets), start, *points)
+    after = aggregated(AnonymitySets(**sets, max_relative_norm=1.0), start, *points)
+    (raw,), (short,) = before.events, after.events
+    assert isinstance(raw, AnonymitySetsFormed)
+    assert isinstance(short, AnonymitySetsFormed)
+    assert max(width or 0.0 for width in raw.diameters) > 499
+    assert max(width or 0.0 for width in short.diameters) < 2.0
+    everybody = {f"C{i}" for i in range(7)}
+    assert {handle for each in short.sets for handle in each} == everybody
+    assert all(len(each) >= 3 for each in short.sets)
+
+
+def test_a_bound_by_others_updates_is_refused_beside_accounted_noise():
+    with pytest.raises(ValidationError, match="max_relative_norm"):
+        AnonymitySets(
+            noise="sound", partition="public-random", epsilon=1.0, max_relative_norm=1.0
+        )

@@ -15,6 +15,7 @@ from covey.aggregation.anonymity import (
 from covey.aggregation.base import Aggregation, AnonymityTerms, FederationInfo
 from covey.aggregation.merging import AggregationResult, Aggregator, ClientUpdate
 from covey.aggregation.microaggregation import set_sizes
+from covey.aggregation.norm_bounded import bounded_by_median
 from covey.components.capability import Capability, Claim
 from covey.components.foreign import reserved
 from covey.components.section import NotNegative, Positive
@@ -39,6 +40,10 @@ class AnonymitySets(Aggregation):
         radius: for `paper` and `sound`.
         epsilon: what `sound` keeps to, over all rounds.
         delta: what `sound` keeps to.
+        max_relative_norm: above 0: before sets are formed, an update is shortened to so
+            many times the median norm in its cluster. Everybody stays in a set: a rule
+            that leaves out whoever is far from the others would make sets smaller than k,
+            show in the ledger who was left out, and deny nothing to those.
 
     References:
         Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
@@ -55,6 +60,7 @@ class AnonymitySets(Aggregation):
     radius: Annotated[float, Field(gt=0)] = 1.0
     epsilon: NotNegative = 0.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    max_relative_norm: NotNegative = 0.0
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.SINGLE_UPDATES, Capability.SHARED_CLUSTERS}
@@ -76,6 +82,12 @@ class AnonymitySets(Aggregation):
                     f"{self.noise!r}. Set noise = 'sound', or epsilon = 0."
                 )
             return self
+        if self.max_relative_norm > 0:
+            raise ValueError(
+                f"max_relative_norm bounds an update by what others sent, which noise = "
+                f"'sound' does not account for, found {self.max_relative_norm:g}. Remove "
+                f"it: radius bounds every update already."
+            )
         blind = self.partition == "public-random" and self.distance == "l2"
         if not blind or self.max_distance > 0 or self.epsilon == 0:
             raise ValueError(
@@ -137,7 +149,7 @@ class AnonymitySets(Aggregation):
             z = federation.noise_multiplier(self.epsilon, self.delta, sizes)
             return anonymity_aggregator(dp_anonymity(k, L2Bound(self.radius, z)))
         std = self.sigma * self.radius
-        return anonymity_aggregator(
+        hide = anonymity_aggregator(
             AnonymityConfig(
                 min_anonymity=k,
                 partition=self.partition,
@@ -146,3 +158,17 @@ class AnonymitySets(Aggregation):
                 noise=noise_scale(self.noise, self.distance, std),
             )
         )
+        return self._bounding(hide) if self.max_relative_norm > 0 else hide
+
+    def _bounding(self, hide: Aggregator) -> Aggregator:
+        """Return the same aggregation, of updates that are shortened before."""
+
+        def aggregate(
+            models: tuple[Params, ...],
+            updates: Iterable[ClientUpdate],
+            streams: Streams,
+        ) -> AggregationResult:
+            short = bounded_by_median(tuple(updates), self.max_relative_norm)
+            return hide(models, short, streams)
+
+        return aggregate

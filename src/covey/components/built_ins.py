@@ -35,7 +35,9 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
             "anonymity-sets": BuiltIn(
                 "covey.aggregation.anonymity_sets:AnonymitySets",
-                "each update is hidden among at least k, and one speaks for them",
+                "each update is hidden among at least k, and one speaks for them (option "
+                "`max_relative_norm`, above 0: updates are first shortened to so many "
+                "times their cluster's median norm)",
             ),
             "trimmed-mean": BuiltIn(
                 "covey.aggregation.trimmed_mean:TrimmedMean",
@@ -56,7 +58,9 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
             "norm-bounded": BuiltIn(
                 "covey.aggregation.norm_bounded:NormBounded",
-                "the mean of updates shortened to norm `max_norm`",
+                "the mean of updates shortened to norm `max_norm` (option "
+                "`max_relative_norm`, above 0: to so many times their cluster's median "
+                "norm instead)",
             ),
         },
         "algorithm": {
