@@ -51,6 +51,23 @@ def test_the_settings_are_for_flower_and_secrets_are_secret(federate, given, sou
     assert settings["secrets"]["source"] == source
 
 
+@pytest.mark.parametrize(
+    ("given", "merge"),
+    [
+        ("", "geometric-median"),
+        ("[merge]\nname = 'mean'\n", "mean"),
+        ("[merge]\nweights = 'examples'\n", "mean"),
+        ("[merge]\nname = 'krum'\noptions = {outliers = 2}\n", "krum"),
+        ("[privacy]\nclient_clip = 1.0\nclient_noise = 1.0\n", "mean"),
+    ],
+)
+def test_updates_are_merged_robustly_unless_the_settings_say_how(
+    federate, given, merge
+):
+    settings = toml(federate(given) / "covey.toml")
+    assert settings["merge"]["name"] == merge
+
+
 def test_wrong_settings_are_refused_and_nothing_is_written(federate, tmp_path):
     with pytest.raises(ConfigError, match="tau"):
         federate("tau = 1\n")

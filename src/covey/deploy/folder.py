@@ -27,6 +27,10 @@ __all__ = ["ROUND_TIMEOUT", "federation_settings", "write_federation"]
 ROUND_TIMEOUT = 600
 """Seconds that a round waits for a node."""
 
+ROBUST = "geometric-median"
+"""How updates are merged where the settings say nothing of it: measured in
+`docs/results/poisoning.md`, with what it costs a minority."""
+
 SECRET, SCRIPT, READABLE = 0o600, 0o700, 0o644
 
 Files = Iterator[tuple[str, bytes, int]]
@@ -71,15 +75,18 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
 def federation_settings(config: Path) -> dict[str, Any]:
     """Return a file's settings for a federation on Flower, every default filled in.
 
-    Secrets are random ones, unless the file itself says where they come from.
+    Secrets are random ones, unless the file itself says where they come from. Updates are
+    merged robustly, unless the file has a section `merge`, or noise on their sums.
 
     Raises:
         ConfigError: naming the key, the value and the remedy.
     """
-    settings = load_config(
-        config, [f"engine.name={reference(FlowerNodes())}"]
-    ).model_dump(mode="json")
+    engine = f"engine.name={reference(FlowerNodes())}"
+    usual = load_config(config, [engine])
     given = tomllib.loads(config.read_text(encoding="utf-8"))
+    if "merge" not in given and usual.privacy.client_noise == 0:
+        usual = load_config(config, [engine, f"merge.name={ROBUST}"])
+    settings = usual.model_dump(mode="json")
     if "source" not in given.get("secrets", {}):
         settings["secrets"]["source"] = "os"
     return settings

@@ -1,3 +1,4 @@
+from .attacks import ATTACKS, LABEL_FLIP, Poisoned
 from .calibration import calibration_figure
 from .criteria import (
     NEAR,
@@ -19,18 +20,34 @@ from .leaving import (
     predicted,
 )
 from .measure import SOURCES, Measured, Row, measured
+from .poisoning import Suffered, means, suffered, suffered_by_all
+from .poisoning_scenarios import (
+    MERGES,
+    POISONING,
+    QUICK_POISONING,
+    Cell,
+    Merge,
+    Poisoning,
+    cells,
+)
 from .profiler import Clock, Cost, Metered
 from .run_cache import found, put
 from .scenarios import FULL, QUICK, BenchSet
 
 __all__ = [
+    "ATTACKS",
     "FULL",
+    "LABEL_FLIP",
+    "MERGES",
     "NEAR",
     "PAPER",
+    "POISONING",
     "QUICK",
     "QUICK_LEAVING",
+    "QUICK_POISONING",
     "SOURCES",
     "BenchSet",
+    "Cell",
     "Check",
     "Clock",
     "Cost",
@@ -38,18 +55,26 @@ __all__ = [
     "Knowledge",
     "Leaving",
     "Measured",
+    "Merge",
     "Metered",
     "Outcome",
+    "Poisoned",
+    "Poisoning",
     "Row",
+    "Suffered",
     "calibration_figure",
+    "cells",
     "checks",
     "costs_of",
     "error_of",
     "found",
     "is_right",
     "knowledge",
+    "means",
     "measured",
     "outcomes",
     "predicted",
     "put",
+    "suffered",
+    "suffered_by_all",
 ]

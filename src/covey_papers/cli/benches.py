@@ -20,6 +20,7 @@ from covey.events import RiskMeasured
 from covey.report import figures
 from covey.unlearning import ANSWERS
 from covey_papers import bench as benches
+from covey_papers.cli.poisoning import poisoning
 
 __all__ = ["bench", "redteam", "unlearning"]
 
@@ -31,6 +32,7 @@ bench = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(bench, name="bench")
+bench.command()(poisoning)
 
 
 @bench.callback()

@@ -1,0 +1,66 @@
+"""`covey bench poisoning`: which aggregation holds against clients that collude?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.cli import JsonOption, console, stated, tabled
+from covey_papers import bench as benches
+
+__all__ = ["poisoning"]
+
+
+def poisoning(
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Two attacks by a fifth, 10 rounds, one seed."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder for the rows; those in it are not repeated."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare aggregations under attack: accuracy of the majority and of the minority."""
+    bench = benches.QUICK_POISONING if quick else benches.POISONING
+    rows = benches.suffered_by_all(bench, out, _observe)
+    answer = {
+        "rounds": bench.rounds,
+        "merges": {name: asdict(each) for name, each in benches.MERGES.items()},
+        "rows": [asdict(row) for row in rows],
+    }
+    stated(answer, _text(rows), as_json=as_json)
+
+
+def _observe(row: benches.Suffered) -> None:
+    cell = row.cell
+    console.print(
+        f"{cell.method}, {cell.attack} by {cell.share:.0%}, {cell.merge}, seed "
+        f"{cell.seed}: majority {row.majority:.3f}, minority {row.minority:.3f}",
+        highlight=False,
+    )
+
+
+def _text(rows: Iterable[benches.Suffered]) -> str:
+    """Return a line per attack and share, each aggregation's means over the seeds."""
+    lines: dict[tuple[str, str, float], dict[str, str]] = {}
+    for row in benches.means(rows):
+        cell = row.cell
+        here = lines.setdefault((cell.method, cell.attack, cell.share), {})
+        figures = (row.accuracy, row.majority, row.minority)
+        here[cell.merge] = " ".join(f"{x:.3f}".removeprefix("0") for x in figures)
+    table = tabled(
+        ("method", "attack", "share", *benches.MERGES),
+        [
+            (method, attack, f"{share:.0%}", *here.values())
+            for (method, attack, share), here in lines.items()
+        ],
+    )
+    return f"accuracy of honest clients: all, majority, minority\n\n{table}"
