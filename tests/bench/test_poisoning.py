@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from covey.aggregation import ClientUpdate
-from covey.deploy.folder import ROBUST
+from covey.components.built_ins import ROBUST
 from covey.params import norm
 from covey.rng import Streams
 from covey_papers.bench import (

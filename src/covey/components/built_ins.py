@@ -14,6 +14,7 @@ __all__ = [
     "DEFAULTS",
     "REFERENCES",
     "RETIRED",
+    "ROBUST",
     "USUAL_ATTACKS",
     "BuiltIn",
     "described",
@@ -335,6 +336,10 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What is taken of a kind where the settings name nothing."""
+
+ROBUST = "geometric-median"
+"""How deployments merge updates where the settings say nothing of it: measured in
+`docs/results/poisoning.md`, with what it costs a minority."""
 
 BASELINE = "fedavg"
 """The algorithm that runs are compared with."""

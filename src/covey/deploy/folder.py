@@ -15,6 +15,7 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.atomic_io import flush_folder, replace_whole
+from covey.components.built_ins import ROBUST
 from covey.components.registry import reference
 from covey.config import load_config
 from covey.deploy.keys import Authority, NodeKey
@@ -26,10 +27,6 @@ __all__ = ["ROUND_TIMEOUT", "federation_settings", "write_federation"]
 
 ROUND_TIMEOUT = 600
 """Seconds that a round waits for a node."""
-
-ROBUST = "geometric-median"
-"""How updates are merged where the settings say nothing of it: measured in
-`docs/results/poisoning.md`, with what it costs a minority."""
 
 SECRET, SCRIPT, READABLE = 0o600, 0o700, 0o644
 
