@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import safetensors.torch
 import torch
@@ -40,7 +40,7 @@ Keep = Literal["all", "thin"]
 
 NAME = re.compile(r"round-(\d{5,})\.safetensors")
 LAST_KEPT = 10
-TORN = (SafetensorError, OSError, ValueError, KeyError)
+TORN = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +188,10 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     if not metadata or "covey" not in metadata:
         raise ValueError("covey did not write it")
     header = json.loads(metadata["covey"])
-    return header["round"], header["state"]
+    round_index, state = header["round"], header["state"]
+    if not isinstance(round_index, int) or not isinstance(state, dict):
+        raise TypeError("its round must be a number and its state a table")
+    return round_index, cast("dict[str, Any]", state)
 
 
 def _is_whole(path: Path) -> bool:

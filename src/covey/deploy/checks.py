@@ -17,7 +17,7 @@ from covey.deploy.machine import (
     switch_findings,
 )
 from covey.deploy.node import data_findings, settings_findings
-from covey.deploy.scripts import Script, connection_of, host_and_port
+from covey.deploy.scripts import DAMAGE, Script, connection_of, host_and_port
 from covey.errors import CoveyError, RunError
 
 __all__ = ["check"]
@@ -115,7 +115,7 @@ def _place(folder: Path) -> Finding:
     try:
         app = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
         meant = Path(app["config"]["config"]).parent
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except DAMAGE as problem:
         return error(
             "app",
             f"expected a Flower app in {path.parent}, found: {problem!r}. Restore it.",

@@ -9,7 +9,10 @@ from typing import Any
 from covey.deploy.plan import CONNECTION
 from covey.errors import RunError
 
-__all__ = ["Script", "connection_of", "host_and_port"]
+__all__ = ["DAMAGE", "Script", "connection_of", "host_and_port"]
+
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What looking for a setting in a damaged TOML file raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def connection_of(folder: Path) -> dict[str, Any]:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
         connection = told["superlink"][CONNECTION]
         host_and_port(connection["address"])
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except DAMAGE as problem:
         raise RunError(
             f"{path} must name the connection {CONNECTION!r} with an address HOST:PORT, "
             f"but: {problem!r}. Give the folder that `covey deploy init` wrote."

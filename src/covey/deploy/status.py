@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from covey.bounded_io import read_bounded
 from covey.deploy.plan import CONNECTION, SWITCHES
-from covey.deploy.scripts import connection_of
+from covey.deploy.scripts import DAMAGE, connection_of
 from covey.errors import ConfigError, RunError
 
 __all__ = ["NoAnswerError", "Node", "Run", "Status", "nodes_of", "status_of"]
@@ -158,11 +159,18 @@ def _unanswered(folder: Path, problem: str) -> NoAnswerError:
 
 def _registered(folder: Path) -> dict[str, str]:
     """Return the names by node id, as register.sh kept them."""
-    kept = (folder / "flwr" / "registered").glob("*.json")
-    return {
-        str(json.loads(path.read_text(encoding="utf-8"))["node-id"]): path.stem
-        for path in sorted(kept)
-    }
+    kept = sorted((folder / "flwr" / "registered").glob("*.json"))
+    return {_node_id(path): path.stem for path in kept}
+
+
+def _node_id(path: Path) -> str:
+    try:
+        return str(json.loads(read_bounded(path))["node-id"])
+    except DAMAGE as problem:
+        raise RunError(
+            f"{path} must hold the node's id, as register.sh wrote it, but: {problem!r}. "
+            f"Restore the file, or register the node again."
+        ) from None
 
 
 def _node(listed: Mapping[str, Any], names: Mapping[str, str]) -> Node:

@@ -8,14 +8,22 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import safetensors.torch
+from pydantic import TypeAdapter
+from safetensors import SafetensorError
 from torch import Tensor
 
 from covey.atomic_io import replace_whole
-from covey.errors import RunError
+from covey.bounded_io import read_bounded
+from covey.errors import CoveyError, RunError
 from covey.membership import RiskEstimate
 from covey.types import Params
 
 __all__ = ["MemoryFolder", "NodeMemory"]
+
+UNREADABLE = (
+    *(SafetensorError, OSError, CoveyError),
+    *(ValueError, TypeError, KeyError, RecursionError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,9 @@ class NodeMemory:
     risks: tuple[RiskEstimate | None, ...] = ()
     updates: int = 0
     choices_epsilon: float = 0.0
+
+
+_checked = TypeAdapter(NodeMemory).validate_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +64,20 @@ class MemoryFolder:
     run: str
 
     def read(self) -> NodeMemory:
-        """Return what the client keeps of the run."""
+        """Return what the client keeps of the run.
+
+        Raises:
+            RunError: it cannot be read.
+        """
         if not self._file.is_file():
             return NodeMemory()
-        kept = json.loads(self._file.read_text(encoding="ascii"))
-        risks = tuple(map(_estimate, kept["risks"]))
-        return NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
+        try:
+            kept = json.loads(read_bounded(self._file))
+            risks = tuple(map(_estimate, kept["risks"]))
+            memory = NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
+            return _checked(asdict(memory))
+        except UNREADABLE as error:
+            raise _damaged(self._file, error) from error
 
     def write(self, memory: NodeMemory) -> None:
         """Keep it: before anything is sent, so that nothing is spent unnoticed."""
@@ -70,7 +89,7 @@ class MemoryFolder:
         """Return what the client kept for its objective in a round; None: nothing yet.
 
         Raises:
-            RunError: it is not there any more.
+            RunError: it is not there any more, or cannot be read.
         """
         if round_index is None:
             return {}
@@ -81,7 +100,11 @@ class MemoryFolder:
                 f"which must be in {file}, found no such file. Put it back."
             )
         found: dict[str, dict[str, Tensor]] = {}
-        for name, value in safetensors.torch.load(file.read_bytes()).items():
+        try:
+            tensors = safetensors.torch.load(file.read_bytes())
+        except UNREADABLE as error:
+            raise _damaged(file, error) from error
+        for name, value in tensors.items():
             key, _, parameter = name.partition("/")
             found.setdefault(unquote(key), {})[parameter] = value
         return found
@@ -103,6 +126,14 @@ class MemoryFolder:
 
     def _tensors(self, round_index: int) -> Path:
         return self.path / self.run / f"{round_index}.safetensors"
+
+
+def _damaged(file: Path, error: Exception) -> RunError:
+    return RunError(
+        f"{file} must hold what this client keeps of the run, as covey wrote it, but it "
+        f"cannot be read ({type(error).__name__}: {error}). Restore the file; without it "
+        f"what the client has spent on its choices is not known."
+    )
 
 
 def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it

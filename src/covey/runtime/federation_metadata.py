@@ -5,8 +5,11 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from covey.algorithms import ClientRequest, ClientResponse, Cohort
 from covey.atomic_io import replace_whole
+from covey.bounded_io import read_bounded
 from covey.build import BuiltRun, ClientReports, DataProfile, Overrides, build_run
 from covey.errors import RunError
 from covey.ledger import Ledger
@@ -32,21 +35,28 @@ class FederationMetadata:
 
     @classmethod
     def of(cls, folder: RunFolder) -> "FederationMetadata | None":
-        """Read what a run's folder keeps; None where the run is not of this kind."""
+        """Read what a run's folder keeps; None where the run is not of this kind.
+
+        Raises:
+            RunError: it cannot be read.
+        """
         path = _place(folder)
         if not path.is_file():
             return None
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        told = kept["profile"]
-        whole = told.get("whole", False)  # older folders know features and images only
-        profile = DataProfile(
-            tuple(told["shape"]), told["images"], told["classes"], whole
-        )
-        return cls(kept["run"], profile, kept["home"])
+        try:
+            return _reader(read_bounded(path))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{path} must hold what this run knows of its federation, as covey wrote "
+                f"it, but: {error}. Restore the file."
+            ) from error
 
     def write(self, folder: RunFolder) -> None:
         """Keep it in a run's folder."""
         replace_whole(_place(folder), json.dumps(asdict(self)).encode("utf-8"))
+
+
+_reader = TypeAdapter(FederationMetadata).validate_json
 
 
 class Unreachable:

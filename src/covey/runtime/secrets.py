@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from covey.atomic_io import make_folder, replace_whole
-from covey.bounded_io import read_bounded
+from covey.bounded_io import read_bounded, read_text
 from covey.errors import RunError
 from covey.ledger import Ledger
 from covey.rng import Streams
@@ -34,6 +35,11 @@ __all__ = [
 ]
 
 BYTES = 32
+NAME = re.compile("[0-9a-f]{16}")
+UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError),
+    *(AttributeError, RecursionError),
+)
 MARKER = "secret"
 """What the ledger calls the file that names a run's secret."""
 
@@ -101,7 +107,7 @@ class Secrets:
         assert self.path is not None  # noqa: S101 - callers have looked
         try:
             return _whole(json.loads(read_bounded(self.path)))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except UNREADABLE as error:
             raise RunError(
                 f"The secret of this run must be in {self.path}, but: {error}. Without it "
                 f"the run cannot go on; restore the file, or start a new run."
@@ -129,15 +135,29 @@ def secrets_of(
         _write(_created_secret_folder() / f"{name}.json", {"round": 0, **fresh})
         # only now: a run that has had a secret must not get another one unnoticed
         replace_whole(marker, name.encode("ascii"), mode=0o600)
-    name = marker.read_text(encoding="ascii")
-    return Secrets(streams, _created_secret_folder() / f"{name}.json")
+    return Secrets(streams, _created_secret_folder() / f"{_name_in(marker)}.json")
 
 
 def secret_path(marker: Path) -> Path | None:
     """Return the file of a run's secret, without making any; None: it has none."""
     if not marker.is_file():
         return None
-    return _secret_folder() / f"{marker.read_text(encoding='ascii')}.json"
+    return _secret_folder() / f"{_name_in(marker)}.json"
+
+
+def _name_in(marker: Path) -> str:
+    """Return which secret is the run's: never a way out of the folder of secrets."""
+    try:
+        name = read_text(marker)
+    except (OSError, ValueError) as error:
+        name = str(error)
+    if not NAME.fullmatch(name):
+        raise RunError(
+            f"{marker} must name the secret of this run in 16 hexadecimal digits, found "
+            f"{name[:80]!r}. Restore it from a copy, or try `covey doctor "
+            f"{marker.parent} --repair`."
+        )
+    return name
 
 
 def lost_secret(marker: Path, ledger: Ledger) -> str:
@@ -194,11 +214,12 @@ def _whole(kept: dict[str, Any]) -> dict[str, Any]:
     """Return what a secret's file holds, if that is what was written."""
     if kept.pop("check", None) not in (None, _check(kept)):
         raise ValueError("it was changed since it was written")
-    return {
-        "round": int(kept["round"]),
-        "key": bytes.fromhex(kept["key"]).hex(),
-        "tombstones": bytes.fromhex(kept["tombstones"]).hex(),
-    }
+    for name in ("key", "tombstones"):
+        if len(bytes.fromhex(kept[name])) != BYTES:
+            raise ValueError(f"its {name} must have {BYTES} bytes")
+    if not isinstance(kept["round"], int) or kept["round"] < 0:
+        raise ValueError("its round must be a whole number from 0")
+    return {name: kept[name] for name in ("round", "key", "tombstones")}
 
 
 def _check(kept: Mapping[str, Any]) -> str:

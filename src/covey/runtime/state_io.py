@@ -14,7 +14,7 @@ from covey.params import prefixed, unprefixed
 
 __all__ = ["load_state", "save_state"]
 
-DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What reading a header raises whose JSON is whole, and says something else."""
 
 

@@ -1,0 +1,102 @@
+"""Readers of settings and of data that others made."""
+
+import gzip
+import io
+import json
+import pickle
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+from PIL import Image
+
+from covey.config import Config, load_config
+from covey.data import read_client, read_preferences
+from covey.data.celeba import parse_attributes, parse_image, parse_names
+from covey.data.cifar import parse_batch
+from covey.data.files import Publication
+from covey.data.idx import parse_idx
+from covey.data.leaf import read_part
+from covey.deploy.node import NodeFile
+from slow.mutations import of_json, of_toml
+from slow.reading import Reader, written
+
+
+def settings_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    path = folder / "settings.toml"
+    honest = Config.of({"rounds": 2}).toml().encode()
+    yield "settings", Reader(path, honest, lambda: load_config(path), of_toml)
+    node = folder / "node.toml"
+    told = {"name": "a", "seed": 3, "risk_threshold": 0.6, "data": "x.npz"}
+    honest = tomli_w.dumps(told).encode()
+    yield "node.toml", Reader(node, honest, lambda: NodeFile.read(node), of_toml)
+    table = folder / "preferences.csv"
+    honest = b"name, risk_threshold, risk_weight\nsite-1, 0.6, 0.5\nsite-2, 0.7,\n"
+    yield "preferences.csv", Reader(table, honest, lambda: read_preferences(table))
+    tables = folder / "preferences.toml"
+    honest = b"[site-1]\nrisk_threshold = 0.6\n[site-2]\nrisk_threshold = 0.7\n"
+    yield (
+        "preferences.toml",
+        Reader(tables, honest, lambda: read_preferences(tables), of_toml),
+    )
+
+
+def _npz() -> bytes:
+    written = io.BytesIO()
+    np.savez_compressed(written, x=np.ones((3, 4), np.float32), y=np.arange(3))
+    return written.getvalue()
+
+
+def _stored_npz() -> bytes:
+    written = io.BytesIO()
+    np.savez(written, x=np.ones((3, 4, 4), np.uint8), y=np.arange(3))
+    return written.getvalue()
+
+
+def data_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    npz = folder / "client.npz"
+    for name, honest in {"npz": _npz(), "npz, stored": _stored_npz()}.items():
+        yield name, Reader(npz, honest, lambda: read_client(npz))
+    idx = folder / "images.idx"
+    honest = bytes([0, 0, 8, 3]) + struct.pack(">3I", 2, 3, 3) + bytes(18)
+
+    def parsed() -> object:
+        return parse_idx(idx.read_bytes(), idx, dimensions=3)
+
+    yield "idx", Reader(idx, honest, parsed)
+    yield "idx, gzipped", Reader(idx, gzip.compress(honest, mtime=0), parsed)
+    leaf = folder / "leaf" / "train" / "all.json"
+    user = {"x": [[0.5] * 784], "y": [3]}
+    told = {"users": ["a"], "num_samples": [1], "user_data": {"a": user}}
+    honest = written(leaf, json.dumps(told).encode())
+    files = Publication("femnist", "leaf", {}, "")
+    yield (
+        "LEAF",
+        Reader(leaf, honest, lambda: read_part(files, "train", folder), of_json),
+    )
+    batch = folder / "data_batch_1"
+    content = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [3, 9]}
+
+    def unpickled() -> object:
+        return parse_batch(batch.read_bytes(), batch)
+
+    for protocol in (3, 4):
+        honest = pickle.dumps(content, protocol=protocol)
+        yield f"CIFAR, protocol {protocol}", Reader(batch, honest, unpickled)
+    yield from _faces(folder)
+
+
+def _faces(folder: Path) -> Iterator[tuple[str, Reader]]:
+    path = folder / "celeba"
+    written = io.BytesIO()
+    Image.new("RGB", (20, 24), "red").save(written, "JPEG")
+    rows = b"1.jpg 0\n2.jpg 2\n"
+    labels = b"1\nname\n1.jpg " + b" ".join([b"-1", b"1"] * 20) + b"\n"
+    for name, honest, parse in (
+        ("CelebA's parts", rows, lambda c: parse_names(c, path, "train")),
+        ("CelebA's labels", labels, lambda c: parse_attributes(c, path, ["1.jpg"])),
+        ("CelebA's images", written.getvalue(), lambda c: parse_image(c, path)),
+    ):
+        yield name, Reader(path, honest, lambda p=parse: p(path.read_bytes()))

@@ -1,0 +1,134 @@
+"""Readers of what covey itself keeps."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import tomli_w
+import torch
+
+from covey.api import run
+from covey.build import DataProfile
+from covey.checkpoints import newest_checkpoint
+from covey.deploy.scripts import Script, connection_of
+from covey.flower.memory import MemoryFolder, NodeMemory
+from covey.membership import RiskEstimate
+from covey.rng import Streams
+from covey.runs.story import read_run_record
+from covey.runtime.copies import copies_of
+from covey.runtime.federation_metadata import FederationMetadata
+from covey.runtime.folder import RunFolder
+from covey.runtime.secrets import secrets_of
+from covey.runtime.state_io import load_state
+from covey.runtime.updates import read_updates, write_updates
+from covey.runtime.verification import verify
+from covey.unlearning import signing_key, trusted_keys
+from slow.mutations import of_json, of_safetensors, of_toml
+from slow.reading import Reader, kept, written
+
+SMALL = {
+    "rounds": 2,
+    "population": {"clients": 8, "audit_examples": 20},
+    "model": {"name": "mlp"},
+}
+
+
+def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    path = folder / "run"
+    played = run(config=SMALL, out=path)
+    played.forget("client-00003", answer="retrain", basis="erasure")
+    played.export(0)
+    home = RunFolder(path)
+    (proof,) = home.proofs.glob("*.json")
+    honest = proof.read_bytes()
+    public = next(Path(folder / "config" / "covey").glob("*.pub.pem"))
+    own = public.with_name("signing-key.pem")
+
+    def checked(*more: Path) -> Callable[[], object]:
+        def check() -> None:
+            found = verify(proof, *more, key=public)
+            changed = proof.read_bytes() != honest
+            assert not changed or any(each.ok is False for each in found)
+
+        return check
+
+    yield "proofs", Reader(proof, honest, checked(), of_json)
+    yield "proofs, with a ledger", Reader(proof, honest, checked(path), of_json)
+    yield (
+        "public keys",
+        Reader(public, public.read_bytes(), lambda: trusted_keys(public)),
+    )
+    yield "signing key", Reader(own, own.read_bytes(), lambda: signing_key(own))
+    yield "ledger", kept(home.ledger_path, lambda: read_run_record(home))
+    yield "config.toml of a run", kept(home.config_path, home.config, of_toml)
+    (record, *_) = home.copies.glob("*.json")
+    yield "copies", kept(record, lambda: copies_of(home), of_json)
+    home.queue_request("client-00001", "auto")
+    (asked,) = home.request_queue.glob("*.json")
+    yield "requests", kept(asked, lambda: list(home.queued_requests()), of_json)
+    state = max(home.checkpoints.glob("*.safetensors"))
+    yield "states", kept(state, lambda: load_state(state), of_safetensors)
+    yield (
+        "the newest state",
+        kept(state, lambda: newest_checkpoint(home.checkpoints), of_safetensors),
+    )
+
+
+def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    home = RunFolder(folder / "other")
+    home.path.mkdir()
+    FederationMetadata(
+        "run", DataProfile((4,), images=False, classes=2), "/home"
+    ).write(home)
+    yield (
+        "federation.json",
+        kept(
+            home.path / "federation.json", lambda: FederationMetadata.of(home), of_json
+        ),
+    )
+    streams, marker = Streams(1), home.secret_marker
+
+    def used() -> None:
+        own = secrets_of(streams, "os", marker)
+        own.at_round(3)
+        own.tombstone("a")
+        own.forget_before(0)
+        own.restart_at(1)
+
+    secret = secrets_of(streams, "os", marker).path
+    assert secret is not None
+    yield "secrets", kept(secret, used, of_json)
+    yield "which secret", kept(marker, used)
+    memory = MemoryFolder(folder / "memory", "run")
+    memory.write(NodeMemory((None, RiskEstimate(0.5, 0.1, round_index=1)), 2, 0.5))
+    figures = folder / "memory" / "run.json"
+    yield "a node's memory", kept(figures, memory.read, of_json)
+    memory.write_tensors(2, {"own": {"w": torch.ones(2)}})
+    yield (
+        "a node's tensors",
+        kept(
+            folder / "memory" / "run" / "2.safetensors",
+            lambda: memory.read_tensors(2),
+            of_safetensors,
+        ),
+    )
+
+
+def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    """What stands beside a run: its raw updates, and a deployment's own files."""
+    updates = folder / "updates"
+    write_updates(updates, 1, ())
+    yield (
+        "updates",
+        kept(
+            updates / "round-00001.safetensors",
+            lambda: read_updates(updates, 1),
+            of_safetensors,
+        ),
+    )
+    script = folder / "server.sh"
+    written(script, b"#!/bin/sh\nexec flower-superlink --ssl 'a b' --port 1\n")
+    yield "scripts", kept(script, lambda: Script.read(script))
+    flwr = folder / "flwr" / "config.toml"
+    told = {"superlink": {"covey": {"address": "a:9093", "insecure": False}}}
+    written(flwr, tomli_w.dumps(told).encode())
+    yield "flwr's config.toml", kept(flwr, lambda: connection_of(folder), of_toml)

@@ -1,0 +1,94 @@
+"""Readers of what servers and nodes send to each other."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from covey.flower.messages import (
+    Hello,
+    PendingQuestion,
+    Question,
+    Reply,
+    arrays,
+    encode,
+    hello_of,
+    make_message,
+    question_of,
+    reply_of,
+)
+from slow.mutations import of_json
+from slow.reading import Reader
+
+MODEL = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
+QUESTION = Question(
+    "0.1.0", "run", "token", "a", "train", num_models=1, offered=(True,)
+)
+PENDING = PendingQuestion("h-1", QUESTION, {0: MODEL})
+REPLY = Reply("0.1.0", "token", "a")
+
+
+def _asked() -> Message:
+    return make_message(QUESTION, {0: MODEL}, 7, 60.0)
+
+
+def _answer(content: RecordDict) -> Message:
+    return Message(content, reply_to=_asked())
+
+
+def message_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    path = folder / "message"
+    hello = Hello("0.1.0", "token", "a", "same", (4,), images=True, classes=3)
+    readers: dict[str, tuple[RecordDict, Callable[[RecordDict], object]]] = {
+        "questions": (_asked().content, question_of),
+        "replies": (encode(REPLY, MODEL), lambda c: reply_of(_answer(c), PENDING)),
+        "hellos": (encode(hello), lambda c: hello_of(_answer(c), "token", "same")),
+    }
+    for name, (content, read) in readers.items():
+        text = str(content["covey"]["json"]).encode()  # pyright: ignore
+
+        def said(content: RecordDict = content, read: Any = read) -> object:
+            words = path.read_bytes().decode("utf-8", "surrogateescape")
+            told = {**content, "covey": ConfigRecord({"json": words})}
+            return read(RecordDict(told))
+
+        yield name, Reader(path, text, said, of_json)
+
+
+def array_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    path = folder / "message"
+    honest = arrays(MODEL)["w"]
+    shape = {"dtype": honest.dtype, "shape": honest.shape, "stype": honest.stype}
+    parts: dict[str, Any] = {**shape, "data": honest.data}
+
+    def with_array(**changed: Any) -> object:
+        try:
+            record = ArrayRecord({**arrays(MODEL), "w": Array(**{**parts, **changed})})
+        except TypeError:  # Flower itself carries no such array
+            return None
+        content = RecordDict({**encode(REPLY), "update": record})
+        return reply_of(_answer(content), PENDING)
+
+    def with_shape() -> object:
+        try:
+            told = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(told, dict):
+            return None
+        size = told.get("shape")
+        return with_array(
+            **{**told, "shape": tuple(size) if isinstance(size, list) else size}
+        )
+
+    yield (
+        "arrays",
+        Reader(path, honest.data, lambda: with_array(data=path.read_bytes())),
+    )
+    yield (
+        "shapes of arrays",
+        Reader(path, json.dumps(shape).encode(), with_shape, of_json),
+    )

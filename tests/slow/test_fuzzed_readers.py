@@ -1,0 +1,82 @@
+"""Whatever stands in a file or message: it is read, or refused in words of covey's own."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from covey import load, run
+from covey.errors import CoveyError
+from covey.flower.compat import outside_a_run
+from covey.flower.messages import InvalidMessageError
+from slow.given_files import data_readers, settings_readers
+from slow.kept_files import SMALL, beside_readers, deployed_readers, run_readers
+from slow.messages import array_readers, message_readers
+from slow.mutations import DEEP, SPELT
+
+pytestmark = pytest.mark.slow
+
+REFUSED = (CoveyError, OSError, InvalidMessageError)
+"""What a reader may raise; anything else would be shown as a fault of covey."""
+
+READERS = (
+    *("settings", "node.toml", "preferences.csv", "preferences.toml"),
+    *("npz", "npz, stored", "idx", "idx, gzipped", "LEAF"),
+    *("CIFAR, protocol 3", "CIFAR, protocol 4"),
+    *("CelebA's parts", "CelebA's labels", "CelebA's images"),
+    *("proofs", "proofs, with a ledger", "public keys", "signing key", "ledger"),
+    *("config.toml of a run", "copies", "requests", "states", "the newest state"),
+    *("federation.json", "secrets", "which secret", "a node's memory"),
+    *("a node's tensors", "updates", "scripts", "flwr's config.toml"),
+    *("questions", "replies", "hellos", "arrays", "shapes of arrays"),
+)
+
+ROOMS = (
+    *(settings_readers, data_readers, message_readers, array_readers),
+    *(run_readers, beside_readers, deployed_readers),
+)
+
+fuzzed = settings(
+    derandomize=True,
+    max_examples=200,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory):
+    outside_a_run()
+    folder = tmp_path_factory.mktemp("fuzzed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        yield {name: reader for some in ROOMS for name, reader in some(folder)}
+
+
+def test_every_reader_is_tried(every):
+    assert tuple(sorted(every)) == tuple(sorted(READERS))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_mangled_file_is_read_or_refused(every, name):
+    reader = every[name]
+    reader.survives(reader.honest)
+
+    @fuzzed
+    @given(reader.mangled())
+    def mangled(content):
+        with suppress(*REFUSED):
+            reader.survives(content)
+
+    try:
+        mangled()
+    finally:
+        reader.path.write_bytes(reader.honest)
+
+
+def test_no_report_rests_on_what_an_audit_wrote(tmp_path):
+    """audit.json is written for people and programs; covey itself never reads it."""
+    played = run(config=SMALL, out=tmp_path / "run")
+    (played.folder / "audit").mkdir()
+    (played.folder / "audit" / "audit.json").write_bytes(SPELT[DEEP])
+    assert load(played.folder).report().is_file()
