@@ -8,7 +8,7 @@ import torch
 
 from covey.api import run
 from covey.build import DataProfile
-from covey.checkpoints import newest_checkpoint
+from covey.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
 from covey.deploy.scripts import Script, connection_of
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.membership import RiskEstimate
@@ -19,7 +19,6 @@ from covey.runtime.federation_metadata import FederationMetadata
 from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
 from covey.runtime.state_io import load_state
-from covey.runtime.updates import read_updates, write_updates
 from covey.runtime.verification import verify
 from covey.unlearning import signing_key, trusted_keys
 from slow.mutations import of_json, of_safetensors, of_toml
@@ -116,15 +115,8 @@ def beside_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
 def deployed_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     """What stands beside a run: its raw updates, and a deployment's own files."""
     updates = folder / "updates"
-    write_updates(updates, 1, ())
-    yield (
-        "updates",
-        kept(
-            updates / "round-00001.safetensors",
-            lambda: read_updates(updates, 1),
-            of_safetensors,
-        ),
-    )
+    stored = save_checkpoint(updates, 1, {"h-1/w": torch.ones(2)}, {})
+    yield "updates", kept(stored, lambda: load_checkpoint(stored), of_safetensors)
     script = folder / "server.sh"
     written(script, b"#!/bin/sh\nexec flower-superlink --ssl 'a b' --port 1\n")
     yield "scripts", kept(script, lambda: Script.read(script))
