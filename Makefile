@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test contracts slow torture clean
+.PHONY: setup demo check test contracts slow torture audit hashes licences clean
 
 setup: .venv/ready
 
@@ -52,5 +52,19 @@ slow: setup
 torture: setup
 	$(PYTEST) -m torture -s
 
+# Known vulnerabilities of the pinned versions: needs the network, and an environment of its own.
+audit:
+	test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit \
+		&& .venv-audit/bin/python -m pip install --quiet pip-audit; } || true
+	$(PYTHON) tests/supply/vulnerabilities.py .venv-audit/bin/pip-audit
+
+hashes: setup
+	{ head -n 2 constraints.hashes.txt; $(BIN)/uv pip compile constraints.txt --quiet --no-deps --generate-hashes \
+		--no-header --no-annotate --python-version 3.11 --no-emit-package torch; } > constraints.hashes.new
+	mv constraints.hashes.new constraints.hashes.txt
+
+licences: setup
+	PYTHONPATH=tests $(BIN)/python -m supply.licences > docs/licences.md
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-audit

@@ -1,0 +1,82 @@
+"""The licence of every distribution that covey needs, as the installed metadata have it.
+
+`make licences` writes docs/licences.md.
+"""
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distribution
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+EXTRAS = ("", "flower", "postgres", "dev")
+LONGEST = 40
+"""Characters of a licence's name; longer fields hold its text."""
+
+HEAD = """# Licences
+
+covey is under Apache-2.0. This is the licence of every distribution that it needs,
+directly or through another one, as the metadata of the installed versions
+(`constraints.txt`) state it, on Linux with Python 3.11. "needed for": nothing is
+`pip install covey`; `dev` is for working on covey, and is not shipped. `make licences`
+writes this page; a test compares it with what is installed.
+
+| distribution | licence | needed for |
+|---|---|---|
+"""
+
+
+def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> None:
+    """Add a distribution and all that it needs, each with the extra that asks for it."""
+    for extra in ("", *sorted(extras)):
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        for line in distribution(name).requires or ():
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
+                inner = frozenset(wanted.extras)
+                needed(canonicalize_name(wanted.name), inner, seen)
+
+
+def all_needed() -> dict[str, str]:
+    """Return every distribution, and the first of covey's extras that needs it."""
+    found: dict[str, str] = {}
+    for extra in EXTRAS:
+        seen: set[tuple[str, str]] = set()
+        needed("covey", frozenset({extra} - {""}), seen)
+        for name, _ in seen:
+            found.setdefault(name, extra)
+    del found["covey"]
+    return dict(sorted(found.items()))
+
+
+def licence_of(name: str) -> str:
+    """Return a distribution's licence; "" where its metadata do not tell."""
+    told = distribution(name).metadata.json
+    expression = str(told.get("license_expression", ""))
+    stated = expression or str(told.get("license", ""))
+    if stated not in {"", "UNKNOWN"} and len(stated.strip()) <= LONGEST:
+        return stated.strip()
+    return expression or " or ".join(sorted(_classified(told.get("classifier", []))))
+
+
+def _classified(classifiers: str | list[str]) -> Iterator[str]:
+    for each in classifiers:
+        kind, *_, name = each.split(" :: ")
+        if kind == "License":
+            yield name
+
+
+def page() -> str:
+    """Return docs/licences.md."""
+    rows = (
+        f"| {name} | {licence_of(name)} | {extra} |\n"
+        for name, extra in all_needed().items()
+    )
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
