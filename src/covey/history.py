@@ -22,6 +22,7 @@ from covey.events import (
     GroupsSought,
     ModelDiverged,
     ModelsPooled,
+    OrganisationsAttested,
     PricesSet,
     RiskMeasured,
     RiskUnknown,
@@ -152,7 +153,7 @@ class History:
         default_factory=dict[Handle, tuple[int, ...]]
     )
     prices: tuple[tuple[int, PricesSet], ...] = ()
-    hidden: tuple[tuple[int, AnonymitySetsFormed], ...] = ()
+    hidden: tuple[tuple[int, AnonymitySetsFormed | OrganisationsAttested], ...] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
     exposures: tuple[ClientExposed, ...] = ()
@@ -316,7 +317,7 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return _noted(replace(history, refused=known), round_index, event)
         case RiskUnknown():
             return _noted(_without_figures(history, event), round_index, event)
-        case AnonymitySetsFormed():
+        case AnonymitySetsFormed() | OrganisationsAttested():
             return replace(history, hidden=(*history.hidden, (round_index, event)))
         case (
             GroupsSought() | ClusterAbandoned() | ClustersCollapsed() | ClusterWaited()

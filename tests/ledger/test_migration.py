@@ -32,6 +32,7 @@ def old(tmp_path: Path) -> Path:
         for column in ("basis", "sealed"):
             database.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         database.execute("DROP TABLE client_keys")
+        database.execute("DROP TABLE client_organisations")
         database.execute("UPDATE schema SET version = 2")
     return path
 

@@ -6,8 +6,8 @@ References:
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal
 
@@ -25,6 +25,7 @@ from covey.aggregation.microaggregation import (
     Sets,
     balanced_kmeans,
     diameters,
+    joined_sets,
     mdav,
     neighbours,
     public_random,
@@ -35,6 +36,7 @@ from covey.events import (
     AnonymitySetsFormed,
     ClusterWaited,
     Event,
+    OrganisationsAttested,
     RepresentativesPerturbed,
 )
 from covey.params import add, flatten, trained
@@ -74,13 +76,16 @@ class AnonymityConfig:
     """How a cluster's updates are hidden.
 
     Attributes:
-        min_anonymity: the paper's k: sets have k to 2k - 1 members.
+        min_anonymity: the paper's k: sets have k to 2k - 1 members, more where two were
+            joined for the sake of `min_organisations`.
         partition: by MDAV or balanced k-means on the clients' models, or blindly.
         distance: what these two compare: the models' L2 distance, or the angle.
         max_distance: the paper's Delta: L2 distance from a member beyond which another
             one does not speak for it; 0: none is too far.
         noise: the standard deviation of what is added to a representative.
         bound: where representatives are differentially private (`dp_anonymity`).
+        min_organisations: different organisations of each set's members.
+        organisations: of clients, as far as they are attested.
     """
 
     min_anonymity: int
@@ -89,6 +94,8 @@ class AnonymityConfig:
     max_distance: float
     noise: NoiseScale
     bound: L2Bound | None = None
+    min_organisations: int = 1
+    organisations: Mapping[Handle, str] = field(default_factory=dict[Handle, str])
 
 
 def dp_anonymity(min_anonymity: int, bound: L2Bound) -> AnonymityConfig:
@@ -113,7 +120,7 @@ def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
 
     The sets C_c partition the clients of cluster j, p_c is the sum of its members'
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
-    than k clients waits.
+    than k clients waits, and so does one whose clients are of too few organisations.
 
     References:
         Algorithm 1; Eq. 11 and 12.
@@ -128,13 +135,20 @@ def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
         representatives: list[ClientUpdate] = []
         facts: list[Event] = []
         for j, of_cluster in sorted(members.items()):
-            if len(of_cluster) < config.min_anonymity:
+            if _waits(config, of_cluster):
                 facts.append(ClusterWaited(j, len(of_cluster), config.min_anonymity))
                 continue
             locals_ = [add(clusters[j], each.update) for each in of_cluster]
             sets = _partition(config, locals_, streams.at("partition", j))
+            if config.min_organisations > 1:
+                owners = [config.organisations.get(each.handle) for each in of_cluster]
+                sets = joined_sets(sets, owners, config.min_organisations)
             formed = _sets_event(config, of_cluster, sets)
-            facts += (formed, *_noise_events(config, formed))
+            facts += (
+                formed,
+                *_organisation_events(config, formed),
+                *_noise_events(config, formed),
+            )
             for c, each in enumerate(sets):
                 hidden = streams.hidden().at("anonymity set", j, c)
                 std = config.noise(locals_, each)
@@ -174,6 +188,13 @@ def _bounded(config: AnonymityConfig, each: ClientUpdate) -> ClientUpdate:
         return each
     bounded = projected(each.update, config.bound.radius)
     return replace(each, update=bounded, weight=1.0)
+
+
+def _waits(config: AnonymityConfig, updates: Sequence[ClientUpdate]) -> bool:
+    if len(updates) < config.min_anonymity:
+        return True
+    attested = (config.organisations.get(each.handle) for each in updates)
+    return 1 < config.min_organisations > len({*attested} - {None})
 
 
 def _partition(
@@ -231,6 +252,24 @@ def _reported_diameters(
     if config.bound is not None:
         return [None] * len(sets)
     return [d if math.isfinite(d) else None for d in diameters(points, sets)]
+
+
+def _organisation_events(
+    config: AnonymityConfig, formed: AnonymitySetsFormed
+) -> tuple[OrganisationsAttested, ...]:
+    """Return who shares an organisation in each set, but not which one it is."""
+    if not config.organisations:
+        return ()
+
+    def numbered(members: Sequence[Handle]) -> tuple[int | None, ...]:
+        numbers: dict[str, int] = {}
+        found = map(config.organisations.get, members)
+        return tuple(
+            None if each is None else numbers.setdefault(each, len(numbers))
+            for each in found
+        )
+
+    return (OrganisationsAttested(formed.cluster, tuple(map(numbered, formed.sets))),)
 
 
 def _noise_events(

@@ -1,6 +1,7 @@
 """Aggregation that shows one perturbed update per anonymity set: its settings."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -32,6 +33,7 @@ class AnonymitySets(Aggregation):
         min_anonymity: the paper's k: sets have k to 2k - 1 members.
         deniability_threshold: the paper's x: a client is denied while every set that held
             it keeps so many members.
+        min_organisations: different organisations in each set; sets with fewer are joined.
         partition: of the clients of a cluster into sets.
         distance: what a partition compares.
         max_distance: the paper's Delta: a member farther away does not count towards x.
@@ -52,6 +54,7 @@ class AnonymitySets(Aggregation):
 
     min_anonymity: Positive = 6
     deniability_threshold: Positive = 3
+    min_organisations: Positive = 1
     partition: Literal["mdav", "kmeans", "public-random"] = "mdav"
     distance: Literal["l2", "cosine"] = "l2"
     max_distance: NotNegative = 0.0
@@ -74,6 +77,12 @@ class AnonymitySets(Aggregation):
                 f"deniability_threshold (x) is how many of an anonymity set's at least "
                 f"min_anonymity (k) members must stay, so at most k = {k}, found x = {x}. "
                 f"Lower x or raise k."
+            )
+        if self.min_organisations > k:
+            raise ValueError(
+                f"min_organisations is how many different organisations an anonymity set's "
+                f"at least min_anonymity (k) members are of, so at most k = {k}, found "
+                f"{self.min_organisations}. Lower it or raise k."
             )
         if self.noise != "sound":
             if self.epsilon > 0:
@@ -129,6 +138,7 @@ class AnonymitySets(Aggregation):
             noise=known.get(self.noise),
             radius=self.radius if sound else 0.0,
             delta=self.delta if sound else 0.0,
+            min_organisations=self.min_organisations,
         )
 
     def aggregate(
@@ -137,28 +147,40 @@ class AnonymitySets(Aggregation):
         updates: Iterable[ClientUpdate],
         streams: Streams,
     ) -> AggregationResult:
-        """Move every cluster model by one perturbed update per anonymity set."""
-        return self.prepared(FederationInfo(clients=0))(models, updates, streams)
+        """Move every cluster model by one perturbed update per anonymity set.
+
+        No organisation is known: with `min_organisations` above 1 every cluster waits.
+        """
+        alone = FederationInfo(clients=0, organisations={})
+        return self.prepared(alone)(models, updates, streams)
 
     def prepared(self, federation: FederationInfo) -> Aggregator:
         """Return the aggregation with as much noise as all rounds together need."""
+        config = self._config(federation)
+        if federation.organisations is not None:
+            config = replace(
+                config,
+                min_organisations=self.min_organisations,
+                organisations=federation.organisations,
+            )
+        hide = anonymity_aggregator(config)
+        return self._bounding(hide) if self.max_relative_norm > 0 else hide
+
+    def _config(self, federation: FederationInfo) -> AnonymityConfig:
         k = self.min_anonymity
         if self.noise == "sound":
             together = federation.shared and federation.participation == 1
             sizes = set_sizes(federation.clients, k) if together else (k,)
             z = federation.noise_multiplier(self.epsilon, self.delta, sizes)
-            return anonymity_aggregator(dp_anonymity(k, L2Bound(self.radius, z)))
+            return dp_anonymity(k, L2Bound(self.radius, z))
         std = self.sigma * self.radius
-        hide = anonymity_aggregator(
-            AnonymityConfig(
-                min_anonymity=k,
-                partition=self.partition,
-                distance=self.distance,
-                max_distance=self.max_distance,
-                noise=noise_scale(self.noise, self.distance, std),
-            )
+        return AnonymityConfig(
+            min_anonymity=k,
+            partition=self.partition,
+            distance=self.distance,
+            max_distance=self.max_distance,
+            noise=noise_scale(self.noise, self.distance, std),
         )
-        return self._bounding(hide) if self.max_relative_norm > 0 else hide
 
     def _bounding(self, hide: Aggregator) -> Aggregator:
         """Return the same aggregation, of updates that are shortened before."""

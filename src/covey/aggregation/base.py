@@ -1,7 +1,7 @@
 """What an aggregation is: how clients' updates become the next cluster models."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from covey.errors import ConfigError
 from covey.events import ClusterWaited, Event
 from covey.params import add
 from covey.rng import Streams
-from covey.types import Params
+from covey.types import Handle, Params
 
 __all__ = ["Aggregation", "AnonymityTerms", "ClusterwiseAggregation", "FederationInfo"]
 
@@ -36,6 +36,8 @@ class FederationInfo:
         noise_multiplier: from epsilon, delta, and how large the sets are of which one
             member speaks: the least noise that keeps all rounds within them, as a
             multiple of what replacing the speaker can change.
+        organisations: of its clients, as far as they are attested; None: nobody asks, as
+            the clients are those of a rehearsal.
     """
 
     clients: int
@@ -43,6 +45,7 @@ class FederationInfo:
     participation: float = 1.0
     shared: bool = False
     noise_multiplier: Callable[[float, float, Sequence[int]], float] = _unaccounted
+    organisations: Mapping[Handle, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class AnonymityTerms:
         noise: the standard deviation of the noise on a representative; None: unknown.
         radius: the largest norm of an update, where the noise is accounted for; else 0.
         delta: for which it is accounted; 0 where it is not.
+        min_organisations: different organisations of the members of each set; above 1,
+            only members whose organisation is attested count.
     """
 
     min_anonymity: int
@@ -66,6 +71,7 @@ class AnonymityTerms:
     noise: float | None = 0.0
     radius: float = 0.0
     delta: float = 0.0
+    min_organisations: int = 1
 
     @property
     def accounted(self) -> bool:

@@ -5,7 +5,7 @@ them from the inner products of the centred points: so it costs O(n^2 d) once, a
 all points by one vector (updates or models, it is the same) changes no set.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ __all__ = [
     "Sets",
     "balanced_kmeans",
     "diameters",
+    "joined_sets",
     "mdav",
     "neighbours",
     "public_random",
@@ -119,6 +120,36 @@ def set_sizes(n: int, k: int) -> tuple[int, ...]:
     return tuple(len(range(c, n, count)) for c in range(count))
 
 
+def joined_sets(sets: Sets, owners: Sequence[Hashable | None], least: int) -> Sets:
+    """Join sets until points of at least so many different owners are in each.
+
+    The first set with too few joins the one that brings most of those it lacks; of
+    several the smallest, then the first. It looks at owners alone, and at no data, and
+    changes nothing where nothing is lacking.
+
+    Args:
+        sets: a partition.
+        owners: by point; None: nobody knows whose it is, and it counts for none.
+        least: different owners of each set.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    found = [(each, _owners(each, owners)) for each in sets]
+    while lacking := [each for each in found if len(each[1]) < least]:
+        points, own = lacking[0]
+        found.remove(lacking[0])
+        if not found:
+            raise ValueError(
+                f"expected points of at least {least} owners, found {len(own)}: "
+                "ask for fewer, or wait for more points"
+            )
+        gains = [(min(len(o | own), least), -len(p)) for p, o in found]
+        at = gains.index(max(gains))
+        found[at] = (found[at][0] + points, found[at][1] | own)
+    return _in_order([each for each, _ in found])
+
+
 def unit_rows(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return the points scaled to length 1; a zero stays zero.
 
@@ -156,6 +187,12 @@ def neighbours(
         )
         for members in sets
     )
+
+
+def _owners(
+    members: Sequence[int], owners: Sequence[Hashable | None]
+) -> frozenset[Hashable]:
+    return frozenset(owners[i] for i in members) - {None}
 
 
 def _count(n: int, k: int) -> int:

@@ -1,6 +1,7 @@
 """From settings to what makes the next models out of updates: two components."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from covey.aggregation import (
@@ -18,6 +19,7 @@ from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
 from covey.components import Capability, component_of, is_built_in
 from covey.config import Config
+from covey.types import Handle
 
 __all__ = [
     "aggregator_of",
@@ -28,16 +30,23 @@ __all__ = [
 
 
 def aggregator_of(
-    config: Config, clients: int, clips: tuple[float, ...] = ()
+    config: Config,
+    clients: int,
+    clips: tuple[float, ...] = (),
+    organisations: Mapping[Handle, str] | None = None,
 ) -> Aggregator:
     """Return the aggregation of a federation of so many clients.
 
-    Where clips follow the updates, the one for these clips.
+    Args:
+        config: the settings.
+        clients: how many there are.
+        clips: where clips follow the updates, these.
+        organisations: as far as they are attested; None: nobody asks, in a rehearsal.
     """
     if config.privacy.client_noise > 0:
         merge = noised_mean(_clipping(config, clients), clips)
     else:
-        merge = _aggregation(config, clients)
+        merge = _aggregation(config, clients, organisations)
     return with_stored_updates(merge) if config.unlearning.store_updates else merge
 
 
@@ -63,11 +72,14 @@ def noise_on_clients(config: Config) -> bool:
     return config.privacy.client_noise > 0 or (terms is not None and terms.accounted)
 
 
-def _aggregation(config: Config, clients: int) -> Aggregator:
+def _aggregation(
+    config: Config, clients: int, organisations: Mapping[Handle, str] | None
+) -> Aggregator:
     name = config.merge.name
     found = component_of(config.merge, "name", Aggregation)
     if isinstance(found, Aggregation):
-        merge = found.prepared(_federation(config, clients))
+        federation = _federation(config, clients)
+        merge = found.prepared(replace(federation, organisations=organisations))
     else:
         merge = cast("Aggregator", found)
     return merge if is_built_in("aggregation", name) else user_aggregator(name, merge)

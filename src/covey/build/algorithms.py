@@ -121,7 +121,11 @@ def clients_of(
     steps = Steps(
         backend=backend,
         train=train,
-        aggregate=aggregator_of(config, len(population.clients)),
+        aggregate=aggregator_of(
+            config,
+            len(population.clients),
+            organisations=population.organisation_by_handle(),
+        ),
         clipping=partial(aggregator_of, config, len(population.clients))
         if config.privacy.adaptive_clip
         else None,

@@ -15,6 +15,7 @@ from covey.build.algorithms import (
     notes,
     num_clusters,
 )
+from covey.build.attested import with_organisations
 from covey.build.client_backend import ClientBackend
 from covey.build.client_runtime import ClientRuntime
 from covey.build.given import Overrides, model_of, notes_of_model
@@ -138,7 +139,9 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     population, of_data = _population(config, overrides, streams)
     named = {*(overrides.thresholds or ()), *(overrides.risk_weights or ())}
     check_preference_names(named, [client.name for client in population.clients])
-    if overrides.client_backend is None:  # where more may come, too few wait
+    simulated = overrides.client_backend is None
+    population = with_organisations(config, population, complete=simulated)
+    if simulated:  # where more may come, too few wait
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
     send = overrides.client_backend.ask if overrides.client_backend else None

@@ -141,6 +141,12 @@ class PopulationConfig(ComponentSection):
         default="",
         description="a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`",
     )
+    organisations: str = Field(
+        default="",
+        description="a CSV file with `name`, `organisation`, or a TOML file of `name = "
+        '"organisation"`: whose client each one is, as whoever runs the federation attests '
+        "it; on Flower for a key that is registered under this name",
+    )
     preferences_by_handle: Stated = Field(
         default=(),
         description="written by `covey.run(thresholds=..., risk_weights=...)`: `[handle, "

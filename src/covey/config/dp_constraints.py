@@ -37,6 +37,12 @@ def _hiding_problems(merge: MergeConfig) -> Iterator[str]:
                     f"merge.{key} = {value!r} promises differential privacy that nobody "
                     f"keeps: {why}. Remove it, or change merge.name."
                 )
+        if merge.min_organisations > 1:
+            yield (
+                f"merge.min_organisations = {merge.min_organisations} promises sets of "
+                f"members of different organisations that nobody forms: {why}. Remove it, "
+                f"or change merge.name."
+            )
         if merge.deniability_threshold > merge.min_anonymity:
             yield (
                 f"merge.deniability_threshold (x) is how many of an anonymity set's at "

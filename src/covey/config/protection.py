@@ -80,6 +80,13 @@ class MergeConfig(ComponentSection):
         description="the paper's x, at most k: a client is denied while every set that "
         "held it keeps so many members",
     )
+    min_organisations: Positive = Field(
+        default=1,
+        description="of how many different organisations the members of each anonymity set "
+        "are, at most k (`population.organisations` says whose clients are whose); sets of "
+        "fewer are joined, a cluster of fewer waits. Above 1, x counts organisations other "
+        "than the leaver's. Against Sybils",
+    )
     partition: Literal["mdav", "kmeans", "public-random"] = Field(
         default="mdav",
         description="or balanced `kmeans`, both of the clients' models; `public-random` "

@@ -5,6 +5,7 @@ from .examples import Client, Examples, Preference, to_floats
 from .files import DataFile, Publication, check_data, data_folder
 from .mixture import MixtureSpec, mixture_population
 from .npz import read_client, read_clients
+from .organisations import read_organisations
 from .partition import Partition
 from .population import (
     Group,
@@ -51,6 +52,7 @@ __all__ = [
     "population_of",
     "read_client",
     "read_clients",
+    "read_organisations",
     "read_preferences",
     "to_floats",
     "weight_from_threshold",

@@ -1,7 +1,7 @@
 """A population: who holds which examples, and what is kept aside to judge the models."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -53,6 +53,7 @@ class Population:
         non_members: examples per group for the true audit, from the same file and
             split as the members, shifted like that group's.
         pool: examples that the server holds to train shadows with, not shifted.
+        organisations: whose client each one is, as far as that is attested.
     """
 
     clients: tuple[Client, ...]
@@ -61,6 +62,14 @@ class Population:
     test: tuple[Examples, ...]
     non_members: tuple[Examples, ...]
     pool: Examples
+    organisations: Mapping[ClientName, str] = field(
+        default_factory=dict[ClientName, str]
+    )
+
+    def organisation_by_handle(self) -> dict[Handle, str]:
+        """Return the attested organisations of those who take part."""
+        known = self.organisations
+        return {c.handle: known[c.name] for c in self.clients if c.name in known}
 
 
 def build_population(

@@ -49,6 +49,7 @@ from covey.events import (
     CohortSampled,
     Event,
     ModelsMerged,
+    OrganisationsAttested,
     RepresentativesPerturbed,
     RiskUnknown,
     RunFinished,
@@ -73,6 +74,7 @@ KNOWN = (
     StepsPerturbed,
     ChoicesPerturbed,
     AnonymitySetsFormed,
+    OrganisationsAttested,
     ClientsAssigned,
     ModelsMerged,
     # What these tell of anybody is told by another one too, or always named as open.

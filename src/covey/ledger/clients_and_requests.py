@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from covey.errors import LedgerError
 from covey.ledger.chain import canonical
 from covey.ledger.tables import (
     client_keys,
+    client_organisations,
     clients,
-    has_keys,
+    has_table,
     request_columns,
     requests,
     tombstones,
@@ -29,10 +30,10 @@ __all__ = [
     "Wanted",
     "advance",
     "ask",
-    "bind_keys",
+    "bind",
     "bind_names",
+    "bound",
     "erase",
-    "keys",
     "names",
     "read_requests",
     "read_tombstones",
@@ -170,26 +171,26 @@ def bind_names(
         connection.execute(insert(clients), rows)
 
 
-def keys(connection: Connection) -> dict[Handle, str]:
-    """Return the fingerprint of the key that each client's name is bound to."""
-    if not has_keys(connection):
+def bound(connection: Connection, table: Table) -> dict[Handle, str]:
+    """Return what each client is bound to, in a table of handles and something else."""
+    if not has_table(connection, table):
         return {}
-    rows = connection.execute(select(client_keys).order_by(client_keys.c.handle))
-    return {row.handle: row.key for row in rows}
+    rows = connection.execute(select(table).order_by(table.c.handle))
+    return {handle: what for handle, what in rows}  # noqa: C416 - rows are no tuples
 
 
-def bind_keys(connection: Connection, found: Mapping[Handle, str]) -> None:
-    """Bind clients to keys; whoever is bound to another one is bound anew."""
-    known = keys(connection)
+def bind(connection: Connection, table: Table, found: Mapping[Handle, str]) -> None:
+    """Bind clients to keys or organisations; who is bound otherwise is bound anew."""
+    known, (_, column) = bound(connection, table), table.c
     rows = [
-        {"handle": handle, "key": key}
-        for handle, key in found.items()
-        if known.get(handle) != key
+        {"handle": handle, column.name: what}
+        for handle, what in found.items()
+        if known.get(handle) != what
     ]
     if rows:
         changed = [row["handle"] for row in rows]
-        connection.execute(delete(client_keys).where(client_keys.c.handle.in_(changed)))
-        connection.execute(insert(client_keys), rows)
+        connection.execute(delete(table).where(table.c.handle.in_(changed)))
+        connection.execute(insert(table), rows)
 
 
 def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
@@ -270,7 +271,7 @@ def serve(connection: Connection, served: ServedRequest, served_at: str) -> None
 
 
 def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
-    """Erase a handle's name and key, and keep a tombstone by which to recognise the client.
+    """Erase what is known of a handle, and keep a tombstone to recognise the client by.
 
     Raises:
         LedgerError: nobody is behind it.
@@ -281,7 +282,8 @@ def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
             f"A client is erased once, but nobody is behind the handle {handle}. "
             f"Check the handle; it may be erased already."
         )
-    connection.execute(delete(client_keys).where(client_keys.c.handle == handle))
+    for table in (client_keys, client_organisations):
+        connection.execute(delete(table).where(table.c.handle == handle))
     if tombstone not in read_tombstones(connection):
         connection.execute(insert(tombstones).values(mark=tombstone))
 

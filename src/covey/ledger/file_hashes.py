@@ -18,6 +18,7 @@ from covey.ledger.rollback import superseded_up_to
 from covey.ledger.rows import read_rewinds, read_round
 from covey.ledger.tables import (
     client_keys,
+    client_organisations,
     clients,
     events,
     files,
@@ -29,7 +30,7 @@ from covey.ledger.tables import (
 
 __all__ = ["FileHashes", "check_tables", "seal_tables"]
 
-SEALED = (clients, client_keys, requests, tombstones)
+SEALED = (clients, client_keys, client_organisations, requests, tombstones)
 
 
 @dataclass(frozen=True, slots=True)

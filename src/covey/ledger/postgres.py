@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from covey.errors import LedgerLocked, LedgerUnavailable
-from covey.ledger.tables import client_keys, clients, requests
+from covey.ledger.tables import client_keys, client_organisations, clients, requests
 
 __all__ = ["PostgresRun"]
 
@@ -126,7 +126,7 @@ class PostgresRun:
         of statements, and rows that an older transaction, still open, can see.
         """
         with self._engine("AUTOCOMMIT").connect() as connection:
-            for table in (clients, client_keys, requests):
+            for table in (clients, client_keys, client_organisations, requests):
                 connection.exec_driver_sql(f'VACUUM (FULL) "{self.run}".{table.name}')
 
     def _search_path(self) -> str:

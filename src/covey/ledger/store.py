@@ -268,12 +268,14 @@ class Ledger:
         self,
         handles: Mapping[Handle, ClientName],
         keys: Mapping[ClientName, str] | None = None,
+        organisations: Mapping[Handle, str] | None = None,
     ) -> None:
         """Record each handle's client; existing entries stay as they are.
 
         Args:
             handles: the name behind each.
             keys: the fingerprint of the key that a name is bound to from now on.
+            organisations: whose client each one is from now on, as far as it is attested.
 
         Raises:
             LedgerError: a handle or a name is already bound to another one, or the
@@ -285,7 +287,10 @@ class Ledger:
             found = {
                 h: keys[name] for h, name in handles.items() if keys and name in keys
             }
-            clients_and_requests.bind_keys(connection, found)
+            clients_and_requests.bind(connection, tables.client_keys, found)
+            clients_and_requests.bind(
+                connection, tables.client_organisations, organisations or {}
+            )
             seal_tables(connection)
 
     def names(self) -> dict[Handle, ClientName]:
@@ -297,8 +302,13 @@ class Ledger:
         """Return the fingerprint of the key that each client's name is bound to."""
         with self._transaction() as connection:
             names = clients_and_requests.names(connection)
-            found = clients_and_requests.keys(connection)
+            found = clients_and_requests.bound(connection, tables.client_keys)
         return {names[handle]: key for handle, key in found.items() if handle in names}
+
+    def organisations(self) -> dict[Handle, str]:
+        """Return whose client each one is, where that is attested and not erased."""
+        with self._transaction() as connection:
+            return clients_and_requests.bound(connection, tables.client_organisations)
 
     def ask(
         self, handle: Handle, wanted: str, after_round: int | None = None

@@ -1,7 +1,7 @@
 """How a ledger's tables are laid out.
 
-Only `events` is in the chain. `clients` and `client_keys` stand apart because they can be
-erased: events know a client by its handle alone. `clock` stands apart because equal runs
+Only `events` is in the chain. `clients`, `client_keys` and `client_organisations` stand
+apart because they can be erased: events know a client by its handle alone. `clock` stands apart because equal runs
 must have equal chains. `requests` and `tombstones` are about those who leave. `states` and
 `files` hold SHA-256 of what the run wrote and read beside its ledger.
 """
@@ -33,11 +33,12 @@ __all__ = [
     "check_version",
     "check_writable",
     "client_keys",
+    "client_organisations",
     "clients",
     "clock",
     "events",
     "files",
-    "has_keys",
+    "has_table",
     "holds_hashes",
     "is_laid_out",
     "lay_out",
@@ -48,7 +49,7 @@ __all__ = [
     "tombstones",
 ]
 
-VERSION = 5
+VERSION = 6
 """The layout below; a writer brings an older one up to it, a reader reads it as it is."""
 
 SINCE = {
@@ -65,6 +66,10 @@ SINCE = {
         "CREATE INDEX IF NOT EXISTS states_by_position ON states (position)",
         "CREATE TABLE IF NOT EXISTS files "
         "(name TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (name, hash))",
+    ),
+    6: (
+        "CREATE TABLE IF NOT EXISTS client_organisations "
+        "(handle TEXT NOT NULL PRIMARY KEY, organisation TEXT NOT NULL)",
     ),
 }
 """What each version added to the one before; those that are missing here are refused."""
@@ -96,6 +101,13 @@ client_keys = Table(
     Column("key", Text, nullable=False),
 )
 
+client_organisations = Table(
+    "client_organisations",
+    metadata,
+    Column("handle", Text, primary_key=True),
+    Column("organisation", Text, nullable=False),
+)
+
 # PostgreSQL copies common values into its statistics, where no erasure would find them
 event.listen(
     clients,
@@ -112,6 +124,15 @@ event.listen(
     DDL(
         "ALTER TABLE client_keys ALTER COLUMN handle SET STATISTICS 0, "
         "ALTER COLUMN key SET STATISTICS 0"
+    ).execute_if(dialect="postgresql"),
+)
+
+event.listen(
+    client_organisations,
+    "after_create",
+    DDL(
+        "ALTER TABLE client_organisations ALTER COLUMN handle SET STATISTICS 0, "
+        "ALTER COLUMN organisation SET STATISTICS 0"
     ).execute_if(dialect="postgresql"),
 )
 
@@ -211,9 +232,10 @@ def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
     return tuple(lacking.get(column.name, column) for column in requests.c)
 
 
-def has_keys(connection: Connection) -> bool:
-    """Return whether the layout has room for clients' keys."""
-    return _version(connection) >= 4
+def has_table(connection: Connection, table: Table) -> bool:
+    """Return whether the layout, which may be an older one, has this table."""
+    since = {client_keys.name: 4, client_organisations.name: 6}
+    return _version(connection) >= since.get(table.name, 0)
 
 
 def holds_hashes(connection: Connection) -> bool:

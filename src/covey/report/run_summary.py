@@ -119,7 +119,7 @@ def budget_of(history: History) -> dict[str, Any]:
     found = participation_of([*facts, *((None, each) for each in history.left)])
     left = frozenset(found.left)
     counted = budget(
-        remaining_sizes=(len(each.members - left) for each in found.sets),
+        remaining_sizes=(each.counted(each.members - left) for each in found.sets),
         x=x,
         at_risk=len(at_risk(found, x)),
         clients=len(started.groups.keys() - left),

@@ -105,6 +105,11 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
                 f"Round {round_index}: collapse. Every client sits in cluster {cluster}; "
                 f"there is nothing personalised left."
             )
+        case ClusterWaited(cluster, clients, least) if clients >= least:
+            yield (
+                f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "
+                f"of fewer organisations than merge.min_organisations asks for."
+            )
         case ClusterWaited(cluster, clients, least):
             yield (
                 f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "

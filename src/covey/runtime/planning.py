@@ -71,6 +71,7 @@ def read_plan(
         restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
         next_round=0 if last is None else min(last + 1, run.config.rounds),
         prefix_independent=not depends_on_population(run.config),
+        min_organisations=terms.min_organisations if terms else 1,
     )
     return UnlearningPlan(record.events, record.participation, ()), rules
 

@@ -77,6 +77,7 @@ class Session:
         self.ledger.enrol(
             {c.handle: c.name for c in run.population.clients},
             backend.keys() if isinstance(backend, KnowsKeys) else None,
+            run.population.organisation_by_handle(),
         )
         return replace(self, run=run)
 
@@ -139,7 +140,11 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     check_data(run, active, history, ledger)
     check_inputs(active, history, ledger)
     note_inputs(active, ledger)
-    ledger.enrol({c.handle: c.name for c in active.population.clients})
+    _check_organisations(active, ledger)
+    ledger.enrol(
+        {c.handle: c.name for c in active.population.clients},
+        organisations=active.population.organisation_by_handle(),
+    )
     _note_threshold(active, ledger, history.started)
     return Session(active, folder, ledger, secrets)
 
@@ -154,6 +159,24 @@ def recorded_secrets(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Secret
     if source == "os":
         check_secret(folder.secret_marker, ledger)
     return secrets_of(run.streams, source, folder.secret_marker)
+
+
+def _check_organisations(run: BuiltRun, ledger: Ledger) -> None:
+    """Refuse other organisations than those that a simulated run began with.
+
+    On Flower they are the operator's to change: from then on, the new ones count.
+    """
+    now = run.population.organisation_by_handle()
+    if run.client_backend is not None:
+        return
+    present = {client.handle for client in run.population.clients}
+    for handle, before in ledger.organisations().items():
+        if handle in present and now.get(handle) != before:
+            raise RunError(
+                f"Whose client each one is must be what population.organisations said "
+                f"when this run began, found another organisation of the client {handle}. "
+                f"Put the file back, or start a new run."
+            )
 
 
 def _is_unrecorded(folder: RunFolder) -> bool:

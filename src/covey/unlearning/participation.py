@@ -1,7 +1,7 @@
 """Participation: which clients took part in which rounds, sets and clusters."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from covey.events import (
     AnonymitySetsFormed,
@@ -10,6 +10,7 @@ from covey.events import (
     Event,
     ModelsMerged,
     ModelsPooled,
+    OrganisationsAttested,
     PricesSet,
     RiskMeasured,
     RunRolledBack,
@@ -29,6 +30,8 @@ class AnonymitySet:
 
     Attributes:
         near: by member, who is within the largest distance that counts; None: anybody.
+        organisations: of the members whose organisation is attested, which one it is among
+            those of this set; None: nobody asks, and every member counts.
     """
 
     round_index: int
@@ -36,11 +39,24 @@ class AnonymitySet:
     members: frozenset[Handle]
     diameter: float | None
     near: Mapping[Handle, frozenset[Handle]] | None = None
+    organisations: Mapping[Handle, int] | None = None
 
     def plausible_members(self, leaver: Handle, left: frozenset[Handle]) -> int:
-        """Count the remaining members to whom the set's update can be attributed."""
+        r"""Count the remaining members to whom the set's update can be attributed.
+
+        |S \ L \ {u}| or, with o(v) the attested organisation of v, as many different ones
+        as there are beside the leaver's own: |{o(v) : v in S \ L} \ {o(u)}|.
+        """
         others = self.members if self.near is None else self.near[leaver]
-        return len(others - left - {leaver})
+        return self.counted(others - left - {leaver}, leaver)
+
+    def counted(self, members: Collection[Handle], leaver: Handle | None = None) -> int:
+        """Count members: those of one organisation are one, the leaver's own is none."""
+        known = self.organisations
+        if known is None:
+            return len(members)
+        own = {known.get(leaver)} if leaver is not None else set[int | None]()
+        return len({known[each] for each in members if each in known} - own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +109,8 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
                 left[handle] = None
             case None, RunRolledBack():
                 lingering = _lingering(lingering, left, event)
-            case int(t), AnonymitySetsFormed():
-                sets += _sets(t, event)
+            case int(t), AnonymitySetsFormed() | OrganisationsAttested():
+                _note_sets(sets, t, event)
             case int(t), ClientsAssigned(clusters, by) if by != FINAL:
                 for handle, j in clusters.items():
                     trained.setdefault(handle, {})[t] = j
@@ -141,6 +157,24 @@ def _lingering(
     if rewind.how == "anew":
         return {handle: t for handle, t in found.items() if t < first}
     return {handle: min(first, found.get(handle, first)) for handle in left}
+
+
+def _note_sets(
+    sets: list[AnonymitySet],
+    round_index: int,
+    event: AnonymitySetsFormed | OrganisationsAttested,
+) -> None:
+    if isinstance(event, AnonymitySetsFormed):
+        sets += _sets(round_index, event)
+        return
+    last = slice(-len(event.organisations), None)  # those that were formed just before
+    sets[last] = map(_attested, sets[last], event.organisations)
+
+
+def _attested(held: AnonymitySet, numbers: Sequence[int | None]) -> AnonymitySet:
+    found = zip(sorted(held.members), numbers, strict=True)
+    known = {handle: each for handle, each in found if each is not None}
+    return replace(held, organisations=known)
 
 
 def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[AnonymitySet, ...]:

@@ -12,7 +12,7 @@ References:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from covey.errors import RunError
@@ -45,6 +45,9 @@ class AnswerRules:
         next_round: the first round that has not been played.
         prefix_independent: whether rounds before a client's first one are what they
             would be without it; else it can only be removed from round 0 on.
+        min_organisations: above 1, a member counts towards x only as the first one of its
+            attested organisation, and one that is the leaver's own does not; of a set of
+            which none is recorded, nobody counts.
     """
 
     deniability_threshold: int | None
@@ -52,6 +55,7 @@ class AnswerRules:
     restorable: tuple[int, ...]
     next_round: int
     prefix_independent: bool = True
+    min_organisations: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +135,15 @@ def _first_broken(
     if x is None:
         return None
     left = frozenset(participation.left) - {handle}
-    broken = [
-        each.round_index
-        for each in participation.sets_of(handle)
-        if handle in _breaking(each, left, x)
-    ]
+    held = participation.sets_of(handle)
+    if rules.min_organisations > 1:
+        held = tuple(map(_without_unattested, held))
+    broken = [each.round_index for each in held if handle in _breaking(each, left, x)]
     return min(broken, default=None)
+
+
+def _without_unattested(held: AnonymitySet) -> AnonymitySet:
+    return held if held.organisations is not None else replace(held, organisations={})
 
 
 def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[Handle]:
@@ -145,6 +152,15 @@ def _breaking(held: AnonymitySet, left: frozenset[Handle], x: int) -> frozenset[
     Whoever was denied before counts on the same set, and must stay deniable too.
     """
     stay = held.members - left
+    if held.organisations is not None:
+        return frozenset(
+            one
+            for one in stay
+            if any(
+                held.plausible_members(gone, left | {one}) < x
+                for gone in {one, *(held.members & left)}
+            )
+        )
     if held.near is None:  # all count for all: x and the leaver
         return stay if len(stay) <= x else frozenset()
     remaining = {gone: near - left - {gone} for gone, near in held.near.items()}
@@ -184,9 +200,14 @@ def _deny(broken: int | None, rules: AnswerRules) -> Option:
             "its updates/ folder for good, or ask with --answer retrain.",
         )
     if broken is not None:
+        members = (
+            "members of other attested organisations, one of each,"
+            if rules.min_organisations > 1
+            else "members"
+        )
         return Option(
             "deny",
-            f"A denial must leave at least {x} members in every anonymity set that held "
+            f"A denial must leave at least {x} {members} in every anonymity set that held "
             f"the client, and in round {broken} fewer would be left. Ask with --answer "
             f"auto, roll_back or retrain.",
         )
