@@ -11,6 +11,7 @@ from .algorithms import (
     depends_on_population,
     has_independent_clusters,
 )
+from .attested import attested_organisations
 from .client_backend import ClientBackend, ClientReports, DataProfile, KnowsKeys
 from .client_runtime import ClientRuntime, ClusterChoice
 from .parts import Components
@@ -34,6 +35,7 @@ __all__ = [
     "aggregator_of",
     "algorithm_of",
     "anonymity_of",
+    "attested_organisations",
     "build_run",
     "client_runtime_of",
     "clients_of",

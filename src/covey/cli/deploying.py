@@ -40,10 +40,19 @@ def init(
         bool,
         typer.Option("--insecure", help="No encryption: anybody can join and read."),
     ] = False,
+    organisation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--organisation",
+            help="NAME=WHOSE: whose client a node is, which you attest; repeatable.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write all that is started on the server and carried to the nodes."""
-    plan = deployment.Plan(tuple(node), host, port, insecure)
+    parted = (each.partition("=") for each in organisation or ())
+    whose = {name: told for name, _, told in parted}
+    plan = deployment.Plan(tuple(node), host, port, insecure, whose)
     folder = deployment.write_federation(config, out, plan, datetime.now(UTC))
     answer = {
         "folder": str(folder),

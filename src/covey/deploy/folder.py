@@ -18,6 +18,7 @@ from covey.atomic_io import flush_folder, replace_whole
 from covey.components.built_ins import ROBUST
 from covey.components.registry import reference
 from covey.config import load_config
+from covey.deploy.attesting import ORGANISATIONS, attested
 from covey.deploy.keys import Authority, NodeKey
 from covey.deploy.plan import CONNECTION, SWITCHES, Plan
 from covey.engine.kinds.flower import FlowerNodes
@@ -52,6 +53,7 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
     settings = federation_settings(config)
     out = out.absolute()
     _refuse_taken(out)
+    plan = attested(settings, out, plan)
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     try:
@@ -120,6 +122,10 @@ def _files(settings: dict[str, Any], out: Path, plan: Plan, now: datetime) -> Fi
     }
     authority = None if plan.insecure else Authority.new(now)
     yield "covey.toml", _toml(settings), READABLE
+    if plan.organisations:
+        rows = [("name", "organisation"), *sorted(plan.organisations.items())]
+        text = "".join(f"{name},{organisation}\n" for name, organisation in rows)
+        yield ORGANISATIONS, text.encode(), SECRET
     yield from _app(out, plan)
     yield "flwr/config.toml", _toml(_connection(out, plan)), READABLE
     if authority is not None:
@@ -210,6 +216,7 @@ def _node(
     told = {**told, "name": name, "seed": secrets.randbits(63)}
     # the server's database and keys are none of a node's business
     theirs = {key: value for key, value in settings.items() if key != "ledger"}
+    theirs["population"] = {**settings["population"], "organisations": ""}
     theirs["secrets"] = {"source": settings["secrets"]["source"]}
     yield "covey.toml", _toml(theirs), READABLE
     yield "node.toml", _rendered("node.toml", told), SECRET

@@ -2,7 +2,8 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from covey.errors import ConfigError
 
@@ -22,6 +23,7 @@ SWITCHES = {
 """The environment of every process: no calls to others, no waiting, no spinning."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+ORGANISATION = re.compile(r"""[^\s,'"]([^,'"\r\n]{0,98}[^\s,'"])?""")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 FIRST_NODE_PORT = 9094
 
@@ -35,12 +37,14 @@ class Plan:
         host: the name or address under which the nodes reach the server.
         port: the only port that the server listens on.
         insecure: neither encryption nor authentication.
+        organisations: whose client each one is, as far as the operator attests it.
     """
 
     nodes: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
     insecure: bool = False
+    organisations: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         """Refuse what cannot become a folder, a certificate or an address."""
@@ -55,6 +59,7 @@ class Plan:
                 f"A federation needs at least one --node, and each name once, found "
                 f"{', '.join(self.nodes) or 'none'}. Name every client once."
             )
+        self._check_organisations()
         if not 0 < self.port < 65536:
             raise ConfigError(
                 f"--port takes a number from 1 to 65535, found {self.port}. Correct it."
@@ -64,6 +69,25 @@ class Plan:
                 f"--host takes the name or address under which the nodes reach the "
                 f"server, found {self.host!r}. Leave out the port, and what is before "
                 f"'//'."
+            )
+
+    def _check_organisations(self) -> None:
+        if strangers := sorted(self.organisations.keys() - set(self.nodes)):
+            raise ConfigError(
+                f"An organisation is attested for a client that takes part, found one of "
+                f"{strangers[0]!r}, which is no --node. Correct the name."
+            )
+        for name, organisation in self.organisations.items():
+            if not ORGANISATION.fullmatch(organisation):
+                raise ConfigError(
+                    f"--organisation takes NAME=ORGANISATION, with an organisation of at "
+                    f"most 100 characters, no comma or quote among them, found "
+                    f"{organisation!r} for {name}. Correct it."
+                )
+        if self.organisations and self.insecure:
+            raise ConfigError(
+                "An organisation is attested for a key that is registered, found "
+                "--insecure, where nodes have none. Leave one of them out."
             )
 
     @property

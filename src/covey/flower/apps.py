@@ -11,11 +11,18 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from covey.api import Run, load
-from covey.build import Overrides, anonymity_of, build_run, noise_on_clients
+from covey.build import (
+    Overrides,
+    anonymity_of,
+    attested_organisations,
+    build_run,
+    noise_on_clients,
+)
 from covey.components import reference
 from covey.components.foreign_code import only_from
 from covey.config import Config, load_config
 from covey.engine.kinds.flower import FlowerNodes
+from covey.errors import ConfigError
 from covey.flower.node import shared_settings_hash
 from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.history import History
@@ -83,6 +90,12 @@ class Federated:
         roster = FederationMetadata.of(folder) or FederationMetadata(
             secrets.token_hex(8), None, self._home()
         )
+        hiding, organisations = anonymity_of(config), attested_organisations(config)
+        if organisations and not self.binds_names:
+            raise ConfigError(
+                "population.organisations is attested for keys that are registered, found "
+                "nodes without (--insecure). Make a deployment with keys, or leave it out."
+            )
         terms = AdmissionPolicy(
             run=roster.run,
             settings_hash=shared_settings_hash(config),
@@ -92,11 +105,12 @@ class Federated:
             equal_weights=config.merge.weights == "equal",
             keys=_keys(folder),
             binds_names=self.binds_names,
+            organisations=frozenset(organisations),
+            attested_only=hiding is not None and hiding.min_organisations > 1,
         )
         federation = FlowerServer(grid, terms, roster.profile)
         left, leaving = _departures(folder)
-        hiding = anonymity_of(config) if roster.profile is None else None
-        fewest = hiding.min_anonymity if hiding else 1
+        fewest = hiding.min_anonymity if hiding and roster.profile is None else 1
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
         run = build_run(config, Overrides(model=self.model, client_backend=federation))

@@ -9,7 +9,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from covey.flower.messages import InvalidMessageError
 from covey.types import ClientName
 
-__all__ = ["NameBindings", "NodeIdentity", "identity_of"]
+__all__ = ["NameBindings", "NodeIdentity", "check_attested", "identity_of"]
 
 PEM = b"-----BEGIN"
 """How a public key begins; nodes of a simulation have random bytes instead."""
@@ -33,6 +33,19 @@ def identity_of(info: NodeInfo) -> NodeIdentity:
     key = bytes(info.public_key)
     lasting = key.startswith(PEM)
     return NodeIdentity(hashlib.sha256(key).hexdigest() if lasting else "", info.name)
+
+
+def check_attested(name: ClientName, node: NodeIdentity) -> None:
+    """Refuse a name whose organisation is attested, with a key that is not registered.
+
+    Raises:
+        InvalidMessageError: the operator registered no such key under this name.
+    """
+    if not node.key or node.name != name:
+        raise InvalidMessageError(
+            "its organisation is attested for a key that is registered under its name: "
+            "register its key (register.sh)"
+        )
 
 
 class NameBindings:

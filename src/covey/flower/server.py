@@ -22,7 +22,12 @@ from covey.events import (
     WeightReduced,
 )
 from covey.flower.attendance import Attendance
-from covey.flower.identity import NameBindings, NodeIdentity, identity_of
+from covey.flower.identity import (
+    NameBindings,
+    NodeIdentity,
+    check_attested,
+    identity_of,
+)
 from covey.flower.messages import (
     MAX_CLASSES,
     Hello,
@@ -70,6 +75,9 @@ class AdmissionPolicy:
         equal_weights: whether an answer that claims a weight other than 1 is refused.
         keys: of clients' names, as far as the run knows them.
         binds_names: whether a name belongs to the key of the node that first came with it.
+        organisations: names of clients whose organisation is attested, for the key that is
+            registered under this name.
+        attested_only: whether nobody else is let in.
     """
 
     run: str
@@ -80,6 +88,8 @@ class AdmissionPolicy:
     equal_weights: bool = False
     keys: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
     binds_names: bool = True
+    organisations: frozenset[ClientName] = frozenset()
+    attested_only: bool = False
 
 
 class FlowerServer:
@@ -255,7 +265,15 @@ class FlowerServer:
             raise InvalidMessageError(
                 f"its examples must be of at most {most} classes, as this run knows them"
             )
-        self._names.bind(hello.name, self._identities.get(node, NodeIdentity()))
+        identity = self._identities.get(node, NodeIdentity())
+        if hello.name in self._policy.organisations:
+            check_attested(hello.name, identity)
+        elif self._policy.attested_only:
+            raise InvalidMessageError(
+                "its organisation must be attested (population.organisations): add its "
+                "name to the server's file, and register its key under it"
+            )
+        self._names.bind(hello.name, identity)
         self._hellos[node] = hello
 
     def _bare_question(self, task: str, name: ClientName, token: str) -> Question:

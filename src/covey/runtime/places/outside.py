@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from covey.config import Config, brings_clients, is_passed, kind_of
-from covey.data import data_folder, read_preferences
+from covey.data import data_folder, read_organisations, read_preferences
 from covey.errors import CoveyError
 from covey.ledger import Ledger
 from covey.runtime.federation_metadata import FederationMetadata
@@ -19,6 +19,7 @@ def outside_run(target: SearchTarget) -> Findings:
     """Yield what is in the data, preferences, deployment and runs beside this one."""
     yield from _data(target)
     yield from _preferences(target)
+    yield from _organisations(target)
     yield from _deployment(target)
     try:
         beside = list(_sibling_runs(target.folder))
@@ -83,6 +84,22 @@ def _preferences(target: SearchTarget) -> Findings:
         how = "Delete the client's entry after the answer."
         shown = target.display_path(path, path.parent)
         yield Place(shown, "its name and what it accepts", "preferences", YOU, how)
+
+
+def _organisations(target: SearchTarget) -> Findings:
+    told = target.config.population.organisations
+    if not told:
+        return
+    path = Path(told)
+    try:
+        known = target.name in read_organisations(path) or target.mention.in_file(path)
+    except (CoveyError, OSError):
+        yield f"The file of population.organisations, {path.absolute()}: it cannot be read."
+        return
+    if known:
+        how = "Delete the client's entry after the answer."
+        shown = target.display_path(path, path.parent)
+        yield Place(shown, "its name and organisation", "preferences", YOU, how)
 
 
 def _deployment(target: SearchTarget) -> Findings:

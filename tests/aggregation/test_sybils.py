@@ -1,0 +1,196 @@
+"""Clients of one organisation around a victim: whose sets are whose, and what is denied."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from covey.aggregation import (
+    AnonymityConfig,
+    ClientUpdate,
+    FederationInfo,
+    anonymity_aggregator,
+    noise_scale,
+)
+from covey.aggregation.anonymity_sets import AnonymitySets
+from covey.aggregation.microaggregation import joined_sets, public_random
+from covey.events import (
+    AnonymitySetsFormed,
+    ClientsAssigned,
+    ClusterWaited,
+    Event,
+    OrganisationsAttested,
+)
+from covey.rng import Streams
+from covey.unlearning import AnswerRules, at_risk, options, participation_of
+
+K, X, ROUNDS = 4, 3, 12
+VICTIM, SYBILS = "victim", ("sybil-0", "sybil-1", "sybil-2")
+HONEST = tuple(f"honest-{i}" for i in range(8))
+WHOSE = {
+    VICTIM: "v",
+    **dict.fromkeys(SYBILS, "s"),
+    **{name: name for name in HONEST},
+}
+RULES = AnswerRules(X, stored_updates=False, restorable=(0,), next_round=ROUNDS)
+QUIET = AnonymityConfig(K, "mdav", "l2", 0.0, noise_scale("none", "l2", 0.0))
+
+
+def updates(round_index: int) -> list[ClientUpdate]:
+    """Honest updates point anywhere; those of Sybils are near what the victim sends."""
+    draws = np.random.default_rng(round_index)
+    sent = {name: draws.normal(size=20) for name in (VICTIM, *HONEST)}
+    sent[VICTIM] += 3  # few are like it, and whoever wants to be near it knows so
+    near = {name: sent[VICTIM] + 0.01 * draws.normal(size=20) for name in SYBILS}
+    return [
+        ClientUpdate(name, 0, {"w": torch.tensor(each)}, 1.0)
+        for name, each in sorted({**sent, **near}.items())
+    ]
+
+
+def played(least: int, whose: Mapping[str, str]) -> list[tuple[int, Sequence[Event]]]:
+    """Return each round's events."""
+    merge = anonymity_aggregator(
+        replace(QUIET, min_organisations=least, organisations=whose)
+    )
+    start = ({"w": torch.zeros(20, dtype=torch.float64)},)
+    found: list[tuple[int, Sequence[Event]]] = []
+    for t in range(ROUNDS):
+        sent = updates(t)
+        merged = merge(start, sent, Streams(1).at("round", t))
+        chosen = ClientsAssigned({each.handle: 0 for each in sent}, "shared")
+        found.append((t, (chosen, *merged.events)))
+    return found
+
+
+def story(rounds: list[tuple[int, Sequence[Event]]]):
+    return participation_of((t, each) for t, events in rounds for each in events)
+
+
+def owners_beside_the_victim(least: int, whose: Mapping[str, str]) -> list[set[str]]:
+    return [
+        {WHOSE[each] for each in held.members} - {"v"}
+        for held in story(played(least, whose)).sets_of(VICTIM)
+    ]
+
+
+def test_three_sybils_had_the_victims_set_for_themselves_and_it_was_denied():
+    assert owners_beside_the_victim(1, {}) == [{"s"}] * ROUNDS
+    deny = options(story(played(1, {})), VICTIM, RULES)[0]
+    assert deny.possible
+
+
+def test_with_three_organisations_the_set_is_never_theirs_alone():
+    beside = owners_beside_the_victim(3, WHOSE)
+    assert len(beside) == ROUNDS
+    assert all(len(each) >= 2 and each - {"s"} for each in beside)
+
+
+def test_what_is_denied_counts_organisations_other_than_the_leavers():
+    known = story(played(1, WHOSE))
+    assert not options(known, VICTIM, RULES)[0].possible
+    assert VICTIM in at_risk(known, X)
+    strict = replace(RULES, min_organisations=3)
+    (deny, *_) = options(story(played(3, WHOSE)), VICTIM, strict)
+    sets = story(played(3, WHOSE)).sets_of(VICTIM)
+    fewest = min(each.plausible_members(VICTIM, frozenset()) for each in sets)
+    assert deny.possible == (fewest >= X)
+    assert fewest >= 2
+    if not deny.possible:
+        assert "other attested organisations" in deny.reason
+
+
+def test_of_unknown_organisations_nothing_is_denied():
+    strict = replace(RULES, min_organisations=2)
+    assert not options(story(played(1, {})), VICTIM, strict)[0].possible
+
+
+def test_a_cluster_of_too_few_organisations_waits():
+    only = dict.fromkeys((VICTIM, *HONEST, *SYBILS), "one")
+    for whose in (only, {}, {**only, VICTIM: "v"}):
+        for t, (_, *events) in played(3, whose):
+            assert events == [ClusterWaited(0, 12, K)], t
+
+
+def test_the_ledger_says_who_shares_an_organisation_and_not_which():
+    (_, (_, formed, attested)) = played(3, {**WHOSE, HONEST[0]: "s"})[0]
+    assert isinstance(formed, AnonymitySetsFormed)
+    assert isinstance(attested, OrganisationsAttested)
+    whose = {**WHOSE, HONEST[0]: "s"}
+    for members, numbers in zip(formed.sets, attested.organisations, strict=True):
+        assert numbers[0] == 0
+        assert len(set(numbers)) == max(n for n in numbers if n is not None) + 1
+        for (a, i), (b, j) in zip(
+            zip(members, numbers, strict=True),
+            list(zip(members, numbers, strict=True))[1:],
+            strict=False,
+        ):
+            assert (i == j) == (whose[a] == whose[b])
+
+
+def test_nothing_is_told_where_nobody_knows_an_organisation():
+    for _, (_, *events) in played(1, {}):
+        assert [type(each) for each in events] == [AnonymitySetsFormed]
+
+
+@st.composite
+def partitions(draw: st.DrawFn):
+    n = draw(st.integers(1, 24))
+    k = draw(st.integers(1, n))
+    owners = draw(st.lists(st.sampled_from([None, *"abcdef"]), min_size=n, max_size=n))
+    return n, k, draw(st.integers(1, k)), owners, draw(st.integers(0, 2**32 - 1))
+
+
+@given(partitions())
+def test_every_set_has_k_members_and_m_organisations_or_none_is_formed(drawn):
+    n, k, least, owners, seed = drawn
+    before = public_random(n, k, np.random.default_rng(seed))
+    if len({*owners} - {None}) < least:
+        with pytest.raises(ValueError, match="owners"):
+            joined_sets(before, owners, least)
+        return
+    sets = joined_sets(before, owners, least)
+    assert sorted(i for each in sets for i in each) == list(range(n))
+    for each in sets:
+        assert len(each) >= k
+        assert len({owners[i] for i in each} - {None}) >= least
+        assert any(set(each) >= set(own) for own in before)
+    if all(len({owners[i] for i in own} - {None}) >= least for own in before):
+        assert sets == before
+
+
+def test_random_sets_are_theirs_with_about_p_to_the_k_minus_1():
+    clients, sybils, k, rounds = 40, 16, 4, 4000
+    draws = np.random.default_rng(5)
+    owners = ["v", *["s"] * sybils, *(f"h{i}" for i in range(clients - 1 - sybils))]
+    theirs = {1: 0, 3: 0}
+    for _ in range(rounds):
+        sets = public_random(clients, k, draws)
+        for least in theirs:
+            (own,) = (e for e in joined_sets(sets, owners, least) if 0 in e)
+            theirs[least] += all(1 <= i <= sybils for i in own if i)
+    p = sybils / (clients - 1)
+    exactly = np.prod([(sybils - i) / (clients - 1 - i) for i in range(k - 1)])
+    assert theirs[1] / rounds == pytest.approx(exactly, abs=0.012)
+    assert exactly == pytest.approx(p ** (k - 1), abs=0.012)
+    assert theirs[3] == 0
+
+
+def test_a_set_of_k_has_at_most_k_organisations():
+    with pytest.raises(ValidationError, match="at most k = 4, found 5"):
+        AnonymitySets(min_anonymity=4, min_organisations=5)
+
+
+def test_by_itself_an_aggregation_knows_no_organisation_and_waits():
+    careful = AnonymitySets(min_anonymity=K, min_organisations=3)
+    start = ({"w": torch.zeros(20, dtype=torch.float64)},)
+    merged = careful.aggregate(start, updates(0), Streams(0))
+    assert merged.events == (ClusterWaited(0, 12, K),)
+    rehearsed = careful.prepared(FederationInfo(clients=12))
+    events = rehearsed(start, updates(0), Streams(0)).events
+    assert [type(each) for each in events] == [AnonymitySetsFormed]

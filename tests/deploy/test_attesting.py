@@ -1,0 +1,86 @@
+"""The operator says whose client each node is; the node's own folder does not."""
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from covey.data import read_organisations
+from covey.deploy import Plan, write_federation
+from covey.errors import ConfigError
+
+MERGE = (
+    "[merge]\nname = 'anonymity-sets'\nmin_anonymity = 2\ndeniability_threshold = 1\n"
+)
+TWO = f"{MERGE}min_organisations = 2\n"
+
+
+@pytest.fixture
+def attest(tmp_path, now):
+    def made(text: str, **whose: str) -> Path:
+        config = tmp_path / "config.toml"
+        config.write_text(text)
+        plan = Plan(("alice", "bob"), organisations=whose)
+        return write_federation(config, tmp_path / "fed", plan, now)
+
+    return made
+
+
+def test_the_server_has_a_file_and_no_node_has(attest):
+    folder = attest(TWO, alice="A & A", bob="B")
+    path = folder / "organisations.csv"
+    assert read_organisations(path) == {"alice": "A & A", "bob": "B"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    told = tomllib.loads((folder / "covey.toml").read_text())
+    assert told["population"]["organisations"] == str(path)
+    for each in (folder / "nodes").rglob("*"):
+        assert not each.is_file() or b"A & A" not in each.read_bytes()
+    theirs = tomllib.loads((folder / "nodes" / "bob" / "covey.toml").read_text())
+    assert theirs["population"]["organisations"] == ""
+
+
+def test_whoever_registers_sees_what_is_attested(attest):
+    folder = attest(TWO, alice="A & A", bob="B")
+    flower = folder / "flwr.sh"
+    flower.write_text("#!/bin/sh\necho '{\"success\": true}'\n")
+    done = subprocess.run(
+        [folder / "register.sh"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "alice: registered, client of A & A",
+        "bob: registered, client of B",
+    ]
+
+
+def test_a_file_that_the_settings_name_is_taken_over(attest, tmp_path):
+    (tmp_path / "whose.toml").write_text('alice = "A"\nbob = "B"\ncarol = "C"')
+    folder = attest(f"{TWO}[population]\norganisations = '{tmp_path}/whose.toml'\n")
+    assert read_organisations(folder / "organisations.csv") == {
+        "alice": "A",
+        "bob": "B",
+    }
+
+
+def test_without_organisations_nothing_is_written_of_them(attest):
+    assert not (attest(MERGE) / "organisations.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("whose", "expected"),
+    [
+        ({"alice": "A"}, "found nothing of 'bob'. Say --organisation bob=WHOSE"),
+        ({"alice": "A", "bob": "A"}, "as many organisations as there are, 1"),
+        ({"alice": "A", "bob": "B", "carol": "C"}, "'carol', which is no --node"),
+        ({"alice": "A", "bob": 'B"'}, "takes NAME=ORGANISATION"),
+        ({"alice": "A", "bob": ""}, "takes NAME=ORGANISATION"),
+    ],
+)
+def test_what_cannot_be_attested_is_refused(attest, whose, expected):
+    with pytest.raises(ConfigError, match=expected):
+        attest(TWO, **whose)
+
+
+def test_without_keys_nothing_is_attested():
+    with pytest.raises(ConfigError, match="found --insecure"):
+        Plan(("a", "b"), insecure=True, organisations={"a": "A"})

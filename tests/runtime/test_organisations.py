@@ -1,0 +1,138 @@
+"""Whose client each one is, in a simulated run: what is refused, recorded and erased."""
+
+from pathlib import Path
+
+import pytest
+
+from covey import ConfigError, RunError, resume, run
+from covey.build import build_run
+from covey.data import read_organisations
+from covey.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
+from covey.ledger import Ledger
+from covey.runtime import RunFolder, client_plans, forget, read_events
+
+NAMES = tuple(f"client-{i:05}" for i in range(12))
+SYBILS = NAMES[:4]
+WHOSE = {n: "one & only" if n in SYBILS else f"org {n[-2:]}" for n in NAMES}
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def hidden(settings, tmp_path):
+    def made(whose=None, **merge):
+        path = tmp_path / "organisations.csv"
+        if whose is not None:
+            written(path, whose)
+        hiding = {"name": "anonymity-sets", "min_anonymity": 4}
+        return settings(
+            rounds=3,
+            method={"name": "fedavg"},
+            population={
+                "clients": 12,
+                "audit_examples": 0,
+                "organisations": str(path) if whose is not None else "",
+            },
+            redteam={"every": 2, "source": "none"},
+            merge={**hiding, "deniability_threshold": 2, **merge},
+        )
+
+    return made
+
+
+def written(path: Path, whose: dict[str, str]) -> None:
+    rows = [f"{name}, {each}" for name, each in whose.items()]
+    path.write_text("\n".join(["name, organisation", *rows]))
+
+
+def told(folder: Path):
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        return [event for _, events in read_events(ledger) for event in events]
+
+
+def test_sets_are_of_three_organisations_and_denials_count_them(hidden, tmp_path):
+    out = tmp_path / "run"
+    run(config=hidden(WHOSE, min_organisations=3), out=out)
+    facts = told(out)
+    attested = [e for e in facts if isinstance(e, OrganisationsAttested)]
+    assert len(attested) == 3
+    for numbers in (each for fact in attested for each in fact.organisations):
+        assert len(set(numbers)) >= 3
+    run_again = build_run(RunFolder(out).config())
+    plans = client_plans(run_again, RunFolder.existing(out), NAMES[:-1])
+    assert plans[0].options[0][0].possible  # two others of three organisations remain
+    assert not all(
+        each.options[0][0].possible for each in plans
+    )  # beside those who left
+    text = RunFolder(out).ledger_path.read_bytes()
+    with Ledger.read(RunFolder(out).ledger) as ledger:
+        names = ledger.names()
+        assert {names[h]: o for h, o in ledger.organisations().items()} == WHOSE
+        assert not any("org " in str(e) or "one &" in str(e) for e in ledger.replay())
+    assert b"org 07" in text
+
+
+def test_who_leaves_takes_its_organisation_along(hidden, tmp_path):
+    out = tmp_path / "run"
+    run(config=hidden(WHOSE, min_organisations=3), out=out)
+    existing = RunFolder.existing(out)
+    forget(build_run(existing.config()), existing, [NAMES[7]], "auto")
+    assert b"org 07" not in existing.ledger_path.read_bytes()
+    assert b"org 08" in existing.ledger_path.read_bytes()
+
+
+def test_the_default_changes_nothing(hidden, tmp_path):
+    plain = run(config=hidden(), out=tmp_path / "plain")
+    known = run(config=hidden(WHOSE), out=tmp_path / "known")
+    assert plain.summary["model_hash"] == known.summary["model_hash"]
+    kinds = {type(each) for each in told(tmp_path / "plain")}
+    assert AnonymitySetsFormed in kinds
+    assert OrganisationsAttested not in kinds
+    assert OrganisationsAttested in {type(each) for each in told(tmp_path / "known")}
+
+
+def test_what_is_unknown_or_too_few_is_refused(hidden, tmp_path):
+    with pytest.raises(ConfigError, match=r"found no population\.organisations"):
+        run(config=hidden(min_organisations=3), out=tmp_path / "run")
+    some = {name: WHOSE[name] for name in NAMES[:-1]}
+    with pytest.raises(ConfigError, match=f"says nothing of '{NAMES[-1]}'"):
+        run(config=hidden(some, min_organisations=3), out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="as many organisations as there are, 1"):
+        run(
+            config=hidden(dict.fromkeys(NAMES, "x"), min_organisations=2),
+            out=tmp_path / "run",
+        )
+    with pytest.raises(ConfigError, match="that nobody forms"):
+        run(
+            config=hidden(WHOSE, min_organisations=2, name="mean"), out=tmp_path / "run"
+        )
+
+
+def test_a_run_goes_on_with_the_organisations_that_it_began_with(hidden, tmp_path):
+    out = tmp_path / "run"
+    run(config=hidden(WHOSE, min_organisations=3), out=out)
+    written(tmp_path / "organisations.csv", {**WHOSE, NAMES[0]: "another"})
+    existing = RunFolder.existing(out)
+    with pytest.raises(RunError, match="Put the file back"):
+        forget(build_run(existing.config()), existing, [NAMES[7]], "retrain")
+    written(tmp_path / "organisations.csv", WHOSE)
+    assert resume(out).summary["rounds"]
+    assert not [e for e in told(out) if isinstance(e, ClusterWaited)]
+
+
+def test_organisations_are_read_from_csv_and_toml(tmp_path):
+    path = tmp_path / "whose.toml"
+    path.write_text('client-00001 = " A "\n"b.c" = "A"\n')
+    assert read_organisations(path) == {"client-00001": "A", "b.c": "A"}
+    for text in ('a = ""', "a = 1", "a =", "[a]\nb = 'c'"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"whose\.toml"):
+            read_organisations(path)
+    path = tmp_path / "whose.csv"
+    for text in ("x,y\n1,2", "name,organisation\na,A\na,B", "name,organisation\na,"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"whose\.csv"):
+            read_organisations(path)
