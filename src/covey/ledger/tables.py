@@ -1,9 +1,10 @@
 """How a ledger's tables are laid out.
 
 Only `events` is in the chain. `clients`, `client_keys` and `client_organisations` stand
-apart because they can be erased: events know a client by its handle alone. `clock` stands apart because equal runs
-must have equal chains. `requests` and `tombstones` are about those who leave. `states` and
-`files` hold SHA-256 of what the run wrote and read beside its ledger.
+apart because they can be erased: events know a client by its handle alone. `clock` stands
+apart because equal runs must have equal chains. `requests` and `tombstones` are about those
+who leave. `states` and `files` hold SHA-256 of what the run wrote and read beside its
+ledger.
 """
 
 from collections.abc import Sequence
