@@ -1,10 +1,12 @@
 """Whose client each one is, in a simulated run: what is refused, recorded and erased."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from covey import ConfigError, RunError, resume, run
+from covey.api import verify
 from covey.build import build_run
 from covey.data import read_organisations
 from covey.events import AnonymitySetsFormed, ClusterWaited, OrganisationsAttested
@@ -82,6 +84,18 @@ def test_who_leaves_takes_its_organisation_along(hidden, tmp_path):
     forget(build_run(existing.config()), existing, [NAMES[7]], "auto")
     assert b"org 07" not in existing.ledger_path.read_bytes()
     assert b"org 08" in existing.ledger_path.read_bytes()
+
+
+def test_a_denial_that_counts_organisations_is_proved(hidden, tmp_path):
+    out = tmp_path / "run"
+    run(config=hidden(WHOSE, min_organisations=3), out=out)
+    existing = RunFolder.existing(out)
+    forget(build_run(existing.config()), existing, [NAMES[7]], "deny")
+    (proof,) = existing.proofs.glob("*.json")
+    assert all(each.ok is not False for each in verify(proof, out))
+    rounds = json.loads(proof.read_text())["rounds"]
+    assert len(rounds) == 3
+    assert all(held["size_left"] >= 2 for held in rounds)
 
 
 def test_the_default_changes_nothing(hidden, tmp_path):
