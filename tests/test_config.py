@@ -40,6 +40,7 @@ audit_examples = 400
 thresholds = [0.5, 0.8]
 preferences = ""
 preferences_by_handle = []
+organisations = ""
 exclude = []
 [model]
 name = "mnist-cnn"
@@ -81,6 +82,7 @@ name = "mean"
 server_optimizer = "none"
 weights = "equal"
 min_anonymity = 6
+min_organisations = 1
 deniability_threshold = 3
 partition = "mdav"
 distance = "l2"
@@ -272,7 +274,7 @@ def test_what_is_set_wins_over_the_file(tmp_path: Path):
         ),
         ({"train": {"participation": 1.1}}, ("train.participation = 1.1", "Change")),
         ({"train": {"optimizer": "adma"}}, ("train.optimizer = 'adma'", "'adam'")),
-        ({"method": {"name": "ditto"}}, ("method.name = 'ditto'", "'ifca-mir'")),
+        ({"method": {"name": "scaffold"}}, ("method.name = 'scaffold'", "'ifca-mir'")),
         (
             {"method": {"risk_weight": 1.5}},
             ("method.risk_weight = 1.5", "'from-threshold'", "less than or equal to 1"),

@@ -169,9 +169,10 @@ def test_sets_are_formed_of_bounded_updates_and_nobody_is_left_out():
     # one of seven is far longer: unbounded, its set's diameter shows it
     points = [point(1.0 + i / 10, 0.0) for i in range(6)] + [point(0.0, 500.0)]
     start = point(0.0, 0.0)
-    sets = {"min_anonymity": 3, "deniability_threshold": 2}
-    before = aggregated(AnonymitySets(**sets), start, *points)
-    after = aggregated(AnonymitySets(**sets, max_relative_norm=1.0), start, *points)
+    sets = AnonymitySets(min_anonymity=3, deniability_threshold=2)
+    short_sets = sets.model_copy(update={"max_relative_norm": 1.0})
+    before = aggregated(sets, start, *points)
+    after = aggregated(short_sets, start, *points)
     (raw,), (short,) = before.events, after.events
     assert isinstance(raw, AnonymitySetsFormed)
     assert isinstance(short, AnonymitySetsFormed)

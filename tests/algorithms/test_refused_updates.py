@@ -66,7 +66,7 @@ def steps_with(sent: Mapping[str, float], merge, *, accounted: bool = False) -> 
         cohort: Cohort,
         assignment: Mapping[Handle, int],
         streams: Streams,
-        inputs: object,
+        inputs: object = None,
     ) -> Iterator[ClientUpdate]:
         for c in cohort:
             update = {"w": torch.tensor([1.0, sent[c.name], 1.0])}

@@ -45,7 +45,7 @@ def swap(ten: Ten, grid: InProcessGrid) -> None:
     grid.files[IMPOSTOR_NODE] = str(ten.path / IMPOSTOR / "node.toml")
 
 
-def with_impostor(ten: Ten, **terms: bool) -> Run:
+def with_impostor(ten: Ten, **terms: Any) -> Run:
     grid = ten.grid()
     plain = ten.wire
 

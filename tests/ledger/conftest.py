@@ -164,4 +164,5 @@ def die_at(statements: int) -> None:
 
 if __name__ == "__main__":
     _, file, name, places, step = sys.argv
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
     print(die_at_every(runpy.run_path(file)[name], places, int(step)))  # noqa: T201

@@ -77,4 +77,4 @@ def test_who_has_no_holdout_is_counted_and_bounded_by_five_clients():
 
 
 def test_nobody_is_an_empty_table():
-    assert [each.sum() for each in combined_counts([], [])] == [0, 0]
+    assert [np.sum(each) for each in combined_counts([], [])] == [0, 0]

@@ -58,6 +58,7 @@ def base(tmp_path_factory):
             LEAVER, "deny", on_receipt=lambda *told: given.append(told)
         )
         assert given == [(LEAVER, one.receipt)]
+        assert one.receipt is not None
         assert one.receipt.salt == one.answered.salt
         shutil.copy(one.answered.proof, base / "proof.json")
         shutil.copy(one.receipt.path, base / "receipt.json")
@@ -315,7 +316,7 @@ def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
         name = sorted(held.names)[0]
         before = {each.request for each in held.unacknowledged}
         with pytest.raises(KilledError):
-            held.forget(name, "retrain", **{place: die})
+            held.forget(name, "retrain", **{place: die})  # type: ignore[arg-type]
         (mine,) = [
             e for e in load(copy / "run").unacknowledged if e.request not in before
         ]
