@@ -1,6 +1,7 @@
 """A client's name belongs to the key that first came with it, over every restart."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
