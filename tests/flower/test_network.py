@@ -153,12 +153,25 @@ def test_a_killed_server_goes_on_with_the_same_run_and_round_numbers(cut):
     assert cut.result.history.finished is not None
 
 
+HELD_MODEL = """
+import os
+from pathlib import Path
+
+from torch import nn
+
+
+def linear():
+    hold = Path(os.environ["FLWR_HOME"]).parent / "hold"  # each node has its own
+    if hold.exists():
+        hold.read_bytes()
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+"""
 SHRINKING = """
 rounds = 5
 [population]
 clients = 4
 [model]
-name = "linear"
+name = "held_model:linear"
 [method]
 name = "fedavg"
 [merge]
@@ -181,16 +194,22 @@ def read_by_nobody_else(pipe: Path) -> int:
 @pytest.fixture(scope="module")
 def shrunk(tmp_path_factory, private_home):
     """A run in which one node is killed while it answers, and then one asks to leave."""
-    folder = invited(tmp_path_factory.mktemp("shrunk"), SHRINKING, names(4))
+    place = tmp_path_factory.mktemp("shrunk")
+    (place / "held_model.py").write_text(HELD_MODEL)
+    known = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(known))
+        yield shrink(invited(place, SHRINKING, names(4)))
+
+
+def shrink(folder: Path) -> tuple[Run, int]:
     victim, leaver = (folder / "nodes" / name for name in (VICTIM, LEAVER))
-    os.mkfifo(victim / "examples.npz")
     with Deployment(folder) as deployment:
         begun = deployment.submit(None, "--run-config", "timeout=60")
         begun.wait_for("Round 0:", LONG)
-        tell(victim, data="examples.npz")
+        os.mkfifo(victim / "hold")
         pipe = until(
-            lambda: read_by_nobody_else(victim / "examples.npz"),
-            "the node reads its examples",
+            lambda: read_by_nobody_else(victim / "hold"), "the node makes its model"
         )
         deployment.kill_node(VICTIM)
         os.close(pipe)

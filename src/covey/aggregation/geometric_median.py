@@ -5,18 +5,35 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from covey.aggregation.base import ClusterwiseAggregation
 from covey.aggregation.merging import ClientUpdate, sum_per_cluster
 from covey.components.capability import Capability
 from covey.components.section import Positive
-from covey.params import flatten, scale, trained
+from covey.params import scale, trained
 from covey.types import Params
 
 __all__ = ["GeometricMedian"]
 
 NEAREST = 1e-6
 """Below this distance an update counts as so far away: nu in the paper."""
+
+
+COLUMNS = 2**18
+"""Numbers of each update that are looked at together: it bounds the memory."""
+
+
+def _dots(updates: Sequence[Params]) -> Float[Tensor, "clients clients"]:
+    """Return the products u_i u_k of all pairs of updates, in float64."""
+    found = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    for name in updates[0]:
+        columns = (each[name].reshape(-1).split(COLUMNS) for each in updates)
+        for part in zip(*columns, strict=True):
+            block = torch.stack(part).double()
+            found += block @ block.T
+    return found
 
 
 class GeometricMedian(ClusterwiseAggregation):
@@ -46,11 +63,13 @@ class GeometricMedian(ClusterwiseAggregation):
 
     def combined(self, updates: Sequence[ClientUpdate]) -> Params:
         """Return the geometric median of the updates."""
-        points = torch.stack([flatten(trained(u.update)) for u in updates]).double()
-        shares = torch.full((len(points),), 1 / len(points), dtype=torch.float64)
+        dots = _dots([trained(each.update) for each in updates])
+        shares = torch.full((len(dots),), 1 / len(dots), dtype=torch.float64)
         for _ in range(self.steps):
-            away = (points - shares @ points).norm(dim=1)
-            nearness = 1 / away.clamp(min=NEAREST)
+            # |u_i - v|^2 = u_i u_i - 2 u_i v + v v, for v = sum_k shares_k u_k
+            to_v = dots @ shares
+            squares = dots.diagonal() - 2 * to_v + shares @ to_v
+            nearness = 1 / squares.clamp(min=NEAREST**2).sqrt()
             shares = nearness / nearness.sum()
         weighed = (
             replace(update, weight=share)
