@@ -1,7 +1,7 @@
 """The one way from a round to its clients: simulated here, or remote."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from covey.algorithms.base import Cohort, ServerState
 from covey.algorithms.cluster_selection import (
@@ -16,6 +16,7 @@ from covey.types import Handle, Params
 __all__ = ["Backend"]
 
 
+@runtime_checkable
 class Backend(Protocol):
     """How the clients of a round are reached: here, by an engine, or by messages.
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Train(Protocol):
     """How clients train from their clusters' models: yields what each adds to its own."""
 
