@@ -51,7 +51,7 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
     places = sorted(folder.receipts.glob("*.json"))
     if not places:
         return
-    leaves = entries_of(ledger.hashes())
+    leaves = entries_of(folder.reader.read(ledger).hashes)
     for path in places:
         head = _receipt_head(path)
         if not _holds(head, leaves):

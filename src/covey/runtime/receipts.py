@@ -66,7 +66,7 @@ def ask_with_receipts(
         CoveyError: the signing key cannot be used, or the ledger cannot be written;
             nothing was done.
     """
-    key, hashes = key_of(session), session.ledger.hashes()
+    key, hashes = key_of(session), session.record().hashes
     requests = session.ledger.ask_all(
         [new_request(name, wanted) for name, wanted in asked.items()]
     )

@@ -19,7 +19,7 @@ from covey.history import history_of
 from covey.ledger import Ledger, Record, Request, current_records, superseded
 from covey.ledger.merkle import entries_of, root_of
 from covey.membership import DIVERGED
-from covey.runtime.ledger_record import by_entry
+from covey.runtime.ledger_record import LedgerRecord, by_entry
 from covey.runtime.session import earlier_config_hashes, settings_hash
 from covey.unlearning import (
     LedgerAnswer,
@@ -94,15 +94,18 @@ class _Answer:
         return replace(found, left=tuple(dict.fromkeys((*found.left, *gone))))
 
 
-def recorded_answer(ledger: Ledger, config: Config, told: Told) -> LedgerAnswer:
+def recorded_answer(
+    ledger: Ledger, record: LedgerRecord, config: Config, told: Told
+) -> LedgerAnswer:
     """Return what the ledger says of the answer that a proof speaks of.
 
     Args:
         ledger: verified; the proof was made at one of its events.
+        record: what was read of it.
         config: the run's settings; they are compared with the ledger's hash of them.
         told: the proof.
     """
-    records, times = ledger.replay(), ledger.times()
+    records, times = record.records, ledger.times()
     requests = {each.id: each for each in ledger.requests()}
     request = requests.get(str(told.get("request")))
     if request is None:
@@ -117,9 +120,8 @@ def recorded_answer(ledger: Ledger, config: Config, told: Told) -> LedgerAnswer:
     if answer.began.config_hash not in known:
         return _refused("config.toml: not the settings that began the run")
     expected, open_ = _expected(answer, config)
-    hashes = ledger.hashes()
-    root = root_of(entries_of(hashes[: _position(told)]))
-    expected |= {"run": hashes[0][:16], "tree_root": root.hex()}
+    root = root_of(entries_of(record.hashes[: _position(told)]))
+    expected |= {"run": record.hashes[0][:16], "tree_root": root.hex()}
     expected |= {"guarantee": _guarantee(records[: _position(told)])}
     return LedgerAnswer(
         expected=json.loads(json.dumps(expected)),

@@ -150,18 +150,19 @@ def _view(ledger: Ledger, place: RunFolder, told: Mapping[str, Any]) -> ChainVie
     from covey.ledger import current_records
     from covey.runtime.recorded_answer import recorded_answer
 
-    at, hashes = told.get("ledger_events"), ledger.hashes()
+    record = place.reader.read(ledger)
+    at, hashes = told.get("ledger_events"), record.hashes
     if not isinstance(at, int) or not 1 <= at <= len(hashes):
         return ChainView(hashes, verified=True)  # its own check says so
     if hashes[at - 1] != told.get("ledger_head"):
         return ChainView(hashes, verified=True)
-    records = current_records(ledger.replay()[:at])
+    records = current_records(record.records[:at])
     events = [(r.round_index, event_from(r.kind, r.body)) for r in records]
     return ChainView(
         hashes,
         verified=True,
         head_model_hash=latest_models(events),
-        answer=recorded_answer(ledger, place.config(), told),
+        answer=recorded_answer(ledger, record, place.config(), told),
     )
 
 

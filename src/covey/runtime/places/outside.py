@@ -1,7 +1,8 @@
 """Where a run's settings lead to outside its folder, and what is there of a client."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from covey.config import Config, brings_clients, is_passed, kind_of
 from covey.data import data_folder, read_organisations, read_preferences
@@ -11,6 +12,7 @@ from covey.runtime.federation_metadata import FederationMetadata
 from covey.runtime.folder import RunFolder
 from covey.runtime.places.found import YOU, Findings, Place, SearchTarget
 from covey.runtime.places.walk import mentions_below
+from covey.types import ClientName
 
 __all__ = ["outside_run"]
 
@@ -71,35 +73,35 @@ def _files(target: SearchTarget, folder: Path, client_file: Path | None) -> Find
 
 
 def _preferences(target: SearchTarget) -> Findings:
-    told = target.config.population.preferences
-    if not told:
-        return
-    path = Path(told)
-    try:
-        known = target.name in read_preferences(path) or target.mention.in_file(path)
-    except (CoveyError, OSError):
-        yield f"The file of population.preferences, {path.absolute()}: it cannot be read."
-        return
-    if known:
-        how = "Delete the client's entry after the answer."
-        shown = target.display_path(path, path.parent)
-        yield Place(shown, "its name and what it accepts", "preferences", YOU, how)
+    held = "its name and what it accepts"
+    yield from _listed_in(target, "preferences", read_preferences, held)
 
 
 def _organisations(target: SearchTarget) -> Findings:
-    told = target.config.population.organisations
+    held = "its name and organisation"
+    yield from _listed_in(target, "organisations", read_organisations, held)
+
+
+def _listed_in(
+    target: SearchTarget,
+    setting: Literal["preferences", "organisations"],
+    read: Callable[[Path], Mapping[ClientName, object]],
+    held: str,
+) -> Findings:
+    """Look for the client in a file that the population's settings name."""
+    told = getattr(target.config.population, setting)
     if not told:
         return
     path = Path(told)
     try:
-        known = target.name in read_organisations(path) or target.mention.in_file(path)
+        known = target.name in read(path) or target.mention.in_file(path)
     except (CoveyError, OSError):
-        yield f"The file of population.organisations, {path.absolute()}: it cannot be read."
+        yield f"The file of population.{setting}, {path.absolute()}: it cannot be read."
         return
     if known:
         how = "Delete the client's entry after the answer."
         shown = target.display_path(path, path.parent)
-        yield Place(shown, "its name and organisation", "preferences", YOU, how)
+        yield Place(shown, held, "preferences", YOU, how)
 
 
 def _deployment(target: SearchTarget) -> Findings:
