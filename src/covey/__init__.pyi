@@ -84,6 +84,9 @@ from .errors import (
     ModelError,
     RunError,
 )
+from .features import (
+    FeatureMap,
+)
 from .history import (
     History,
 )
@@ -137,6 +140,7 @@ __all__ = [
     "DataSet",
     "EngineFactory",
     "Examples",
+    "FeatureMap",
     "Focal",
     "History",
     "Huber",

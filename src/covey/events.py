@@ -33,6 +33,7 @@ __all__ = [
     "FairnessMeasured",
     "ForeignEvent",
     "GroupsSought",
+    "HeadsSolved",
     "ModelDiverged",
     "ModelsMerged",
     "ModelsPooled",
@@ -103,7 +104,8 @@ class ComponentsUsed(Event):
 
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
-            SHA-256 of the file that it stands in; "" for what covey brings.
+            SHA-256 of the file that it stands in; "" for what covey brings, and for fixed
+            features of its own the SHA-256 of their numbers.
         mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
             bring what one cluster's clients sent into another cluster's model.
     """
@@ -280,6 +282,23 @@ class ModelsMerged(Event):
 
     model_hash: str
     participants: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsSolved(Event):
+    """Every cluster's head was solved from the sums over its clients' records.
+
+    Attributes:
+        sums: SHA-256 of each cluster's sums, which are whole numbers.
+        clients: how many clients are in each cluster's.
+        pooling: how much of the other clusters' sums enters.
+        regularisation: in units of the mean diagonal of everybody's sums.
+    """
+
+    sums: tuple[str, ...]
+    clients: tuple[int, ...]
+    pooling: float
+    regularisation: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import covey
+from covey.models.linear_head import LinearHead
 from plugins.aggregation_mixing import Mixing
 from plugins.aggregation_trimmed import TrimmedByNumber
 from plugins.cautious import Cautious
@@ -14,6 +15,7 @@ from plugins.data_hospitals import Hospitals
 from plugins.data_stripes import Stripes
 from plugins.ditto import Ditto
 from plugins.engine_single import Single
+from plugins.features_tiles import Tiles
 from plugins.fedavgm import FedAvgM
 from plugins.feddyn import FedDyn
 from plugins.halfway import Halfway
@@ -207,6 +209,14 @@ CASES = {
         '[model]\nname = "plugins.model_wide:TwoLayers"\n'
         'options = {width = 8, dropout = 0.5}\n[method]\nname = "fedavg"',
         {"model": TwoLayers(width=8, dropout=0.5), "method": {"name": "fedavg"}},
+    ),
+    "features": Case(
+        "features",
+        "model.features",
+        {"tiles": 4},
+        '[model]\nname = "linear-head"\noptions.features = "plugins.features_tiles:Tiles"\n'
+        'options.feature_options = {tiles = 4}\n[method]\nname = "fedavg"',
+        {"model": LinearHead(features=Tiles(tiles=4)), "method": {"name": "fedavg"}},
     ),
     "engine": Case(
         "engine",

@@ -13,8 +13,10 @@ from covey.algorithms.clients import Clients
 from covey.clustering.base import ClusterSelection
 from covey.components.capability import Capability, Claim
 from covey.components.component import Component
+from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
 from covey.events import ClientsAssigned
+from covey.membership import PlayRound
 from covey.rng import Streams
 from covey.types import Params
 
@@ -147,6 +149,14 @@ class Algorithm(Component):
         client's accuracy is that of its own.
         """
         return None
+
+    def reference_round(self, records: LocalRecords) -> PlayRound | None:
+        """Return how an auditor plays a round with one model; None: as clients train.
+
+        Args:
+            records: how examples become features, where a model's are fixed.
+        """
+        del records
 
     def strategy(self, setup: Setup) -> Strategy:
         """Return the algorithm in its run; override it to wrap the rounds."""

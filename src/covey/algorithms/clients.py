@@ -11,11 +11,15 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.client_memory import ObjectiveInputs
 from covey.algorithms.cluster_selection import (
     BY_LOSS,
+    Evaluate,
     SelectionConfig,
     SelectionResult,
     TrainAtOnce,
 )
+from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.round_steps import Steps
+from covey.engine.fixed_features import LocalRecords
+from covey.errors import ConfigError
 from covey.events import ClientsAssigned
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -49,6 +53,24 @@ class Clients:
     def asked_by(self, steps: Steps) -> "Clients":
         """Return the same clients, asked in another way."""
         return replace(self, steps=steps)
+
+    def comparing(self, losses: Evaluate) -> "Clients":
+        """Return the same clients, simulated ones, who compare models by these losses."""
+        return self.asked_by(replace(self.steps, backend=LocalClients(losses)))
+
+    @property
+    def records(self) -> LocalRecords:
+        """Their records as fixed features.
+
+        Raises:
+            ConfigError: the clients are remote, or the model trains all its parameters.
+        """
+        if self.steps.records is None:
+            raise ConfigError(
+                "Sums over records need simulated clients and a model with features that "
+                "do not train, found others. Set model.name = 'linear-head'."
+            )
+        return self.steps.records
 
     def sent_along(self, **broadcast: Params) -> "Clients":
         """Return the same clients, who get these tensors for their objective by name."""

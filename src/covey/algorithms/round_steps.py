@@ -30,6 +30,7 @@ from covey.algorithms.local_training import (
 )
 from covey.algorithms.waiting import abandonment_events, with_waiting_counts
 from covey.components.state import ComponentState, States
+from covey.engine.fixed_features import LocalRecords
 from covey.events import (
     ClientsAssigned,
     ModelsMerged,
@@ -84,6 +85,7 @@ class Steps:
         server_step: what the server makes of the aggregated models.
         longer: the training of a round that is to show how clients differ; None: the same.
         broadcast: what the server sends along to every client's objective, by name.
+        records: simulated clients' records as fixed features, where the model has them.
         frozen: the models after this round of clusters whose clients need not train, as the
             merge looks at each cluster by itself. Events are those of the whole round.
     """
@@ -102,6 +104,7 @@ class Steps:
     longer: Training | None = None
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     frozen: Mapping[int, Params] = field(default_factory=dict[int, Params])
+    records: LocalRecords | None = None
 
     def trained_longer(self) -> "Steps":
         """Return the steps of a round whose training is to show differences."""
@@ -141,7 +144,7 @@ class Steps:
 
         Updates that are not finite are refused, and move nothing.
         """
-        chosen = self._as_recorded(state, chosen)
+        chosen = self.as_recorded(state, chosen)
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
         asked = tuple(c for c in cohort if chosen.clusters[c.handle] not in self.frozen)
@@ -217,9 +220,10 @@ class Steps:
         models = (self.frozen.get(j, model) for j, model in enumerate(found.clusters))
         return replace(found, clusters=tuple(models))
 
-    def _as_recorded(
+    def as_recorded(
         self, state: ServerState, chosen: ClientsAssigned
     ) -> ClientsAssigned:
+        """Return these choices, or those that were made when the round was played first."""
         then = self.recorded.get(state.round_index, {})
         kept = {handle: then.get(handle, j) for handle, j in chosen.clusters.items()}
         return replace(chosen, clusters=kept)

@@ -136,6 +136,7 @@ def clients_of(
         server_step=server_step_of(config),
         longer=training(longer(usual)),
         frozen=replay.frozen_models,
+        records=components.records,
     )
     return Clients(
         (),

@@ -7,6 +7,7 @@ from covey.algorithms import Send
 from covey.config import Config
 from covey.data import Population
 from covey.engine import Engine, Recipe
+from covey.engine.fixed_features import LocalRecords
 from covey.rng import Streams
 from covey.types import Params
 
@@ -26,6 +27,7 @@ class Components:
     Attributes:
         init: draws a fresh model.
         send: how clients are asked that are remote; None: a simulation.
+        records: simulated clients' records as fixed features, where the model has them.
     """
 
     config: Config
@@ -33,6 +35,7 @@ class Components:
     engine: Engine
     init: Callable[[Streams], Params]
     send: Send | None = None
+    records: LocalRecords | None = None
 
 
 def longer(recipe: Recipe) -> Recipe:

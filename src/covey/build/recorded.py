@@ -1,5 +1,7 @@
 """What the ledger is told of components: names, options, sources."""
 
+from torch import nn
+
 from covey.build.isolation import mixes_clusters
 from covey.components import (
     ComponentSection,
@@ -9,20 +11,37 @@ from covey.components import (
     source_hash,
 )
 from covey.config import Config
+from covey.config.learning import ModelConfig
 from covey.events import ComponentsUsed
+from covey.features import FrozenFeatures
 
 __all__ = ["components_used"]
 
 
-def components_used(config: Config) -> tuple[ComponentsUsed, ...]:
-    """Return the fact which components are a user's own or have options, if any do."""
-    found: dict[str, dict[str, object]] = {}
+def components_used(config: Config, module: nn.Module) -> tuple[ComponentsUsed, ...]:
+    """Return the fact which components are a user's own or have options, if any do.
+
+    Fixed features in the model are told always, with what their numbers hash to.
+    """
+    found = {
+        f"{ModelConfig.section}.{path}": _told(part)
+        for path, part in module.named_modules()
+        if isinstance(part, FrozenFeatures)
+    }
     for _, section in config:
         if isinstance(section, ComponentSection):
             found |= _named_in(section)
     if not found:
         return ()
     return (ComponentsUsed(found, mixes_clusters(config)),)
+
+
+def _told(features: FrozenFeatures) -> dict[str, object]:
+    return {
+        "name": features.name,
+        "options": features.options,
+        "source": features.source,
+    }
 
 
 def _named_in(section: ComponentSection) -> dict[str, dict[str, object]]:

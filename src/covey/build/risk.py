@@ -121,6 +121,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
             (c.group or 0, len(c.train)) for c in population.clients
         ),
         shared_rounds=algorithm_of(config).split_round(config.rounds) or 0,
+        records=components.records,
     )
 
 
@@ -139,10 +140,14 @@ def _round_of(components: Components) -> PlayRound:
         components.population,
         components.engine,
     )
+    records, algorithm = components.records, algorithm_of(config)
+    own = None if records is None else algorithm.reference_round(records)
+    if own is not None:
+        return own
     usual = replace(recipe_of(config), personal=None)  # shared models alone
     private = config.privacy.client_noise > 0
     aggregate = aggregator_of(config, len(population.clients))
-    split_round = algorithm_of(config).split_round(config.rounds)
+    split_round = algorithm.split_round(config.rounds)
     accounted = noise_on_clients(config)
 
     def play_round(

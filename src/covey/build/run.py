@@ -5,7 +5,11 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from covey.algorithms import Clients, Cohort, Strategy
+from covey.algorithms import (
+    Clients,
+    Cohort,
+    Strategy,
+)
 from covey.build.aggregators import anonymity_of
 from covey.build.algorithms import (
     NO_REPLAY,
@@ -39,6 +43,12 @@ from covey.data import (
     absent_population,
 )
 from covey.engine import TASKS, Engine, EngineFactory
+from covey.engine.fixed_features import (
+    FeatureCache,
+    FixedFeatureEngine,
+    LocalRecords,
+    has_fixed_features,
+)
 from covey.errors import ConfigError, DataError
 from covey.events import ComponentsUsed
 from covey.membership import Reference, RetrainRecipe
@@ -61,6 +71,7 @@ class BuiltRun:
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
         replay: how rounds that were played before are played again.
+        records: simulated clients' records as fixed features, where the model has them.
     """
 
     config: Config
@@ -78,6 +89,7 @@ class BuiltRun:
     client_backend: ClientBackend | None = None
     components_used: tuple[ComponentsUsed, ...] = ()
     replay: ReplayOptions = NO_REPLAY
+    records: LocalRecords | None = None
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""
@@ -121,7 +133,9 @@ class BuiltRun:
 
     def _components(self) -> Components:
         send = self.client_backend.ask if self.client_backend else None
-        return Components(self.config, self.population, self.engine, self.init, send)
+        return Components(
+            self.config, self.population, self.engine, self.init, send, self.records
+        )
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
@@ -145,7 +159,10 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         _check_min_anonymity(config, population)
     module, init = model_of(config, overrides, population)
     send = overrides.client_backend.ask if overrides.client_backend else None
-    components = Components(config, population, _engine(config, module), init, send)
+    engine, records = _engine(config, module), None
+    if simulated and has_fixed_features(module):
+        engine, records = _on_fixed_features(config, module, engine, population)
+    components = Components(config, population, engine, init, send, records)
     own = (config.train.loss, config.train.objective)
     own_model = overrides.model is not None or config.model.name not in NETWORKS
     if own_model or any(":" in name for name in own):
@@ -166,7 +183,8 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),
         data_hash=data_hash(population),
         client_backend=overrides.client_backend,
-        components_used=components_used(config),
+        components_used=components_used(config, module),
+        records=records,
     )
 
 
@@ -250,6 +268,16 @@ def _check_min_anonymity(config: Config, population: Population) -> None:
             f"merge.min_anonymity (k) is how many clients hide together, so at most as "
             f"many as there are, {clients}, found {k}. Lower k."
         )
+
+
+def _on_fixed_features(
+    config: Config, module: nn.Module, engine: Engine, population: Population
+) -> tuple[Engine, LocalRecords]:
+    """Return how heads are scored and solved, both on features that are computed once."""
+    cache, task = FeatureCache(module), TASKS[config.model.task]
+    scale = float(getattr(module, "scale", 1.0))
+    scoring = FixedFeatureEngine(engine, cache, scale, task)
+    return scoring, LocalRecords(cache, scale, task, population.num_classes)
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:

@@ -89,6 +89,12 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.algorithms.fedavg:LocalTraining",
                 "every client has a model of its own",
             ),
+            "solved": BuiltIn(
+                "covey.algorithms.solved:Solved",
+                "FedAvg, IFCA and IFCA-MIR with heads that are solved from clients' sums "
+                "(`regularisation`, `exposure`; `docs/solved.md`), for "
+                '`model.name = "linear-head"`',
+            ),
         },
         "data": {
             "digits": BuiltIn("covey.data.sets.digits:Digits", "in scikit-learn"),
@@ -132,6 +138,21 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "clients on machines of their own (`docs/flower.md`)",
             ),
         },
+        "features": {
+            "gabor": BuiltIn(
+                "covey.features.gabor:Gabor",
+                "for images: random Gabor filters (options `filters`, `size`, `pool`), "
+                "both signs of each, averaged over `pool` x `pool` parts",
+            ),
+            "random-patches": BuiltIn(
+                "covey.features.random_patches:RandomPatches",
+                "for images: random whitened patches of nobody's images (the same options)",
+            ),
+            "none": BuiltIn(
+                "covey.features.as_they_are:AsTheyAre",
+                "the numbers of every example as they are, such as embeddings",
+            ),
+        },
         "model": {
             "mnist-cnn": BuiltIn(
                 "covey.models.networks:MnistCnn", "two convolutions, each pooled"
@@ -152,6 +173,11 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "linear": BuiltIn("covey.models.networks:Linear", "softmax regression"),
             "linear-map": BuiltIn(
                 "covey.models.networks:LinearMap", "one matrix without bias"
+            ),
+            "linear-head": BuiltIn(
+                "covey.models.linear_head:LinearHead",
+                "softmax regression over fixed features (options `features`: the name of "
+                "a feature map, `feature_options`, and `scale` of the logits)",
             ),
             "python": BuiltIn(
                 "covey.models.passed:PassedModel",
@@ -216,6 +242,10 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "client": BuiltIn(
                 "covey.membership.client_estimator:ClientEstimator",
                 "each client by itself, nothing sent",
+            ),
+            "leave-one-out": BuiltIn(
+                "covey.membership.leave_one_out_estimator:LeaveOneOutEstimator",
+                'of the stronger of two attacks, exact, for `method.name = "solved"`',
             ),
             "oracle": BuiltIn(
                 "covey.membership.oracle_estimator:OracleEstimator",
@@ -323,6 +353,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "calibration": "federaser",
         "data": "digits",
         "engine": "auto",
+        "features": "gabor",
         "loss": "task",
         "model": "mnist-cnn",
         "objective": "plain",

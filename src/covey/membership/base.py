@@ -12,6 +12,7 @@ from covey.components.capability import Capability
 from covey.components.component import Component
 from covey.data.examples import Client, Examples
 from covey.data.shift import ShiftRange
+from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Assessment, Profile, Target
 from covey.membership.estimates import Finding, RiskEstimate
@@ -52,6 +53,7 @@ class RiskContext:
         streams: the server's own, independent of the clients'.
         population_profile: the profile of the whole population.
         shared_rounds: how many rounds everybody played together at first (warm start).
+        records: how examples become features, where a model's are fixed.
     """
 
     engine: Engine
@@ -64,6 +66,7 @@ class RiskContext:
     streams: Streams = field(default_factory=lambda: Streams(0))
     population_profile: Profile = ()
     shared_rounds: int = 0
+    records: LocalRecords | None = None
 
     def losses(self, params: Params, sets: Sequence[Examples]) -> list[ndarray]:
         """Return a model's loss on every example, set by set, in nats."""

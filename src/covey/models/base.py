@@ -29,6 +29,18 @@ class ModelFactory(Component):
         """
         raise NotImplementedError
 
+    def build_for(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        seed: int,  # noqa: ARG002 - for what all models of a run share
+    ) -> nn.Module:
+        """Return a freshly initialised network of the run with this seed.
+
+        Override it where all of the run's models have something in common that is drawn.
+        """
+        return self.build(input_shape, num_classes)
+
 
 def is_component(found: Any) -> TypeGuard[type[Component]]:  # noqa: ANN401 - anything
     """Say whether this is a component's class, and no network's or function."""

@@ -54,7 +54,7 @@ def build_model(  # noqa: PLR0913, PLR0917 - a name has options
     if is_component(found):
         made = create("model", name, options, "model.name", ModelFactory)
         with streams.lent_to_torch():
-            return _made(name, made.build, sizes, {})
+            return _made(name, made.build_for, (*sizes, streams.seed), {})
     if inspect.isclass(found) and issubclass(found, ImageNetwork):
         _check_image(name, found, input_shape)
     with streams.lent_to_torch():

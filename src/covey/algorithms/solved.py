@@ -1,0 +1,328 @@
+"""Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from covey.algorithms.algorithm import Algorithm, Setup, Strategy
+from covey.algorithms.base import Cohort, RoundResult, ServerState
+from covey.algorithms.clients import Clients
+from covey.algorithms.cluster_selection import Evaluate, Prices
+from covey.clustering import gap_split
+from covey.components.built_ins import DEFAULTS
+from covey.components.capability import Capability, Claim
+from covey.components.section import Count, Positive, Share
+from covey.components.state import ComponentState
+from covey.data.examples import Client, Examples
+from covey.engine.fixed_features import LocalRecords, is_head, params_of
+from covey.errors import ConfigError
+from covey.events import ClientsAssigned, Event, GroupsSought, HeadsSolved, ModelsMerged
+from covey.heads import (
+    ClusterSums,
+    Sums,
+    scores_without_client,
+    solved_head,
+    weight_steps,
+)
+from covey.membership import PlayRound
+from covey.params import model_hash
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["Solved"]
+
+MEANS = "mean features"
+
+
+class Settled(ComponentState):
+    """Nobody moved in the last round.
+
+    Attributes:
+        risks: what was known of the clusters then; empty where somebody moved.
+    """
+
+    key = "settled"
+    risks: tuple[float | None, ...] = ()
+
+
+class Solved(Algorithm):
+    """Give every cluster the linear head that is best for its clients' records at once.
+
+        A_i = w sum_r phi_r phi_r^T,    B_i = w sum_r phi_r t_r^T
+        theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)
+        j_i = argmin_j alpha_i f(theta_j without client i, xi_i) + beta_i risk_j
+
+    phi are features in which no client's data are, t = onehot - 1 / classes, m the mean
+    diagonal of sum_i A_i. Data reach the heads through sums alone, which are whole numbers:
+    taking a client's off leaves, to the last bit, the sums of those who stay. With one
+    cluster this is FedAvg, by the choice `loss` IFCA.
+
+    Attributes:
+        num_clusters: how many heads clients choose among.
+        initialisation: `warm`: k-means on the clients' mean features; `random`: each in a
+            cluster by chance; `groups`: the true ones, an oracle.
+        pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike.
+        regularisation: lambda, above 0.
+        exposure: w: how much each client's records enter, in steps of 1 / 256.
+        select_on: `train`: on its own examples, by heads that never met the client;
+            `holdout`: on the examples that it holds out.
+        hysteresis: rounds that a client stays after a move.
+        smoothing: weight of the past in the losses that a client compares.
+
+    References:
+        Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
+        Wang, Revisiting Differentially Private Linear Regression (AdaSSP), 2018.
+    """
+
+    requires = frozenset({Capability.SIMULATED_CLIENTS, Capability.EXCLUSIVE_CLASSES})
+    rules_out = frozenset(
+        {
+            Capability.SINGLE_UPDATES,
+            Capability.STORED_UPDATES,
+            Capability.PLAIN_GRADIENTS,
+            Capability.EXAMPLE_GRADIENTS,
+        }
+    )
+    summary: ClassVar[str] = "solves its models from sums, and trains none"
+
+    num_clusters: Positive = 2
+    initialisation: Literal["random", "warm", "groups"] = "warm"
+    selection: str = DEFAULTS["selection"]
+    pooling: Share = 0.0
+    regularisation: Annotated[float, Field(gt=0)] = 1.0
+    exposure: Share = 1.0
+    select_on: Literal["train", "holdout"] = "train"
+    hysteresis: Count = 0
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @property
+    def note(self) -> str:
+        """What a reader must know: who told the groups, and what the server sees."""
+        known = self.initialisation == "groups"
+        return "Clusters started from the true groups: an oracle." if known else ""
+
+    def claim(self, part: str) -> Claim:
+        """Several clusters are no model for everybody."""
+        several = self.num_clusters > 1
+        one = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
+        return Claim(part, self.requires, self.rules_out | one)
+
+    def num_models(self, population: Cohort) -> int:
+        """Return how many clusters there are."""
+        del population
+        return self.num_clusters
+
+    def strategy(self, setup: Setup) -> Strategy:
+        """Return the rounds; whoever's sums are not kept is asked for them again."""
+        if not is_head(setup.draw_model(Streams(0))):
+            raise ConfigError(
+                "Heads are solved on features that do not train, found another model. Set "
+                "model.name = 'linear-head', or give yours `features` without parameters "
+                "and a linear `head`."
+            )
+        everybody = {client.handle: client for client in setup.population}
+
+        def play_round(
+            state: ServerState, clients: Clients, streams: Streams
+        ) -> RoundResult:
+            return self._round(state, clients, streams, everybody)
+
+        init = super().strategy(setup).init
+        return Strategy(init, play_round, self.finalize)
+
+    def _round(
+        self,
+        state: ServerState,
+        clients: Clients,
+        streams: Streams,
+        everybody: Mapping[Handle, Client],
+    ) -> RoundResult:
+        """Let clients choose, count their sums, and solve every cluster's head."""
+        if not len(clients):
+            nothing = (0,) * len(state.clusters)
+            merged = ModelsMerged(model_hash(state.clusters), nothing)
+            return RoundResult(state.with_models(state.clusters), (merged,))
+        state, chosen, events = self._choice(state, clients, streams)
+        chosen = clients.steps.as_recorded(state, chosen)
+        sums = self._counted(state, chosen, clients.records, everybody)
+        in_each = sums.clients_per_cluster()
+        models = tuple(
+            params_of(sums.head(j)) if in_each[j] else model
+            for j, model in enumerate(state.clusters)
+        )
+        counts = Counter(chosen.clusters.values())
+        after = state.with_choices(chosen.clusters).keeping(
+            sums, _settled(state, chosen)
+        )
+        solved = HeadsSolved(
+            tuple(each.digest() for each in sums.sums),
+            in_each,
+            self.pooling,
+            self.regularisation,
+        )
+        participants = tuple(counts[j] for j in range(len(models)))
+        merged = ModelsMerged(model_hash(models), participants)
+        return RoundResult(after.with_models(models), (*events, chosen, solved, merged))
+
+    def finalize(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        """Let clients choose once more."""
+        if not state.assignment or not len(clients):
+            return super().finalize(state, clients, streams)
+        state, chosen, events = self._choice(state, clients, streams)
+        final = replace(chosen, by="final")
+        return RoundResult(state.with_choices(final.clusters), (*events, final))
+
+    def _choice(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> tuple[ServerState, ClientsAssigned, tuple[Event, ...]]:
+        """Return what each client takes: by the start, as before, or by comparing."""
+        if self.num_clusters == 1:
+            return state, clients.all_in(0, "shared"), ()
+        if not state.assignment:
+            return state, *self._start(clients, streams)
+        if _nothing_new(state, clients):
+            stay = {c.handle: state.assignment[c.handle] for c in clients.cohort}
+            return state, ClientsAssigned(stay, "clients"), ()
+        if self.select_on == "train":
+            clients = clients.comparing(self._losses_without_oneself(state, clients))
+        choice = clients.choose(state, streams)
+        return choice.state, ClientsAssigned(choice.clusters, "clients"), choice.events
+
+    def _start(
+        self, clients: Clients, streams: Streams
+    ) -> tuple[ClientsAssigned, tuple[Event, ...]]:
+        """Return the first clusters: known, by chance, or found in the mean features."""
+        cohort = clients.cohort
+        if self.initialisation == "groups":
+            known = {c.handle: c.group or 0 for c in cohort}
+            return ClientsAssigned(known, "groups"), ()
+        if self.initialisation == "random":
+            drawn = {
+                c.handle: int(
+                    streams.at("start", c.name).generator().integers(self.num_clusters)
+                )
+                for c in cohort
+            }
+            return ClientsAssigned(drawn, "chance"), ()
+        if len(cohort) <= self.num_clusters:
+            return clients.all_in(0, "shared"), ()
+        records = clients.records
+        means = np.stack([records.mean(client.train).numpy() for client in cohort])
+        found = gap_split(means, self.num_clusters, streams.at("split").generator())
+        parts = {c.handle: int(j) for c, j in zip(cohort, found.labels, strict=True)}
+        sought = GroupsSought({MEANS: found.gap}, MEANS, "the mean of its features")
+        return ClientsAssigned(parts, "split"), (sought,)
+
+    def _losses_without_oneself(self, state: ServerState, clients: Clients) -> Evaluate:
+        """Return how a client compares heads: by what they would be without it."""
+        known, records = state.kept(ClusterSums), clients.records
+        heads = [known.head(j) for j in range(len(state.clusters))]
+
+        def share(handle: Handle, j: int) -> float:
+            if handle not in known.counted:
+                return 0.0
+            return 1.0 if known.counted[handle][0] == j else self.pooling
+
+        def evaluate(_: object, cohort: Cohort, __: Streams) -> Tensor:
+            found = torch.empty(len(cohort), len(heads))
+            for i, client in enumerate(cohort):
+                _, weight = known.counted.get(client.handle, (0, 0))
+                rows = records.rows(client.train, weight)
+                for j, head in enumerate(heads):
+                    scores = scores_without_client(head, rows, share(client.handle, j))
+                    found[i, j] = records.losses(scores, rows).mean()
+            return found
+
+        return evaluate
+
+    def _counted(
+        self,
+        state: ServerState,
+        chosen: ClientsAssigned,
+        records: LocalRecords,
+        everybody: Mapping[Handle, Client],
+    ) -> ClusterSums:
+        """Return the sums after these choices: who moved is taken off, and added anew."""
+        known = state.kept(ClusterSums)
+        weight = weight_steps(self.exposure)
+        chose = {handle: (j, weight) for handle, j in chosen.clusters.items()}
+        counted = {**known.counted, **chose}
+        d = _width(state)
+        if not known.is_whole:  # somebody left, and its sums are in them still
+            known = ClusterSums()
+
+        def over(clients: list[tuple[Handle, int]]) -> Sums:
+            return records.sums(((everybody[h].train, w) for h, w in clients), d)
+
+        sums = list(known.sums) or [
+            Sums.nothing(d, records.classes) for _ in state.clusters
+        ]
+        for j in range(len(sums)):
+            came = _differing(counted, known.counted, j)
+            went = _differing(known.counted, counted, j)
+            if came:
+                sums[j] += over(came)
+            if went:
+                sums[j] -= over(went)
+        solved = ClusterSums(pooling=self.pooling, regularisation=self.regularisation)
+        return solved.of(tuple(sums), counted)
+
+    def reference_round(self, records: LocalRecords) -> PlayRound:
+        """Return how an auditor solves one head from other records, in a first round."""
+
+        def play_round(
+            index: int, params: Params, sets: tuple[Examples, ...], _: Streams
+        ) -> Params:
+            if index:
+                return params  # a head depends on no earlier one
+            d, classes = params["head.weight"].shape[1] + 1, records.classes
+            weight = weight_steps(self.exposure)
+            sums = records.sums(((each, weight) for each in sets), d)
+            nothing = Sums.nothing(d, classes)
+            return params_of(solved_head(sums, nothing, 0.0, self.regularisation))
+
+        return play_round
+
+
+def _differing(
+    these: Mapping[Handle, tuple[int, int]],
+    those: Mapping[Handle, tuple[int, int]],
+    j: int,
+) -> list[tuple[Handle, int]]:
+    """Return who is in a cluster of these and not, or at another weight, of those."""
+    return [
+        (handle, weight)
+        for handle, (cluster, weight) in sorted(these.items())
+        if cluster == j and those.get(handle) != (cluster, weight)
+    ]
+
+
+def _width(state: ServerState) -> int:
+    """Return d: how many features a head has, and its bias."""
+    return state.clusters[0]["head.weight"].shape[1] + 1
+
+
+def _risks(state: ServerState) -> tuple[float | None, ...]:
+    return tuple(each and each.risk for each in state.risk_estimates())
+
+
+def _settled(state: ServerState, chosen: ClientsAssigned) -> Settled:
+    """Note that everybody stayed where it was, and what it knew then."""
+    before = state.assignment
+    moved = any(before.get(handle) != j for handle, j in chosen.clusters.items())
+    return Settled() if moved else Settled(risks=_risks(state))
+
+
+def _nothing_new(state: ServerState, clients: Clients) -> bool:
+    """Say whether a choice would be the last one again: then nobody is asked."""
+    known = all(client.handle in state.assignment for client in clients.cohort)
+    priced = state.kept(Prices).prices
+    return known and not priced and state.kept(Settled).risks == _risks(state)

@@ -1,0 +1,72 @@
+"""Build a feature map by name."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from covey.components.component import Component
+from covey.components.registry import create, find, is_built_in, source_hash
+from covey.errors import CoveyError, ModelError
+from covey.features.base import FeatureMap
+from covey.features.frozen import FrozenFeatures
+from covey.rng import Streams
+
+__all__ = ["build_features"]
+
+
+def build_features(
+    name: str,
+    input_shape: tuple[int, ...],
+    seed: int,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    key: str = "features",
+) -> FrozenFeatures:
+    """Return the features that all models of a run share.
+
+    Args:
+        name: a feature map's, or `package.module:factory`.
+        input_shape: of one example, without the batch.
+        seed: the run's; whatever is drawn depends on nothing else.
+        options: of the feature map.
+        key: the setting, for messages.
+    """
+    found = find("features", name, key)
+    streams = Streams(seed).at("features")
+    if inspect.isclass(found) and issubclass(found, Component):
+        made: FeatureMap = create("features", name, options, key, FeatureMap)
+        module = made.build(input_shape, streams)
+    else:
+        with streams.lent_to_torch():
+            module = _called(name, partial(found, **options), input_shape)
+    source = "" if is_built_in("features", name) else source_hash(found)
+    return FrozenFeatures(module, name, options, source).sized(input_shape)
+
+
+def _called(
+    name: str, factory: Callable[..., object], input_shape: tuple[int, ...]
+) -> nn.Module:
+    """Return the module that a user's function makes."""
+    try:
+        signature = inspect.signature(factory)
+        needed = [p for p in signature.parameters.values() if p.default is p.empty]
+        arguments = (
+            (input_shape,) if "input_shape" in signature.parameters or needed else ()
+        )
+        module = factory(*arguments)
+    except CoveyError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"Your feature map {name} raised {type(error).__name__}: {error}. It is called "
+            f"without arguments or with input_shape, beside its options: correct it."
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"Your feature map {name} must return an nn.Module, but it returned a "
+            f"{type(module).__name__}. Return the module itself."
+        )
+    return module

@@ -1,0 +1,24 @@
+from .exposure import joined, likelihood_ratio_successes
+from .grid import FEATURE_STEPS, WEIGHT_STEPS, feature_grid, weight_steps
+from .leave_out import LeftOut, scores_without_client, scores_without_records
+from .solving import Head, solved_head
+from .state import ClusterSums
+from .sums import Rows, Sums, sums_of
+
+__all__ = [
+    "FEATURE_STEPS",
+    "WEIGHT_STEPS",
+    "ClusterSums",
+    "Head",
+    "LeftOut",
+    "Rows",
+    "Sums",
+    "feature_grid",
+    "joined",
+    "likelihood_ratio_successes",
+    "scores_without_client",
+    "scores_without_records",
+    "solved_head",
+    "sums_of",
+    "weight_steps",
+]

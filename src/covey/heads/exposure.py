@@ -1,0 +1,51 @@
+"""What a head tells of who is in it, from what it would say of each record without it."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covey.heads.leave_out import LeftOut
+
+__all__ = ["joined", "likelihood_ratio_successes"]
+
+
+def likelihood_ratio_successes(found: LeftOut) -> Float[Tensor, " rows"]:
+    """Return how often the best attack on each record is right, in [0.5, 1).
+
+    Who knows the features, the record and how data are drawn compares two hypotheses for
+    the score p that it sees. From draw to draw of the others' records,
+
+        without the record:    p ~ N(p_out, v S)
+        with it:               p ~ N(p_out + h (t - p_out), v S)
+
+    with leverage h, the errors' covariance S over classes, and v = phi^T M^-1 N M^-1 phi.
+    No attack tells equally likely hypotheses apart better than their likelihood ratio:
+
+        success = Phi(d / 2),    d^2 = h^2 e^T S^-1 e / v,    e = t - p_out
+
+    The variance with the record is smaller by (1 - h)^2 at most, which is left out.
+
+    References:
+        Carlini et al., Membership Inference Attacks From First Principles, 2022 (LiRA):
+        the same test, its distributions fitted to models trained for it.
+    """
+    errors = (found.targets - found.without).double()
+    covariance = errors.T @ errors / max(1, len(errors))
+    inverse = torch.linalg.pinv(covariance, hermitian=True)
+    lengths = ((errors @ inverse) * errors).sum(dim=1).clamp(min=0)
+    spread = found.variances.double().clamp(min=TINY)
+    distances = found.leverages.double() * (lengths / spread).sqrt()
+    return torch.special.ndtr(distances / 2)
+
+
+def joined(found: list[LeftOut]) -> LeftOut:
+    """Return the answers on all clients' records, one client after the other."""
+    return LeftOut(
+        *(
+            torch.cat([getattr(each, name) for each in found])
+            for name in LeftOut.__dataclass_fields__
+        )
+    )
+
+
+TINY = 1e-12

@@ -1,0 +1,88 @@
+"""What a head would answer had a record, or a whole client, not taken part: exactly.
+
+With e = t - p the errors on a client's records, R R^T = M^-1 and w the weight with which
+they stand in the system of the head:
+
+    H = w Phi M^-1 Phi^T = w (Phi R) (Phi R)^T
+    error without record r = e_r / (1 - H_rr)                 (PRESS)
+    error without the client = (I - H)^-1 e                   (block leave-out)
+
+References:
+    Allen, The Relationship Between Variable Selection and Data Augmentation and a Method
+    for Prediction, 1974 (PRESS).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
+from covey.heads.solving import Head
+from covey.heads.sums import Rows
+
+__all__ = ["LeftOut", "scores_without_client", "scores_without_records"]
+
+Scores = Float[Tensor, "rows classes"]
+
+TINY = 1e-6
+"""The least that a record leaves to others: 1 - h."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeftOut:
+    """A head's answers on some records, each beside that of a head that never met it.
+
+    Attributes:
+        scores: p_r = theta^T phi_r.
+        without: p_r of the head without record r.
+        targets: t_r = onehot(y_r) - 1 / classes.
+        leverages: h_r = w phi_r^T M^-1 phi_r in [0, 1).
+        variances: phi_r^T M^-1 N M^-1 phi_r: the variance of p_r from draw to draw of the
+            other records, in units of the errors' own.
+    """
+
+    scores: Scores
+    without: Scores
+    targets: Scores
+    leverages: Float[Tensor, " rows"]
+    variances: Float[Tensor, " rows"]
+
+
+def scores_without_client(head: Head, rows: Rows, share: float) -> Scores:
+    """Return the scores on a client's records of a head that never met the client.
+
+    Args:
+        head: solved with the client's records, at their weight times `share`.
+        rows: the client's.
+        share: 1 in the client's own cluster, gamma in any other; 0: it never met them.
+    """
+    phi = rows.features.float() / FEATURE_STEPS
+    scores = phi @ head.theta.float()
+    weight = share * rows.weight / WEIGHT_STEPS
+    if not weight or not len(rows):
+        return scores
+    targets = _targets(rows.labels, scores)
+    rooted = phi @ head.root
+    hat = (rooted @ rooted.T).double() * weight
+    rest = torch.eye(len(hat), dtype=torch.float64) - hat
+    errors = torch.linalg.solve(rest, (targets - scores).double())
+    return targets - errors.float()
+
+
+def scores_without_records(head: Head, rows: Rows, share: float = 1.0) -> LeftOut:
+    """Return a head's scores on a client's records, and without each of them."""
+    phi = rows.features.float() / FEATURE_STEPS
+    scores = phi @ head.theta.float()
+    targets = _targets(rows.labels, scores)
+    rooted = phi @ head.root
+    leverages = rooted.square().sum(dim=1) * (share * rows.weight / WEIGHT_STEPS)
+    errors = (targets - scores) / (1 - leverages).clamp(min=TINY)[:, None]
+    variances = ((phi @ head.covariance) * phi).sum(dim=1)
+    return LeftOut(scores, targets - errors, targets, leverages, variances)
+
+
+def _targets(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
+    classes = scores.shape[1]
+    return torch.nn.functional.one_hot(labels, classes).to(scores) - 1 / classes

@@ -1,0 +1,70 @@
+"""Heads as solutions of linear systems."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float32, Float64
+from torch import Tensor
+
+from covey.errors import ModelError
+from covey.heads.sums import Sums
+
+__all__ = ["Head", "solved_head"]
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """theta = M^-1 B, with what tells how much each record has to say in it.
+
+    Attributes:
+        theta: the weights, the bias last.
+        lower: L with L L^T = M.
+        gram: N = sum_i w_i sum_r phi_r phi_r^T, each as it enters the variance: with errors
+            of variance s^2, theta varies by s^2 M^-1 N M^-1 from draw to draw of the data.
+    """
+
+    theta: Float64[Tensor, "d classes"]
+    lower: Float64[Tensor, "d d"]
+    gram: Float64[Tensor, "d d"]
+
+    @cached_property
+    def root(self) -> Float32[Tensor, "d d"]:
+        """R with R R^T = M^-1: a record's leverage is w |phi R|^2."""
+        one = torch.eye(len(self.lower), dtype=torch.float64)
+        return torch.linalg.solve_triangular(self.lower, one, upper=False).T.float()
+
+    @cached_property
+    def covariance(self) -> Float32[Tensor, "d d"]:
+        """M^-1 N M^-1."""
+        left = torch.cholesky_solve(self.gram, self.lower)
+        return torch.cholesky_solve(left.T.contiguous(), self.lower).float()
+
+
+def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) -> Head:
+    """Return the head of a cluster.
+
+        theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)
+
+    Args:
+        own: A_j and B_j.
+        others: A_rest and B_rest, of all other clusters.
+        pooling: gamma in [0, 1]; 0: own data alone, 1: everybody's alike.
+        regularisation: lambda > 0, in units of m, the mean diagonal of A_j + A_rest.
+
+    Raises:
+        ModelError: there is nothing to solve, or no number to solve it with.
+    """
+    (gram, targets), (gram_rest, targets_rest) = own.matrices(), others.matrices()
+    unit = float((gram + gram_rest).diagonal().mean()) or 1.0
+    system = gram + pooling * gram_rest
+    system.diagonal().add_(regularisation * unit)
+    try:
+        lower: Tensor = torch.linalg.cholesky(system)  # pyright: ignore[reportUnknownMemberType]
+    except RuntimeError as error:
+        raise ModelError(
+            f"A head needs a regularisation with which it can be solved, found "
+            f"{regularisation}. Raise it."
+        ) from error
+    theta = torch.cholesky_solve(targets + pooling * targets_rest, lower)
+    return Head(theta, lower, gram + pooling**2 * gram_rest)
