@@ -19,6 +19,7 @@ rounds = 30
 name = "digits"
 dir = ""
 label = ""
+normalise = "none"
 dimension = 10
 noise = 0.5
 separation = 2.0

@@ -26,6 +26,7 @@ from covey.data import (
     Shift,
     ShiftRange,
     data_folder,
+    normalised_population,
     read_preferences,
     weight_from_threshold,
 )
@@ -50,6 +51,8 @@ def population_and_notes(
     request = _request(config, streams)
     _check_fits(config, source, request.spec)
     population, notes = population_from(source, config, request)
+    if config.data.normalise == "image":
+        population = normalised_population(population)
     _check_groups(config, population)
     return _without(population, config.population.exclude), notes
 

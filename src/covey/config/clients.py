@@ -44,6 +44,12 @@ class DataConfig(ComponentSection):
         "sets with columns; else the one that is called `label`, `labels`, `target` or "
         "`y`",
     )
+    normalise: Literal["none", "image"] = Field(
+        default="none",
+        description="`image`: every example is normalised by itself, on its owner's "
+        "side: its numbers, after the shift, less their mean and over their standard "
+        "deviation, as float32; brightness and contrast are gone. Refused for ids",
+    )
     dimension: Positive = Field(
         default=10, description="`linear-mixture`: d, of the inputs x ~ N(0, I)"
     )

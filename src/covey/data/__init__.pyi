@@ -4,6 +4,7 @@ from .conversion import TrainTest, clients_of, examples_of
 from .examples import Client, Examples, Preference, to_floats
 from .files import DataFile, Publication, check_data, data_folder
 from .mixture import MixtureSpec, mixture_population
+from .normalisation import normalised, normalised_population
 from .npz import read_client, read_clients
 from .organisations import read_organisations
 from .partition import Partition
@@ -49,6 +50,8 @@ __all__ = [
     "data_folder",
     "examples_of",
     "mixture_population",
+    "normalised",
+    "normalised_population",
     "population_of",
     "read_client",
     "read_clients",

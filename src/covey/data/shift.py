@@ -95,11 +95,13 @@ class ShiftRange:
         shift: what is done to an image.
         low: the least amount.
         high: the greatest amount.
+        normalise: what is done to every image afterwards; None: nothing.
     """
 
     shift: Shift
     low: float
     high: float
+    normalise: Callable[[Images], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if not -math.inf < self.low <= self.high < math.inf:
@@ -117,7 +119,8 @@ class ShiftRange:
     ) -> Images:
         """Return the images, each by an amount that is drawn; `alike`: all by one."""
         amounts = self.draw(1 if alike else len(images), generator)
-        return self.shift.apply(images, amounts.expand(len(images)), generator)
+        found = self.shift.apply(images, amounts.expand(len(images)), generator)
+        return self.normalise(found) if self.normalise else found
 
 
 def in_chunks(

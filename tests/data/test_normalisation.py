@@ -1,0 +1,133 @@
+"""Every example by itself, wherever examples come from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import covey
+from covey.build import ClientSecrets, client_runtime_of
+from covey.build.given import Overrides
+from covey.build.populations import data_hash, population_and_notes
+from covey.config.identity import that_matter
+from covey.data import TrainTest, normalised
+from covey.errors import DataError
+from covey.rng import Streams
+
+SMALL = {"clients": 4, "examples_per_client": 20, "audit_examples": 9, "holdout": 0.25}
+FLOATS = npst.arrays(
+    np.float32,
+    npst.array_shapes(min_dims=2, max_dims=4, max_side=5),
+    elements=st.floats(-100, 100, width=32),
+)
+
+
+def config_of(normalise: str = "image", **settings: object) -> covey.Config:
+    sections = {"data": {"normalise": normalise}, "population": SMALL} | settings
+    return covey.Config.of({"seed": 2, "rounds": 2, **sections})
+
+
+def test_by_hand():
+    images = torch.tensor([[[0, 255], [0, 255]], [[7, 7], [7, 7]]], dtype=torch.uint8)
+    found = normalised(images)
+    assert found.tolist() == [[[-1, 1], [-1, 1]], [[0, 0], [0, 0]]]
+    assert found.dtype == torch.float32
+
+
+@given(FLOATS)
+def test_twice_is_once(drawn: np.ndarray):
+    once = normalised(torch.from_numpy(drawn))
+    torch.testing.assert_close(normalised(once), once, atol=1e-5, rtol=1e-5)
+    for each in once.flatten(1).double():
+        mean, deviation = float(each.mean()), float(each.std(correction=0))
+        assert abs(mean) < 1e-2
+        assert deviation == pytest.approx(1, abs=1e-2) or not each.any()
+
+
+@given(FLOATS, st.integers(0, 4))
+def test_no_other_example_has_a_part_in_it(drawn: np.ndarray, index: int):
+    inputs, here = torch.from_numpy(drawn), index % len(drawn)
+    one = normalised(inputs[here : here + 1])
+    torch.testing.assert_close(one[0], normalised(inputs)[here], atol=1e-6, rtol=1e-6)
+
+
+def test_what_is_no_number_is_not_hidden():
+    assert normalised(torch.tensor([[1.0, float("nan")]])).isnan().all()
+    assert normalised(torch.zeros(0, 3)).shape == (0, 3)
+
+
+def test_clients_that_a_program_passes_are_treated_as_simulated_ones():
+    raw, _ = population_and_notes(config_of("none"), None, Streams(2))
+    simulated, _ = population_and_notes(config_of(), None, Streams(2))
+    given_clients = {c.name: TrainTest(c.train, c.holdout) for c in raw.clients}
+    passed, _ = population_and_notes(config_of(), given_clients, Streams(2))
+    sets = zip(raw.clients, simulated.clients, passed.clients, strict=True)
+    for before, ours, theirs in sets:
+        expected = normalised(before.train.inputs)
+        for client in (ours, theirs):
+            assert torch.equal(client.train.inputs, expected)
+            assert torch.equal(client.holdout.inputs, normalised(before.holdout.inputs))
+    assert data_hash(simulated) == data_hash(passed) != data_hash(raw)
+    for was, now in (
+        (raw.test, simulated.test),
+        (raw.non_members, simulated.non_members),
+    ):
+        for before, after in zip(was, now, strict=True):
+            assert torch.equal(after.inputs, normalised(before.inputs))
+
+
+def test_a_node_of_its_own_normalises_on_its_side():
+    raw, _ = population_and_notes(config_of("none"), None, Streams(2))
+    client = raw.clients[1]
+    own = ClientSecrets(client.name, seed=7, holdout=0.0, classes=10)
+    settings = config_of(model={"name": "linear"}, redteam={"source": "none"})
+    data = {client.name: (client.train.inputs, client.train.labels)}
+    node = client_runtime_of(settings, own, Overrides(clients=data))
+    found = node.client.train.inputs.flatten(1)
+    expected = normalised(client.train.inputs).flatten(1)
+    assert sorted(found.tolist()) == sorted(expected.tolist())
+
+
+def test_a_pool_is_shifted_first_and_normalised_then():
+    settings = config_of(redteam={"source": "shadow", "pool": 50})
+    population, _ = population_and_notes(settings, None, Streams(2))
+    assert population.pool.inputs.dtype == torch.uint8
+    for group in population.groups:
+        seen = group.shift.shifted(population.pool.inputs, np.random.default_rng(1))
+        amounts = group.shift.draw(50, generator := np.random.default_rng(1))
+        raw = group.shift.shift.apply(population.pool.inputs, amounts, generator)
+        assert torch.equal(seen, normalised(raw))
+
+
+def test_ids_are_refused():
+    ids = {"ada": (torch.arange(12).view(6, 2), torch.tensor([0, 1] * 3))}
+    settings = config_of(model={"name": "linear-head"})
+    with pytest.raises(DataError, match=r"ids .* of ada"):
+        population_and_notes(settings, ids, Streams(2))
+    as_features = config_of(model={"name": "linear"})
+    population, _ = population_and_notes(as_features, ids, Streams(2))
+    assert population.clients[0].train.inputs.is_floating_point()
+
+
+def test_it_is_recorded_and_changes_the_run(tmp_path: Path):
+    runs = {
+        each: covey.run(
+            config=config_of(
+                each,
+                model={"name": "linear"},
+                method={"name": "ifca", "initialisation": "warm"},
+                redteam={"source": "none"},
+                engine={"name": "reference"},
+            ),
+            out=tmp_path / each,
+        )
+        for each in ("none", "image")
+    }
+    assert 'normalise = "image"' in (tmp_path / "image" / "config.toml").read_text()
+    assert "data.normalise" not in that_matter(config_of("none"))
+    assert runs["none"].summary["model_hash"] != runs["image"].summary["model_hash"]
+    assert covey.load(tmp_path / "image").report().exists()
