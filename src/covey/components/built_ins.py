@@ -176,8 +176,9 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
             "linear-head": BuiltIn(
                 "covey.models.linear_head:LinearHead",
-                "softmax regression over fixed features (options `features`: the name of "
-                "a feature map, `feature_options`, and `scale` of the logits)",
+                "softmax regression over fixed features, which starts at zero (options "
+                "`features`: the name of a feature map, `feature_options`, and `scale` of "
+                "the logits: 10; 0.3 suits gradient descent over image features)",
             ),
             "python": BuiltIn(
                 "covey.models.passed:PassedModel",

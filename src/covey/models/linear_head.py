@@ -35,7 +35,11 @@ class LinearHeadNetwork(nn.Module):
 
 
 class LinearHead(ModelFactory):
-    """Softmax regression over a feature map, which all models of a run share."""
+    """Softmax regression over a feature map, which all models of a run share.
+
+    Every model starts at zero, so clusters that start apart (`method.initialisation =
+    "random"`) start alike, and choices by loss find one cluster.
+    """
 
     features: str = DEFAULTS["features"]
     feature_options: Options = Field(default={})
