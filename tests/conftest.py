@@ -1,10 +1,13 @@
 import os
 import pwd
 import secrets
+import select
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,11 +105,12 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Make], Path
 
 @dataclass(frozen=True)
 class Postgres:
-    """A server to test against; its files where it is a private one."""
+    """A server to test against; its files and `pg_ctl` where it is a private one."""
 
     url: str
     prefix: str
     data: Path | None = None
+    control: Callable[..., None] | None = None
 
     def run(self, name: str) -> str:
         """The URL of a ledger, named like no real run that the server may hold."""
@@ -119,6 +123,38 @@ class Postgres:
         with engine.connect() as connection:
             *_, last = [connection.execute(text(one)) for one in statements]
             return list(last) if last.returns_rows else []
+
+    def kill(self) -> None:
+        """End every process of a private server by SIGKILL."""
+        assert self.data is not None
+        known = self.data / "postmaster.pid"
+        first = int(known.read_text().split()[0])
+        os.kill(first, signal.SIGSTOP)  # it makes no more children
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        for process in (*map(int, children), first):
+            end(process)
+        # where nobody reaps orphans, a dead server's number is still taken
+        for lock in (known, *self.data.parent.glob(".s.PGSQL.*.lock")):
+            lock.unlink()
+
+    def stop(self) -> None:
+        """Stop a private server at once, without a checkpoint."""
+        assert self.control is not None
+        self.control("stop", "-w", "-m", "immediate")
+
+    def start(self) -> None:
+        """Start a private server that was stopped or killed; it recovers by itself."""
+        assert self.control is not None
+        self.control("start", "-w")
+
+
+def end(process: int) -> None:
+    """Kill a process that is not our child, and wait until it is dead."""
+    with suppress(ProcessLookupError):
+        watched = os.pidfd_open(process)
+        os.kill(process, signal.SIGKILL)
+        select.select([watched], [], [])
+        os.close(watched)
 
 
 @pytest.fixture(scope="session")
@@ -151,10 +187,16 @@ def postgres() -> Iterator[Postgres]:
 
     try:
         control("initdb", "-o", "-A trust -U covey -E UTF8 --locale=C --no-sync")
-        options = f"-c listen_addresses= -c fsync=off -k {folder}"
-        control("start", "-w", "-l", str(folder / "server.log"), "-o", options)
-        yield Postgres(f"postgresql://covey@/postgres?host={folder}", prefix, data)
-        control("stop", "-w", "-m", "immediate")
+        with (data / "postgresql.conf").open("a") as settings_of_server:
+            settings_of_server.write(
+                f"listen_addresses = ''\nfsync = off\n"
+                f"unix_socket_directories = '{folder}'\n"
+            )
+        url = f"postgresql://covey@/postgres?host={folder}"
+        server = Postgres(url, prefix, data, control)
+        server.start()
+        yield server
+        server.stop()
     finally:
         shutil.rmtree(folder)
 

@@ -1,0 +1,92 @@
+"""PostgreSQL is killed under many writers: what it acknowledged is there, once."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.ledger import Ledger, Record
+from ledger import writers
+
+TORTURE = (pytest.mark.slow, pytest.mark.torture)
+NUMBERS = count()
+
+
+def own_rounds_kept(url: str, name: str, acknowledged: list[dict[str, Any]]) -> int:
+    """Check a writer's own run, and return how many of its rounds were acknowledged."""
+    ledger = Ledger.read(url + name)
+    told = ledger.replay()
+    rounds = len(told) // 2
+    # the last one may be recorded though its answer was lost
+    assert rounds in (len(acknowledged), len(acknowledged) + 1)
+    assert told == [r for n in range(rounds) for r in writers.own_round(name, n)]
+    hashes = ledger.hashes()
+    assert [hashes[2 * n + 1] for n in range(len(acknowledged))] == [
+        each["head"] for each in acknowledged
+    ]
+    return len(acknowledged)
+
+
+def turns_kept(told: list[Record], name: str, acknowledged: int) -> bool:
+    """Return whether each turn of one writer is there once, and in order."""
+    found = [each.body["n"] for each in told if each.body["writer"] == name]
+    return found in (list(range(acknowledged)), list(range(acknowledged + 1)))
+
+
+def die_again_and_again(
+    process: subprocess.Popen[str],
+    seconds: float,
+    deaths: list[Callable[[], None]],
+    start: Callable[[], None],
+) -> None:
+    for die in deaths:
+        with pytest.raises(subprocess.TimeoutExpired):  # else the writers failed
+            process.wait(seconds / (len(deaths) + 1))
+        die()
+        start()
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds", "kills"),
+    [
+        pytest.param(4, 5, 1, marks=pytest.mark.slow),
+        pytest.param(8, 60, 2, marks=TORTURE),
+    ],
+)
+def test_what_a_killed_server_acknowledged_is_there_once(
+    postgres, number: int, seconds: int, kills: int, tmp_path: Path
+):
+    if postgres.control is None:
+        pytest.skip("a server that is not ours is not killed")
+    url = postgres.run(f"under_fire_{next(NUMBERS)}_")
+    deaths = cycle([postgres.kill, postgres.stop])
+    command = [writers.__file__, url, str(number), str(seconds), str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        die_again_and_again(
+            process, seconds, [next(deaths) for _ in range(kills)], postgres.start
+        )
+        assert process.wait(seconds) == 0
+    shared = Ledger.read(f"{url}shared").replay()
+    assert [each.round_index for each in shared] == list(range(len(shared)))
+    errors, written, turns = Counter[str](), 0, 0
+    for log in tmp_path.iterdir():
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        errors.update(lines.pop()["errors"])
+        mine = [each for each in lines if each["run"] == "shared"]
+        written += own_rounds_kept(
+            url, log.name, [each for each in lines if each["run"] == log.name]
+        )
+        assert turns_kept(shared, log.name, len(mine))
+        turns += len(mine)
+    assert errors["LedgerUnavailable"] + errors["LedgerLocked"] >= number * kills
+    print(f"{number} writers, {kills} kills: {written} + {turns} kept, {dict(errors)}")  # noqa: T201

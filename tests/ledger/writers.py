@@ -1,0 +1,122 @@
+"""Processes that write ledgers while their server is killed under them.
+
+As a program: each of N forked processes writes a run of its own, and in turn with the
+others one that all share. What was acknowledged stands in its file, a line each.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from covey.errors import LedgerError, LedgerLocked
+from covey.ledger import Ledger, Record
+
+SHARED_EVERY = 20
+
+
+def noon() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+def own_round(name: str, n: int) -> list[Record]:
+    return [Record(n, "facts", {"writer": name, "part": part}) for part in range(2)]
+
+
+def shared_round(at: int, name: str, n: int) -> list[Record]:
+    return [Record(at, "turn", {"writer": name, "n": n})]
+
+
+@dataclass
+class Writer:
+    """One process.
+
+    Attributes:
+        place: gives the URL of a run.
+        written: how many rounds of its own were acknowledged.
+        turns: how many of the shared run.
+        in_doubt: its last turn failed, and may have been recorded all the same.
+    """
+
+    name: str
+    place: Callable[[str], str]
+    until: float
+    log: TextIO
+    written: int = 0
+    turns: int = 0
+    in_doubt: bool = False
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def live(self) -> None:
+        where = self.place(self.name)
+        while time.monotonic() < self.until:
+            try:
+                begin = Ledger.open if Ledger.exists(where) else Ledger.create
+                with begin(where, noon) as ledger:
+                    self.write(ledger)
+            except LedgerError as error:
+                self.errors[type(error).__name__] += 1
+        self.tell(errors=self.errors)
+
+    def write(self, ledger: Ledger) -> None:
+        while time.monotonic() < self.until:
+            records = own_round(self.name, self.written)
+            last = ledger.last_round()
+            if last == self.written:  # recorded, but the answer was lost
+                ledger.compare(self.written, records)
+            else:
+                assert last == (self.written - 1 if self.written else None)
+                ledger.append(self.written, records)
+            self.tell(run=self.name, round=self.written, head=ledger.head())
+            self.written += 1
+            if self.written % SHARED_EVERY == 0:
+                self.take_turn()
+
+    def take_turn(self) -> None:
+        where, n = self.place("shared"), self.turns
+        try:
+            with Ledger.open(where, noon) as ledger:
+                if not (self.in_doubt and self.was_told(ledger)):
+                    last = ledger.last_round()
+                    at = 0 if last is None else last + 1
+                    self.in_doubt = True
+                    ledger.append(at, shared_round(at, self.name, n))
+        except LedgerLocked:
+            self.errors["turn of another"] += 1
+            return
+        self.in_doubt = False
+        self.tell(run="shared", turn=n)
+        self.turns += 1
+
+    def was_told(self, ledger: Ledger) -> bool:
+        mine = {"writer": self.name, "n": self.turns}
+        return any(record.body == mine for record in ledger.replay())
+
+    def tell(self, **facts: object) -> None:
+        self.log.write(f"{json.dumps(facts)}\n")
+        self.log.flush()
+
+
+def main(url: str, writers: int, seconds: float, folder: Path) -> int:
+    """Fork the writers, and return how many of them failed."""
+    Ledger.create(f"{url}shared", noon).close()
+    until, children = time.monotonic() + seconds, []
+    for n in range(writers):
+        child = os.fork()
+        if child == 0:
+            with (folder / f"w{n}").open("w") as log:
+                Writer(f"w{n}", lambda run: url + run, until, log).live()
+            os._exit(0)
+        children.append(child)
+    print("writing", flush=True)  # noqa: T201
+    return sum(os.waitpid(child, 0)[1] != 0 for child in children)
+
+
+if __name__ == "__main__":
+    _, url, writers, seconds, folder = sys.argv
+    sys.exit(main(url, int(writers), float(seconds), Path(folder)))
