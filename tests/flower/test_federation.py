@@ -125,6 +125,7 @@ def test_a_node_keeps_account_of_what_it_sent(build):
     federation.play()
     (kept,) = (federation.path / "client-00000" / "memory").iterdir()
     told = json.loads(kept.read_text())
+    assert len(told.pop("checksum")) == 64
     # two rounds and the last choice, at 2 / 4 each
     assert told == {"risks": [], "updates": 2, "choices_epsilon": 1.5}
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from covey import Config, load, run
 from covey.errors import CoveyError, LedgerError
 from covey.ledger import Ledger
-from covey.ledger.chain import GENESIS, link
 from covey.runtime import RunFolder
 from covey.runtime.verification import verify
 from covey.runtime.witness import (
@@ -26,6 +24,7 @@ from covey.unlearning.key_files import signing_key
 from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import Check, sign
 from covey.unlearning.tree_head import TreeHead
+from runtime.rewriting import rewrite
 
 LEAVER = "client-00003"
 SETTINGS: dict[str, Any] = {
@@ -93,29 +92,6 @@ def keys(base: Path) -> Path:
 def witnessed(base: Path, name: str = "witness") -> tuple[Path, Path]:
     (note,) = (base / name).glob("*.checkpoint")
     return note, base / name / "witness-key.pub.pem"
-
-
-def rewrite(folder: Path, old: str, new: str) -> int:
-    """Change what stands in the first event that holds `old`, and seal all after it."""
-    place = sqlite3.connect(folder / "ledger.sqlite")
-    rows = place.execute(
-        "SELECT position, round, kind, body FROM events ORDER BY 1"
-    ).fetchall()
-    head, changed = GENESIS, 0
-    for position, round_index, kind, body in rows:
-        if not changed and old in body:
-            body, changed = body.replace(old, new, 1), position
-        head = link(head, round_index, kind, body)
-        place.execute(
-            "UPDATE events SET body = ?, hash = ? WHERE position = ?",
-            (body, head, position),
-        )
-    place.commit()
-    place.close()
-    assert changed
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
-        ledger.verify()  # the chain alone shows nothing
-    return changed
 
 
 def test_a_proof_says_what_is_anchored_by_whom(base):

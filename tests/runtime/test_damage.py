@@ -2,13 +2,11 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from covey import CoveyError, LedgerError, RunError, load, resume, run
+from covey import LedgerError, RunError, load, resume, run
 from covey.api import verify
 from covey.ledger import Ledger
 from covey.runs import examine, repair
@@ -17,8 +15,8 @@ from covey.runtime.damage import proof_damages
 from covey.runtime.secrets import secrets_of
 from covey.runtime.state_checks import state_problem
 from covey.runtime.updates import updates_problem
+from runtime.flips import FLIPS, flipped, refused
 
-FLIPS = 200
 TORTURE = (pytest.mark.slow, pytest.mark.torture)
 SOME = [40, pytest.param(FLIPS, marks=TORTURE)]
 """How many flips, where each takes a while to look at."""
@@ -29,30 +27,6 @@ HIDDEN = {
     "redteam": {"every": 2, "source": "none"},
     "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
 }
-
-
-def flipped(path: Path, times: int, check: Callable[[], bool]) -> list[tuple[int, int]]:
-    """Flip one bit of a file at a time, and return those that `check` does not see."""
-    whole = path.read_bytes()
-    draws = np.random.default_rng(5)
-    silent: list[tuple[int, int]] = []
-    for _ in range(times):
-        place, bit = int(draws.integers(len(whole))), int(draws.integers(8))
-        data = bytearray(whole)
-        data[place] ^= 1 << bit
-        path.write_bytes(data)
-        if not check():
-            silent.append((place, bit))
-    path.write_bytes(whole)
-    return silent
-
-
-def refused(call: Callable[[], object]) -> bool:
-    try:
-        call()
-    except CoveyError:
-        return True
-    return False
 
 
 def newest(folder: Path) -> Path:

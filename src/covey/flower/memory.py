@@ -1,5 +1,6 @@
 """What a client keeps of a run: one file of figures, and one of tensors for every round."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,11 +10,12 @@ from urllib.parse import quote, unquote
 
 import safetensors.torch
 from pydantic import TypeAdapter
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from covey.atomic_io import replace_whole
 from covey.bounded_io import read_bounded
+from covey.checked_json import checked, checked_json
 from covey.errors import CoveyError, RunError
 from covey.membership import RiskEstimate
 from covey.types import Params
@@ -72,7 +74,7 @@ class MemoryFolder:
         if not self._file.is_file():
             return NodeMemory()
         try:
-            kept = json.loads(read_bounded(self._file))
+            kept = json.loads(checked(read_bounded(self._file)))
             risks = tuple(map(_estimate, kept["risks"]))
             memory = NodeMemory(risks, kept["updates"], kept["choices_epsilon"])
             return _checked(asdict(memory))
@@ -82,8 +84,7 @@ class MemoryFolder:
     def write(self, memory: NodeMemory) -> None:
         """Keep it: before anything is sent, so that nothing is spent unnoticed."""
         self.path.mkdir(mode=0o700, exist_ok=True)
-        text = json.dumps(asdict(memory))
-        replace_whole(self._file, text.encode("ascii"), mode=0o600)
+        replace_whole(self._file, checked_json(asdict(memory)), mode=0o600)
 
     def read_tensors(self, round_index: int | None) -> Mapping[str, Params]:
         """Return what the client kept for its objective in a round; None: nothing yet.
@@ -101,7 +102,7 @@ class MemoryFolder:
             )
         found: dict[str, dict[str, Tensor]] = {}
         try:
-            tensors = safetensors.torch.load(file.read_bytes())
+            tensors = _whole(file)
         except UNREADABLE as error:
             raise _damaged(file, error) from error
         for name, value in tensors.items():
@@ -118,7 +119,8 @@ class MemoryFolder:
             for key, tensors in kept.items()
             for name, value in tensors.items()
         }
-        replace_whole(file, safetensors.torch.save(flat), mode=0o600)
+        digest = {"sha256": _digest(flat)}
+        replace_whole(file, safetensors.torch.save(flat, digest), mode=0o600)
 
     @property
     def _file(self) -> Path:
@@ -126,6 +128,20 @@ class MemoryFolder:
 
     def _tensors(self, round_index: int) -> Path:
         return self.path / self.run / f"{round_index}.safetensors"
+
+
+def _whole(file: Path) -> dict[str, Tensor]:
+    """Return a file's tensors; one of an earlier covey holds no hash of them."""
+    with safe_open(file, framework="pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        known = (opened.metadata() or {}).get("sha256")
+    if known not in (None, _digest(tensors)):
+        raise ValueError("it was changed: its checksum is another")
+    return tensors
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(safetensors.torch.save(dict(tensors))).hexdigest()
 
 
 def _damaged(file: Path, error: Exception) -> RunError:

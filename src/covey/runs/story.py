@@ -7,6 +7,7 @@ from covey.history import History
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
 from covey.runtime.anchors import check_anchors
+from covey.runtime.session import check_settings
 from covey.types import ClientName, Handle
 
 __all__ = ["RunRecord", "read_run_record"]
@@ -31,9 +32,11 @@ def read_run_record(folder: RunFolder) -> RunRecord:
     Raises:
         LedgerError: there is none, it cannot be read, or its history is not the one that
             receipts were signed for.
+        RunError: the settings are not those that began the run.
     """
     with Ledger.read(folder.ledger) as ledger:
         check_anchors(folder, ledger)
         names = {name: handle for handle, name in ledger.names().items()}
         record = folder.reader.read(ledger)
+        check_settings(folder.config(), record.history, folder)
         return RunRecord(record.history, record.head, names)

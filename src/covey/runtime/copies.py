@@ -5,7 +5,6 @@ not in it: it holds paths, times and names of recipients, and these can be erase
 """
 
 import hashlib
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import safetensors.torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from covey.atomic_io import delete_whole, make_folder, replace_whole
 from covey.bounded_io import read_bounded
+from covey.checked_json import checked, checked_json
 from covey.errors import ConfigError, RunError
 from covey.runtime.folder import RunFolder
 from covey.types import Handle, Params
@@ -92,8 +92,8 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
     found: list[Copy] = []
     for path in sorted(folder.copies.glob("*.json")):
         try:
-            found.append(_reader(read_bounded(path)))
-        except (OSError, ValidationError) as error:
+            found.append(_reader(checked(read_bounded(path))))
+        except (OSError, ValueError) as error:
             raise RunError(
                 f"{path} must be the record of a copy, as covey wrote it, but it cannot be "
                 f"read: {type(error).__name__}. Restore it, or delete it and look yourself "
@@ -146,7 +146,7 @@ def keep_copy(folder: RunFolder, copy: Copy) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    record = json.dumps(asdict(copy), indent=1).encode("ascii")
+    record = checked_json(asdict(copy))
     try:
         make_folder(folder.copies)
         replace_whole(folder.copies / f"{copy.id}.json", record, mode=0o600)

@@ -1,6 +1,5 @@
 """What a run's folder keeps of a federation, for when no node is there."""
 
-import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from covey.algorithms import ClientRequest, ClientResponse, Cohort
 from covey.atomic_io import replace_whole
 from covey.bounded_io import read_bounded
 from covey.build import BuiltRun, ClientReports, DataProfile, Overrides, build_run
+from covey.checked_json import checked, checked_json
 from covey.errors import RunError
 from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
@@ -44,7 +44,7 @@ class FederationMetadata:
         if not path.is_file():
             return None
         try:
-            return _reader(read_bounded(path))
+            return _reader(checked(read_bounded(path)))
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{path} must hold what this run knows of its federation, as covey wrote "
@@ -53,7 +53,7 @@ class FederationMetadata:
 
     def write(self, folder: RunFolder) -> None:
         """Keep it in a run's folder."""
-        replace_whole(_place(folder), json.dumps(asdict(self)).encode("utf-8"))
+        replace_whole(_place(folder), checked_json(asdict(self)))
 
 
 _reader = TypeAdapter(FederationMetadata).validate_json

@@ -187,7 +187,10 @@ class RunFolder:
     def queued_requests(self) -> Iterator[QueuedRequest]:
         """Yield the queued requests to leave."""
         for path in sorted(self.request_queue.glob("*.json")):
-            yield _queued(path)
+            request = _queued(path)
+            if path != self._request_path(request.client):
+                raise _unreadable(path, "its name is not that of the client's request")
+            yield request
 
     def take_requests(self) -> Iterator[QueuedRequest]:
         """Yield the queued requests; each is deleted after it was yielded."""
@@ -251,10 +254,14 @@ def _queued(path: Path) -> QueuedRequest:
     try:
         return _reader(read_bounded(path))
     except (OSError, ValueError) as error:
-        raise RunError(
-            f"{path} must hold a request to leave, as covey wrote it, but: {error}. Delete "
-            f"it, and ask again."
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, problem: object) -> RunError:
+    return RunError(
+        f"{path} must hold a request to leave, as covey wrote it, but: {problem}. Delete "
+        f"it, and ask again."
+    )
 
 
 def now() -> str:

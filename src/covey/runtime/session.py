@@ -32,6 +32,7 @@ __all__ = [
     "Session",
     "check_data",
     "check_same",
+    "check_settings",
     "config_hash",
     "earlier_config_hashes",
     "open_or_create",
@@ -212,20 +213,27 @@ def read_history(ledger: Ledger) -> History:
 
 def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     """Refuse to continue a run with other settings."""
-    began = history.started
-    if began is None:
-        return
-    before, now = began.config_hash, config_hash(run)
-    if before not in (now, *earlier_config_hashes(run.config)):
-        raise RunError(_mismatch("settings in config.toml", folder.path, before, now))
+    check_settings(run.config, history, folder)
     recorded = _sources(history.components)
-    for key, now in _sources(next(iter(run.components_used), None)).items():
-        if recorded.get(key, now) != now:
+    for key, used in _sources(next(iter(run.components_used), None)).items():
+        if recorded.get(key, used) != used:
             raise RunError(
                 f"The source file of {key} must be the one that began the run in "
-                f"{folder.path}, with hash {recorded[key][:12]}, found {now[:12]}. Put it "
+                f"{folder.path}, with hash {recorded[key][:12]}, found {used[:12]}. Put it "
                 f"back, or start a new run."
             )
+
+
+def check_settings(config: Config, history: History, folder: RunFolder) -> None:
+    """Refuse other settings than those that began the run, but for what changes nothing.
+
+    Raises:
+        RunError: they are others.
+    """
+    began, now = history.started, settings_hash(config)
+    if began and began.config_hash not in (now, *earlier_config_hashes(config)):
+        before = began.config_hash
+        raise RunError(_mismatch("settings in config.toml", folder.path, before, now))
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
