@@ -9,6 +9,7 @@ from covey import load, run
 from covey.errors import CoveyError
 from covey.flower.compat import outside_a_run
 from covey.flower.messages import InvalidMessageError
+from slow.anchoring_files import anchoring_readers, attested_readers
 from slow.given_files import data_readers, settings_readers
 from slow.kept_files import SMALL, beside_readers, deployed_readers, run_readers
 from slow.messages import array_readers, message_readers
@@ -28,12 +29,16 @@ READERS = (
     *("config.toml of a run", "copies", "requests", "states", "the newest state"),
     *("federation.json", "secrets", "which secret", "a node's memory"),
     *("a node's tensors", "updates", "scripts", "flwr's config.toml"),
+    *("receipts", "receipts of a run", "unacknowledged salts", "key lists"),
+    *("heads for a witness", "what a witness saw", "cosigned heads"),
+    *("imports.json", "organisations.csv", "organisations.toml"),
     *("questions", "replies", "hellos", "arrays", "shapes of arrays"),
 )
 
 ROOMS = (
     *(settings_readers, data_readers, message_readers, array_readers),
     *(run_readers, beside_readers, deployed_readers),
+    *(anchoring_readers, attested_readers),  # after the run that they read
 )
 
 fuzzed = settings(

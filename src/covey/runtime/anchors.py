@@ -207,7 +207,7 @@ def _grew(head: TreeHead, told: Told) -> bool:
 def _receipt_head(path: Path) -> TreeHead:
     try:
         return TreeHead.parse(json.loads(path.read_bytes())["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LedgerError(
             f"{path} must be the receipt of a request, as covey wrote it, but it cannot "
             f"be read: {type(error).__name__}. Restore it from a copy."

@@ -37,6 +37,7 @@ class QueuedRequest(NamedTuple):
 
 
 _reader = TypeAdapter(QueuedRequest).validate_json
+_origins = TypeAdapter(dict[str, str]).validate_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +227,20 @@ class RunFolder:
         return self.path / "imports.json"
 
     def origins(self) -> dict[str, str] | None:
-        """Return where the user's code lay; None: an earlier covey did not record it."""
+        """Return where the user's code lay; None: an earlier covey did not record it.
+
+        Raises:
+            RunError: the record cannot be read.
+        """
         if not self.imports.exists():
             return None
-        return json.loads(read_text(self.imports))
+        try:
+            return _origins(read_bounded(self.imports))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{self.imports} must hold where the code of this run's settings lay, as "
+                f"covey wrote it, but: {error}. Restore the file."
+            ) from error
 
     def _settings(self) -> dict[str, Any]:
         try:

@@ -153,7 +153,7 @@ def _path(folder: RunFolder, request: str) -> Path:
 def _size(written: bytes, path: Path) -> int:
     try:
         return TreeHead.parse(json.loads(written)["checkpoint"]).size
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LedgerError(
             f"{path} must be the receipt that was signed when this was asked, but it "
             f"cannot be read: {type(error).__name__}. Restore it from a copy."

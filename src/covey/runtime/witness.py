@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.atomic_io import replace_whole
+from covey.bounded_io import read_text
 from covey.errors import LedgerError, RunError
 from covey.ledger import Ledger
 from covey.ledger.merkle import consistency_proof, entries_of, is_consistent
@@ -24,6 +25,7 @@ from covey.unlearning.tree_head import TreeHead
 __all__ = ["HeadUpdate", "head_update", "read_update", "witness_head", "witnessed_size"]
 
 KEY = "witness-key.pem"
+UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def read_update(path: Path) -> HeadUpdate:
         return HeadUpdate(
             TreeHead.parse(told["checkpoint"]), int(told["since"]), hashes
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (*UNREADABLE, OSError, OverflowError) as error:
         raise LedgerError(
             f"{path} must be a head as `covey head` writes it, but it cannot be read: "
             f"{type(error).__name__}. Ask the operator for it again."
@@ -174,7 +176,15 @@ def _check_grown(known: TreeHead, update: HeadUpdate) -> None:
 
 def _known(place: Path, origin: str) -> TreeHead | None:
     path = _path(place, origin)
-    return TreeHead.parse(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return TreeHead.parse(read_text(path))
+    except (OSError, ValueError, LedgerError) as error:
+        raise LedgerError(
+            f"{path} must be the newest head that this witness saw, but: {str(error)!a}. "
+            f"Restore it from a copy: without it a rewritten history cannot be told."
+        ) from error
 
 
 def _path(place: Path, origin: str) -> Path:

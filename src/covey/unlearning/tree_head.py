@@ -73,8 +73,8 @@ class TreeHead:
         return f"{self.body}\n{''.join(each.line() for each in self.signatures)}"
 
     @classmethod
-    def parse(cls, note: str) -> "TreeHead":
-        """Read a signed note; no signature is checked.
+    def parse(cls, note: object) -> "TreeHead":
+        """Read a signed note, a string; no signature is checked.
 
         Raises:
             LedgerError: it is none.
@@ -88,7 +88,10 @@ class TreeHead:
             ) from error
 
     @classmethod
-    def _parsed(cls, note: str) -> "TreeHead":
+    def _parsed(cls, note: object) -> "TreeHead":
+        if not isinstance(note, str):
+            raise ValueError("it is no text")
+        note.encode()  # half characters can be in no file
         body, _, rest = note.partition("\n\n")
         origin, size, root, *more = body.split("\n")
         found = [LINE.fullmatch(line) for line in rest.splitlines()]

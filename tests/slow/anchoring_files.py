@@ -1,0 +1,82 @@
+"""Readers of what holds a run's history fast, and of what an operator attests.
+
+They read the run that `run_readers` played.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from covey.components.foreign_code import only_from
+from covey.data import read_organisations
+from covey.runs.story import read_run_record
+from covey.runtime import RunFolder
+from covey.runtime.unacknowledged import unacknowledged
+from covey.runtime.verification import verify
+from covey.runtime.witness import head_update, read_update, witness_head
+from covey.unlearning import key_records, public_keys_path, revoke_key, signing_key
+from covey.unlearning.signature import fingerprint
+from slow.mutations import of_json, of_toml
+from slow.reading import Reader, kept
+
+
+def anchoring_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    home, key = RunFolder(folder / "run"), signing_key()
+    (proof,), (receipt,) = home.proofs.glob("*.json"), home.receipts.glob("*.json")
+    yield "receipts", kept(receipt, _changed_fails(proof, receipt), of_json)
+    yield "receipts of a run", kept(receipt, lambda: read_run_record(home), of_json)
+    (salt,) = home.unacknowledged.iterdir()
+    yield "unacknowledged salts", kept(salt, lambda: unacknowledged(home, key))
+    yield from _witnesses(folder, home, proof)
+    revoked = folder / "keys" / "signing-key.pem"
+    revoked.parent.mkdir()
+    revoke_key(fingerprint(signing_key(revoked).public_key()), revoked)
+    keys = public_keys_path(revoked)
+    yield "key lists", kept(keys, lambda: key_records(keys))
+    yield "imports.json", kept(home.imports, lambda: _origins_used(home), of_json)
+
+
+def _changed_fails(proof: Path, receipt: Path) -> Callable[[], None]:
+    honest = receipt.read_bytes()
+
+    def check() -> None:
+        found = verify(proof, receipt=receipt)
+        assert receipt.read_bytes() == honest or any(each.ok is False for each in found)
+
+    return check
+
+
+def _origins_used(home: RunFolder) -> None:
+    with only_from(home.origins()):
+        pass
+
+
+def _witnesses(
+    folder: Path, home: RunFolder, proof: Path
+) -> Iterator[tuple[str, Reader]]:
+    place, update = folder / "witness", head_update(home)
+    place.mkdir()
+    witness_head(place, update, public_keys_path())
+    told, (known,) = folder / "head.json", place.glob("*.checkpoint")
+    told.write_text(update.text())
+    yield "heads for a witness", kept(told, lambda: read_update(told), of_json)
+    yield "what a witness saw", kept(known, lambda: witness_head(place, update))
+    seen = folder / "head.note"
+    seen.write_bytes(known.read_bytes())
+    keys = place / "witness-key.pub.pem"
+
+    def anchored() -> object:
+        return verify(proof, home.path, witness=(seen, keys))
+
+    yield "cosigned heads", kept(seen, anchored)
+
+
+def attested_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    table = folder / "organisations.csv"
+    honest = b"name, organisation\nsite-1, A hospital\nsite-2, Another\n"
+    yield "organisations.csv", Reader(table, honest, lambda: read_organisations(table))
+    tables = folder / "organisations.toml"
+    honest = b'site-1 = "A hospital"\nsite-2 = "Another"\n'
+    yield (
+        "organisations.toml",
+        Reader(tables, honest, lambda: read_organisations(tables), of_toml),
+    )
