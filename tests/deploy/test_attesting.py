@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from covey.data import read_organisations
-from covey.deploy import Plan, write_federation
+from covey.deploy import Plan, check, write_federation
 from covey.errors import ConfigError
 
 MERGE = (
@@ -84,3 +84,33 @@ def test_what_cannot_be_attested_is_refused(attest, whose, expected):
 def test_without_keys_nothing_is_attested():
     with pytest.raises(ConfigError, match="found --insecure"):
         Plan(("a", "b"), insecure=True, organisations={"a": "A"})
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("alice,A\nbob,B\n", None),
+        ("alice,A\n", "nothing of 'bob'"),
+        ("alice,A\nbob,A\n", "expected 2 organisations"),
+        (None, "organisations.csv is neither"),
+    ],
+)
+def test_a_check_looks_whether_every_node_is_attested(attest, now, rows, expected):
+    folder = attest(TWO, alice="A", bob="B")
+    path = folder / "organisations.csv"
+    path.unlink() if rows is None else path.write_text(f"name,organisation\n{rows}")
+    (found,) = [each for each in check(folder, now) if each.about == "organisations"]
+    assert found.level == ("error" if expected else "ok")
+    assert (expected or "whose client each node is") in found.detail
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_check_misses_the_file_of_organisations(attest, now):
+    folder = attest(TWO, alice="A", bob="B")
+    settings = folder / "covey.toml"
+    named = f'organisations = "{folder}/organisations.csv"'
+    assert named in settings.read_text()
+    settings.write_text(settings.read_text().replace(named, 'organisations = ""'))
+    (found,) = [each for each in check(folder, now) if each.about == "organisations"]
+    assert "merge.min_organisations = 2 needs it" in found.detail

@@ -123,6 +123,12 @@ SERVER_BREAKS = {
         "covey.toml",
         "every node, can recompute",
     ),
+    "mean": (
+        edited("covey.toml", 'name = "geometric-median"', 'name = "mean"'),
+        "warning",
+        "merge",
+        "can turn the model round",
+    ),
     "no-app": (
         lambda folder: (folder / "app/pyproject.toml").unlink(),
         "error",

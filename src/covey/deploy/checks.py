@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from covey.deploy.attesting import organisation_findings
 from covey.deploy.certificates import authority_findings, server_findings
 from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.deploy.folder import federation_settings
@@ -54,7 +55,11 @@ def _server(folder: Path, now: datetime) -> Iterator[Finding]:
     yield from software_findings(SERVER_PROGRAMS)
     yield from switch_findings(script)
     yield from switch_findings(Script.read(folder / "flwr.sh"))
-    yield from _settings(folder / "covey.toml")[1]
+    settings, about_settings = _settings(folder / "covey.toml")
+    yield from about_settings
+    if settings is not None:
+        yield from _merge(settings)
+        yield from organisation_findings(settings, _names(folder))
     yield _place(folder)
     if script.has("--insecure"):
         yield _insecure()
@@ -109,12 +114,37 @@ def _settings(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
     return settings, [fine(path.name, "the settings are valid")]
 
 
+def _merge(settings: dict[str, Any]) -> Iterator[Finding]:
+    """Warn of a mean that one node can turn round; noise on sums needs the mean."""
+    if settings["merge"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0:
+        found = (
+            "expected a robust merge, found merge.name = 'mean': a few nodes that lie "
+            "can turn the model round. Leave the section merge out for the geometric "
+            "median, or trust every node."
+        )
+        yield warning("merge", found)
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the nodes that the app lets in; none where it cannot be read."""
+    try:
+        names = _app(folder)["names"]
+    except DAMAGE:
+        return []
+    return [each for each in str(names).split(",") if each]
+
+
+def _app(folder: Path) -> dict[str, Any]:
+    path = folder / "app" / "pyproject.toml"
+    told = tomllib.loads(path.read_text(encoding="utf-8"))
+    return told["tool"]["flwr"]["app"]["config"]
+
+
 def _place(folder: Path) -> Finding:
     """Look whether the app still means this folder."""
     path = folder / "app" / "pyproject.toml"
     try:
-        app = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
-        meant = Path(app["config"]["config"]).parent
+        meant = Path(_app(folder)["config"]).parent
     except DAMAGE as problem:
         return error(
             "app",
