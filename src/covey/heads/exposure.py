@@ -33,7 +33,7 @@ def likelihood_ratio_successes(found: LeftOut) -> Float[Tensor, " rows"]:
     covariance = errors.T @ errors / max(1, len(errors))
     inverse = torch.linalg.pinv(covariance, hermitian=True)
     lengths = ((errors @ inverse) * errors).sum(dim=1).clamp(min=0)
-    spread = found.variances.double().clamp(min=TINY)
+    spread = found.variances.double().clamp(min=torch.finfo(torch.float64).tiny)
     distances = found.leverages.double() * (lengths / spread).sqrt()
     return torch.special.ndtr(distances / 2)
 
@@ -46,6 +46,3 @@ def joined(found: list[LeftOut]) -> LeftOut:
             for name in LeftOut.__dataclass_fields__
         )
     )
-
-
-TINY = 1e-12

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from covey.errors import ModelError
+from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.sums import Sums
 
 __all__ = ["Head", "solved_head"]
@@ -55,10 +56,13 @@ def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) 
     Raises:
         ModelError: there is nothing to solve, or no number to solve it with.
     """
-    (gram, targets), (gram_rest, targets_rest) = own.matrices(), others.matrices()
-    unit = float((gram + gram_rest).diagonal().mean()) or 1.0
-    system = gram + pooling * gram_rest
-    system.diagonal().add_(regularisation * unit)
+    system, targets = own.matrices(others, pooling)
+    varying = own.matrices(others, pooling**2)[0] if 0 < pooling < 1 else system.clone()
+    both = own.gram.double() + others.gram.double()
+    unit = float(both[_diagonal(len(system))].mean()) / (
+        FEATURE_STEPS**2 * WEIGHT_STEPS
+    )
+    system.diagonal().add_(regularisation * (unit or 1.0))
     try:
         lower: Tensor = torch.linalg.cholesky(system)  # pyright: ignore[reportUnknownMemberType]
     except RuntimeError as error:
@@ -66,5 +70,10 @@ def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) 
             f"A head needs a regularisation with which it can be solved, found "
             f"{regularisation}. Raise it."
         ) from error
-    theta = torch.cholesky_solve(targets + pooling * targets_rest, lower)
-    return Head(theta, lower, gram + pooling**2 * gram_rest)
+    return Head(torch.cholesky_solve(targets, lower), lower, varying)
+
+
+def _diagonal(d: int) -> Int64[Tensor, " d"]:
+    """Return where the diagonal stands in the lower half, row by row."""
+    ends = torch.arange(1, d + 1)
+    return ends * (ends + 1) // 2 - 1

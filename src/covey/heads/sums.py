@@ -87,16 +87,26 @@ class Sums:
         found.update(self.targets.contiguous().numpy().tobytes())
         return found.hexdigest()
 
-    def matrices(self) -> tuple[Float64[Tensor, "d d"], Float64[Tensor, "d classes"]]:
-        """Return A and B as they are, B with targets onehot(y) - 1 / classes."""
+    def matrices(
+        self, others: "Sums | None" = None, share: float = 0.0
+    ) -> tuple[Float64[Tensor, "d d"], Float64[Tensor, "d classes"]]:
+        """Return A and B as they are, B with targets onehot(y) - 1 / classes.
+
+        Args:
+            others: whose sums are added to them, `share` times.
+            share: 0 or 1 rounds nothing before the sums are complete.
+        """
         d, classes = self.targets.shape
-        lower = torch.zeros(d, d, dtype=torch.float64)
+        half, targets = self.gram.double(), self.targets.double()
+        if others is not None:
+            half = half + share * others.gram.double()
+            targets = targets + share * others.targets.double()
+        gram = torch.zeros(d, d, dtype=torch.float64)
         rows, columns = _half(d)
-        lower[rows, columns] = self.gram.double()
-        gram = lower + lower.tril(-1).T
-        gram /= FEATURE_STEPS**2 * WEIGHT_STEPS
-        targets = self.targets.double() / (FEATURE_STEPS * WEIGHT_STEPS)
-        return gram, targets - gram[:, -1:] / classes
+        gram[rows, columns] = half / (FEATURE_STEPS**2 * WEIGHT_STEPS)
+        gram = gram + gram.tril(-1).T
+        mean = gram[:, -1:] / classes
+        return gram, targets / (FEATURE_STEPS * WEIGHT_STEPS) - mean
 
 
 def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:

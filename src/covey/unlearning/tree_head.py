@@ -90,7 +90,7 @@ class TreeHead:
     @classmethod
     def _parsed(cls, note: object) -> "TreeHead":
         if not isinstance(note, str):
-            raise ValueError("it is no text")
+            raise ValueError("it is no text")  # noqa: TRY004 - as of any other note
         note.encode()  # half characters can be in no file
         body, _, rest = note.partition("\n\n")
         origin, size, root, *more = body.split("\n")

@@ -1,0 +1,104 @@
+"""Sums over clients are exact: in any order, and with somebody taken off again."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from covey.errors import ModelError
+from covey.heads import FEATURE_STEPS, Rows, Sums, feature_grid, sums_of, weight_steps
+
+D, CLASSES = 5, 3
+CLIENTS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(1, 256), st.integers(0, 2**31)), min_size=1
+)
+
+
+def client(size: int, weight: int, seed: int) -> Rows:
+    draw = np.random.default_rng(seed)
+    features = torch.from_numpy(draw.normal(0, 5, (size, D - 1))).float()
+    labels = torch.from_numpy(draw.integers(0, CLASSES, size))
+    return Rows(
+        feature_grid(torch.cat([features, torch.ones(1, D - 1)]))[:-1], labels, weight
+    )
+
+
+def total(rows: list[Rows]) -> Sums:
+    return sums_of(rows, D, CLASSES)
+
+
+@given(CLIENTS, st.randoms(use_true_random=False))
+def test_sums_do_not_hang_on_who_came_first_or_together(drawn, random):
+    rows = [client(*each) for each in drawn]
+    shuffled = random.sample(rows, len(rows))
+    one_by_one = sum((total([each]) for each in shuffled), Sums.nothing(D, CLASSES))
+    assert total(rows) == total(shuffled) == one_by_one
+    assert total(rows).digest() == one_by_one.digest()
+
+
+@given(CLIENTS, st.data())
+def test_who_is_taken_off_was_never_there(drawn, data):
+    rows = [client(*each) for each in drawn]
+    gone = data.draw(st.sets(st.integers(0, len(rows) - 1)))
+    left = total(rows)
+    for i in gone:
+        left -= total([rows[i]])
+    assert left == total([each for i, each in enumerate(rows) if i not in gone])
+
+
+@given(CLIENTS)
+def test_the_matrices_are_the_sums_of_products(drawn):
+    rows = [client(*each) for each in drawn]
+    gram, targets = total(rows).matrices()
+    phis = [each.features.double() / FEATURE_STEPS for each in rows]
+    expected: Tensor = sum(  # type: ignore[assignment]
+        (each.weight / 256 * phi.T @ phi for each, phi in zip(rows, phis, strict=True)),
+        torch.zeros(D, D, dtype=torch.float64),
+    )
+    onehot = [torch.nn.functional.one_hot(each.labels, CLASSES) for each in rows]
+    wanted: Tensor = sum(  # type: ignore[assignment]
+        (
+            each.weight / 256 * phi.T @ (ones.double() - 1 / CLASSES)
+            for each, phi, ones in zip(rows, phis, onehot, strict=True)
+        ),
+        torch.zeros(D, CLASSES, dtype=torch.float64),
+    )
+    torch.testing.assert_close(gram, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(targets, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_more_rows_than_are_multiplied_at_a_time():
+    rows = [client(3_000, 256, seed) for seed in range(4)]
+    halves = [total(rows[:2]), total(rows[2:])]
+    assert total(rows) == halves[0] + halves[1]
+
+
+def test_sums_that_float64_would_round_are_refused():
+    rows = Rows(
+        torch.full((4_096, 2), 2**15 - 1, dtype=torch.int16), torch.zeros(4_096).long()
+    )
+    with pytest.raises(ModelError, match="below 2\\^53 steps"):
+        sums_of([rows] * 9, 2, CLASSES)
+    most = sums_of([rows] * 4, 2, CLASSES)
+    with pytest.raises(ModelError, match="below 2\\^53 steps"):
+        _ = most + most + most
+
+
+@pytest.mark.parametrize("feature", [1e-4, float("nan"), float("inf")])
+def test_features_that_do_not_fit_the_grid_are_refused(feature: float):
+    with pytest.raises(ModelError):
+        feature_grid(torch.full((2, 3), feature))
+
+
+def test_the_bias_is_one_and_large_features_are_cut():
+    found = feature_grid(torch.tensor([[0.5, -100.0, 100.0]]))
+    assert found.tolist() == [[512, -32767, 32767, 1024]]
+
+
+@pytest.mark.parametrize(
+    ("weight", "steps"), [(0.0, 0), (1.0, 256), (0.5, 128), (1e-6, 1)]
+)
+def test_whoever_enters_at_all_enters_by_a_step(weight: float, steps: int):
+    assert weight_steps(weight) == steps
