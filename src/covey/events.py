@@ -33,6 +33,7 @@ __all__ = [
     "FairnessMeasured",
     "ForeignEvent",
     "GroupsSought",
+    "HeadChosen",
     "HeadsSolved",
     "ModelDiverged",
     "ModelsMerged",
@@ -291,14 +292,31 @@ class HeadsSolved(Event):
     Attributes:
         sums: SHA-256 of each cluster's sums, which are whole numbers.
         clients: how many clients are in each cluster's.
-        pooling: how much of the other clusters' sums enters.
-        regularisation: in units of the mean diagonal of everybody's sums.
+        pooling: per cluster, how much of the other clusters' sums enters.
+        regularisation: per cluster, in units of the mean diagonal of everybody's sums.
     """
 
     sums: tuple[str, ...]
     clients: tuple[int, ...]
-    pooling: float
-    regularisation: float
+    pooling: tuple[float, ...]
+    regularisation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadChosen(Event):
+    """The most accurate head was taken whose risk is what a cluster's clients accept.
+
+    Attributes:
+        accepted: the risk that all but a quarter of its clients accept.
+        front: what was tried: pooling, regularisation, risk, and accuracy on records by
+            heads that never met them.
+        chosen: index of the one that was taken.
+    """
+
+    cluster: int
+    accepted: float
+    front: tuple[tuple[float, ...], ...]
+    chosen: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,12 @@ from covey.heads import (
     Rows,
     Sums,
     feature_grid,
+    joined,
+    left_out_along,
     likelihood_ratio_successes,
     scores_without_client,
     scores_without_records,
+    solved_head,
     sums_of,
 )
 
@@ -37,7 +40,8 @@ def heads_of(
     clusters: list[list[Rows]], pooling: float, regularisation: float
 ) -> ClusterSums:
     sums = tuple(sums_of(rows, D, CLASSES) for rows in clusters)
-    blank = ClusterSums(pooling=pooling, regularisation=regularisation)
+    n = len(clusters)
+    blank = ClusterSums(pooling=(pooling,) * n, regularisation=(regularisation,) * n)
     return blank.of(sums, {})
 
 
@@ -71,7 +75,9 @@ def test_without_a_client(
         regularisation,
     )
     ratio = unit_of(whole) / unit_of(rest)
-    rest = rest.model_copy(update={"regularisation": regularisation * ratio})
+    rest = rest.model_copy(
+        update={"regularisation": (regularisation * ratio,) * len(rest.gram)}
+    )
     for j, share in ((0, 1.0), (1, pooling)):
         found = scores_without_client(whole.head(j), leaver, share)
         expected = scores(rest.head(j), leaver).float()
@@ -90,7 +96,9 @@ def test_without_each_record(seed: int, regularisation: float, weight: int):
         less = Rows(clients[0].features[kept], clients[0].labels[kept], weight)
         rest = heads_of([[less, *clients[1:]]], 0.0, regularisation)
         ratio = unit_of(whole) / unit_of(rest)
-        rest = rest.model_copy(update={"regularisation": regularisation * ratio})
+        rest = rest.model_copy(
+            update={"regularisation": (regularisation * ratio,) * len(rest.gram)}
+        )
         expected = scores(rest.head(0), clients[0])[r].float()
         torch.testing.assert_close(found.without[r], expected, rtol=2e-3, atol=2e-3)
     assert bool(((found.leverages >= 0) & (found.leverages < 1)).all())
@@ -109,7 +117,9 @@ def test_one_feature_by_hand():
     one = Rows(
         torch.full((5, 1), 1024, dtype=torch.int16), torch.tensor([0, 0, 0, 1, 1])
     )
-    sums = ClusterSums(regularisation=1.0).of((sums_of([one], 1, 2),), {})
+    sums = ClusterSums(pooling=(0.0,), regularisation=(1.0,)).of(
+        (sums_of([one], 1, 2),), {}
+    )
     head = sums.head(0)  # M = 5 + 1 * 5, B = 3 - 5 / 2
     assert head.theta[0].tolist() == pytest.approx([0.5 / 10, -0.5 / 10])
     left = scores_without_records(head, one)
@@ -190,3 +200,19 @@ def test_everybodys_sums_are_those_of_all_clusters():
         pooled = heads_of(clusters, 1.0, 0.5).head(j)
         assert torch.equal(pooled.theta, together.theta)
     assert Sums.nothing(D, CLASSES).digest() == sums_of([], D, CLASSES).digest()
+
+
+@pytest.mark.parametrize("pooling", [0.0, 0.3, 1.0])
+def test_one_decomposition_serves_all_regularisations(pooling: float):
+    draw = np.random.default_rng(4)
+    own, rest = [rows_of(draw, weight=w) for w in (256, 64)], [rows_of(draw, 9)]
+    sums = sums_of(own, D, CLASSES), sums_of(rest, D, CLASSES)
+    lambdas = (0.1, 1.0, 10.0)
+    found = left_out_along(*sums, pooling, lambdas, own)
+    for regularisation, left in zip(lambdas, found, strict=True):
+        head = solved_head(*sums, pooling, regularisation)
+        expected = joined([scores_without_records(head, each) for each in own])
+        for name in ("scores", "without", "leverages", "variances"):
+            torch.testing.assert_close(
+                getattr(left, name), getattr(expected, name), rtol=1e-3, atol=1e-4
+            )

@@ -1,8 +1,8 @@
 """Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from covey.algorithms.algorithm import Algorithm, Setup, Strategy
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import Evaluate, Prices
+from covey.algorithms.pooling import MAX_REFUSED_SHARE
 from covey.clustering import gap_split
 from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
@@ -22,7 +23,14 @@ from covey.components.state import ComponentState
 from covey.data.examples import Client, Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of
 from covey.errors import ConfigError
-from covey.events import ClientsAssigned, Event, GroupsSought, HeadsSolved, ModelsMerged
+from covey.events import (
+    ClientsAssigned,
+    Event,
+    GroupsSought,
+    HeadChosen,
+    HeadsSolved,
+    ModelsMerged,
+)
 from covey.heads import (
     ClusterSums,
     Sums,
@@ -30,7 +38,7 @@ from covey.heads import (
     solved_head,
     weight_steps,
 )
-from covey.membership import PlayRound
+from covey.membership import PlayRound, best_point, risk_front
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -38,6 +46,10 @@ from covey.types import Handle, Params
 __all__ = ["Solved"]
 
 MEANS = "mean features"
+
+POOLINGS = (0.0, 0.1, 0.3, 1.0)
+REGULARISATIONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""What is tried where the risk decides: each about three times the last one."""
 
 
 class Settled(ComponentState):
@@ -49,6 +61,43 @@ class Settled(ComponentState):
 
     key = "settled"
     risks: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whoever is asked for what a head is solved from.
+
+    Attributes:
+        records: theirs, as features.
+        everybody: by handle, whether it is in this round's cohort or not.
+        again: whether this round was played before.
+    """
+
+    records: LocalRecords
+    everybody: Mapping[Handle, Client]
+    again: bool
+
+    def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
+        """Return the sums over these clients at these weights."""
+        each = ((self.everybody[h].train, weight) for h, weight in clients)
+        return self.records.sums(each, d)
+
+    def head_by_risk(
+        self,
+        sums: ClusterSums,
+        cluster: int,
+        dials: tuple[Sequence[float], Sequence[float]],
+        streams: Streams,
+    ) -> HeadChosen:
+        """Return the best head of a cluster whose risk all but a quarter accept."""
+        inside = [(h, w) for h, (j, w) in sums.counted.items() if j == cluster]
+        rows = [self.records.rows(self.everybody[h].train, w) for h, w in inside]
+        taus = [self.everybody[h].preference.risk_threshold for h, _ in inside]
+        own_and_others = sums.own_and_others(cluster)
+        front = risk_front(self.records, own_and_others, dials, rows, streams)
+        accepted = float(np.quantile(taus, MAX_REFUSED_SHARE))
+        best = front.index(best_point(front, accepted))
+        return HeadChosen(cluster, accepted, tuple(map(astuple, front)), best)
 
 
 class Solved(Algorithm):
@@ -67,8 +116,9 @@ class Solved(Algorithm):
         num_clusters: how many heads clients choose among.
         initialisation: `warm`: k-means on the clients' mean features; `random`: each in a
             cluster by chance; `groups`: the true ones, an oracle.
-        pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike.
-        regularisation: lambda, above 0.
+        pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike; "risk":
+            what `best_point` takes.
+        regularisation: lambda, above 0; or "risk".
         exposure: w: how much each client's records enter, in steps of 1 / 256.
         select_on: `train`: on its own examples, by heads that never met the client;
             `holdout`: on the examples that it holds out.
@@ -85,8 +135,7 @@ class Solved(Algorithm):
         {
             Capability.SINGLE_UPDATES,
             Capability.STORED_UPDATES,
-            Capability.PLAIN_GRADIENTS,
-            Capability.EXAMPLE_GRADIENTS,
+            Capability.TRAINED_UPDATES,
         }
     )
     summary: ClassVar[str] = "solves its models from sums, and trains none"
@@ -94,8 +143,8 @@ class Solved(Algorithm):
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
     selection: str = DEFAULTS["selection"]
-    pooling: Share = 0.0
-    regularisation: Annotated[float, Field(gt=0)] = 1.0
+    pooling: Literal["risk"] | Share = 0.0
+    regularisation: Literal["risk"] | Annotated[float, Field(gt=0)] = 1.0
     exposure: Share = 1.0
     select_on: Literal["train", "holdout"] = "train"
     hysteresis: Count = 0
@@ -112,6 +161,16 @@ class Solved(Algorithm):
         several = self.num_clusters > 1
         one = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
         return Claim(part, self.requires, self.rules_out | one)
+
+    def claims(self, part: str) -> Iterator[Claim]:
+        """Yield what a start from mean features takes beside the choice itself."""
+        yield from super().claims(part)
+        if self.initialisation == "warm" and self.num_clusters > 1:
+            yield Claim(
+                f"{part} with initialisation = 'warm'",
+                rules_out=frozenset({Capability.COST_CHOICE}),
+                remedy="Set method.initialisation = 'random'.",
+            )
 
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""
@@ -145,12 +204,17 @@ class Solved(Algorithm):
     ) -> RoundResult:
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
-            nothing = (0,) * len(state.clusters)
-            merged = ModelsMerged(model_hash(state.clusters), nothing)
-            return RoundResult(state.with_models(state.clusters), (merged,))
+            merged = ModelsMerged(
+                model_hash(state.clusters), (0,) * len(state.clusters)
+            )
+            nobody = clients.all_in(0, "clients")
+            return RoundResult(state.with_models(state.clusters), (nobody, merged))
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.steps.as_recorded(state, chosen)
-        sums = self._counted(state, chosen, clients.records, everybody)
+        again = state.round_index in clients.steps.recorded
+        asked = Asked(clients.records, everybody, again)
+        counted = self._counted(state, chosen, asked)
+        sums, walked = self._adjusted(state, counted, asked, streams)
         in_each = sums.clients_per_cluster()
         models = tuple(
             params_of(sums.head(j)) if in_each[j] else model
@@ -163,12 +227,14 @@ class Solved(Algorithm):
         solved = HeadsSolved(
             tuple(each.digest() for each in sums.sums),
             in_each,
-            self.pooling,
-            self.regularisation,
+            sums.pooling,
+            sums.regularisation,
         )
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        return RoundResult(after.with_models(models), (*events, chosen, solved, merged))
+        return RoundResult(
+            after.with_models(models), (*events, chosen, *walked, solved, merged)
+        )
 
     def finalize(
         self, state: ServerState, clients: Clients, streams: Streams
@@ -229,7 +295,7 @@ class Solved(Algorithm):
         def share(handle: Handle, j: int) -> float:
             if handle not in known.counted:
                 return 0.0
-            return 1.0 if known.counted[handle][0] == j else self.pooling
+            return 1.0 if known.counted[handle][0] == j else known.pooling[j]
 
         def evaluate(_: object, cohort: Cohort, __: Streams) -> Tensor:
             found = torch.empty(len(cohort), len(heads))
@@ -238,42 +304,62 @@ class Solved(Algorithm):
                 rows = records.rows(client.train, weight)
                 for j, head in enumerate(heads):
                     scores = scores_without_client(head, rows, share(client.handle, j))
-                    found[i, j] = records.losses(scores, rows).mean()
+                    found[i, j] = records.losses(scores, rows.labels).mean()
             return found
 
         return evaluate
 
     def _counted(
-        self,
-        state: ServerState,
-        chosen: ClientsAssigned,
-        records: LocalRecords,
-        everybody: Mapping[Handle, Client],
+        self, state: ServerState, chosen: ClientsAssigned, asked: Asked
     ) -> ClusterSums:
         """Return the sums after these choices: who moved is taken off, and added anew."""
-        known = state.kept(ClusterSums)
-        weight = weight_steps(self.exposure)
+        known, weight = state.kept(ClusterSums), weight_steps(self.exposure)
         chose = {handle: (j, weight) for handle, j in chosen.clusters.items()}
         counted = {**known.counted, **chose}
-        d = _width(state)
         if not known.is_whole:  # somebody left, and its sums are in them still
-            known = ClusterSums()
-
-        def over(clients: list[tuple[Handle, int]]) -> Sums:
-            return records.sums(((everybody[h].train, w) for h, w in clients), d)
-
-        sums = list(known.sums) or [
-            Sums.nothing(d, records.classes) for _ in state.clusters
-        ]
+            known = known.of((), {})
+        d, classes = _width(state), asked.records.classes
+        sums = list(known.sums) or [Sums.nothing(d, classes) for _ in state.clusters]
         for j in range(len(sums)):
-            came = _differing(counted, known.counted, j)
-            went = _differing(known.counted, counted, j)
-            if came:
-                sums[j] += over(came)
-            if went:
-                sums[j] -= over(went)
-        solved = ClusterSums(pooling=self.pooling, regularisation=self.regularisation)
-        return solved.of(tuple(sums), counted)
+            if came := _differing(counted, known.counted, j):
+                sums[j] += asked.sums(came, d)
+            if went := _differing(known.counted, counted, j):
+                sums[j] -= asked.sums(went, d)
+        return known.of(tuple(sums), counted)
+
+    def _adjusted(
+        self,
+        state: ServerState,
+        sums: ClusterSums,
+        asked: Asked,
+        streams: Streams,
+    ) -> tuple[ClusterSums, list[HeadChosen]]:
+        """Return how heads are solved from these sums, and what was tried for it.
+
+        Where rounds are played again with recorded choices, heads are solved as they were.
+        """
+        known = state.kept(ClusterSums)
+        if known.counted == sums.counted or (known.pooling and asked.again):
+            return sums, []
+        poolings = POOLINGS if self.pooling == "risk" else (self.pooling,)
+        lambdas = (
+            REGULARISATIONS if self.regularisation == "risk" else (self.regularisation,)
+        )
+        several = len(poolings) * len(lambdas) > 1
+        dials = [(poolings[0], lambdas[0])] * len(state.clusters)
+        chosen = [
+            asked.head_by_risk(sums, j, (poolings, lambdas), streams.at("front", j))
+            for j, clients in enumerate(sums.clients_per_cluster())
+            if several and clients
+        ]
+        for each in chosen:
+            pooling, regularisation, *_ = each.front[each.chosen]
+            dials[each.cluster] = pooling, regularisation
+        changed = {
+            "pooling": tuple(pooling for pooling, _ in dials),
+            "regularisation": tuple(each for _, each in dials),
+        }
+        return sums.model_copy(update=changed), chosen
 
     def reference_round(self, records: LocalRecords) -> PlayRound:
         """Return how an auditor solves one head from other records, in a first round."""
@@ -287,7 +373,8 @@ class Solved(Algorithm):
             weight = weight_steps(self.exposure)
             sums = records.sums(((each, weight) for each in sets), d)
             nothing = Sums.nothing(d, classes)
-            return params_of(solved_head(sums, nothing, 0.0, self.regularisation))
+            chosen = 1.0 if self.regularisation == "risk" else self.regularisation
+            return params_of(solved_head(sums, nothing, 0.0, chosen))
 
         return play_round
 

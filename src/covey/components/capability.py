@@ -18,6 +18,7 @@ class Capability(Enum):
     """
 
     SINGLE_UPDATES = "the server to see single updates"
+    TRAINED_UPDATES = "updates that clients train"
     STORED_UPDATES = "clients' updates to be kept and calibrated"
     BOUNDED_CONTRIBUTION = "every client's contribution to be bounded"
     UNIFORM_WEIGHTS = "clients to count alike, however many examples they hold"

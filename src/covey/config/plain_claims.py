@@ -130,7 +130,7 @@ def _of_noise(config: Sections) -> Iterator[Row]:
     yield (
         "privacy.client_noise",
         hidden,
-        (Capability.UNIFORM_WEIGHTS,),
+        (Capability.UNIFORM_WEIGHTS, Capability.TRAINED_UPDATES),
         (Capability.SINGLE_UPDATES, Capability.EXAMPLE_COUNTS),
         "Remove the noise, or use privacy.record_noise.",
     )
@@ -152,7 +152,11 @@ def _of_noise(config: Sections) -> Iterator[Row]:
     yield (
         "privacy.record_clip",
         privacy.record_clip > 0,
-        (Capability.EXAMPLE_GRADIENTS, Capability.FULL_PRECISION),
+        (
+            Capability.EXAMPLE_GRADIENTS,
+            Capability.FULL_PRECISION,
+            Capability.TRAINED_UPDATES,
+        ),
         (),
         "Leave engine.precision at its default, and choose another engine.",
     )

@@ -97,6 +97,7 @@ def _rows(config: Config) -> Iterator[Row]:
             yield (each.key,), not heeded, each.reason
     yield from _method_rows(config)
     yield from _idle_rows(config)
+    yield from _training_rows(config)
     redteam, train, privacy = config.redteam, config.train, config.privacy
     yield (
         ("train.local_epochs",),
@@ -114,6 +115,21 @@ def _rows(config: Config) -> Iterator[Row]:
         not noisy,
         "no noise of this section is on, so that nothing is promised at this delta",
     )
+
+
+def _training_rows(config: Config) -> Iterator[Row]:
+    """Yield what is of updates that clients train, where they train none."""
+    name = config.method.name
+    algorithm = find("algorithm", name, "method.name")
+    trained = Capability.TRAINED_UPDATES not in getattr(algorithm, "rules_out", ())
+    keys = (
+        *(f"train.{each}" for each in type(config.train).model_fields),
+        *(f"merge.{each}" for each in type(config.merge).model_fields),
+    )
+    if trained:
+        return
+    of_training = (key for key in keys if key != "train.participation")
+    yield tuple(of_training), True, f"method.name = {name!r} {algorithm.summary}"
 
 
 def _data_rows(config: Config) -> Iterator[Row]:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from jaxtyping import Float, Float64, Int16
+from jaxtyping import Float, Float64, Int16, Int64
 from torch import Tensor, nn
 
 from covey.data.examples import Examples, to_floats
@@ -162,10 +162,10 @@ class LocalRecords:
         return self._features.of(examples).double().mean(dim=0)
 
     def losses(
-        self, scores: Float[Tensor, "rows classes"], rows: Rows
+        self, scores: Float[Tensor, "rows classes"], labels: Int64[Tensor, " rows"]
     ) -> Float[Tensor, " rows"]:
         """Return the loss of each record at these scores, in nats."""
-        return self._task.losses(self._scale * scores, rows.labels)
+        return self._task.losses(self._scale * scores, labels)
 
 
 def params_of(head: Head) -> Params:

@@ -2,6 +2,7 @@ from .exposure import joined, likelihood_ratio_successes
 from .grid import FEATURE_STEPS, WEIGHT_STEPS, feature_grid, weight_steps
 from .leave_out import LeftOut, scores_without_client, scores_without_records
 from .solving import Head, solved_head
+from .spectrum import left_out_along
 from .state import ClusterSums
 from .sums import Rows, Sums, sums_of
 
@@ -15,6 +16,7 @@ __all__ = [
     "Sums",
     "feature_grid",
     "joined",
+    "left_out_along",
     "likelihood_ratio_successes",
     "scores_without_client",
     "scores_without_records",

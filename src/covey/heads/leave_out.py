@@ -22,7 +22,12 @@ from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.solving import Head
 from covey.heads.sums import Rows
 
-__all__ = ["LeftOut", "scores_without_client", "scores_without_records"]
+__all__ = [
+    "LeftOut",
+    "left_out",
+    "scores_without_client",
+    "scores_without_records",
+]
 
 Scores = Float[Tensor, "rows classes"]
 
@@ -74,12 +79,24 @@ def scores_without_client(head: Head, rows: Rows, share: float) -> Scores:
 def scores_without_records(head: Head, rows: Rows, share: float = 1.0) -> LeftOut:
     """Return a head's scores on a client's records, and without each of them."""
     phi = rows.features.float() / FEATURE_STEPS
-    scores = phi @ head.theta.float()
-    targets = _targets(rows.labels, scores)
-    rooted = phi @ head.root
-    leverages = rooted.square().sum(dim=1) * (share * rows.weight / WEIGHT_STEPS)
+    weight = share * rows.weight / WEIGHT_STEPS
+    return left_out(
+        scores=phi @ head.theta.float(),
+        labels=rows.labels,
+        leverages=(phi @ head.root).square().sum(dim=1) * weight,
+        variances=((phi @ head.covariance) * phi).sum(dim=1),
+    )
+
+
+def left_out(
+    scores: Scores,
+    labels: Int64[Tensor, " rows"],
+    leverages: Float[Tensor, " rows"],
+    variances: Float[Tensor, " rows"],
+) -> LeftOut:
+    """Return what heads without each record would answer: t - e / (1 - h)."""
+    targets = _targets(labels, scores)
     errors = (targets - scores) / (1 - leverages).clamp(min=TINY)[:, None]
-    variances = ((phi @ head.covariance) * phi).sum(dim=1)
     return LeftOut(scores, targets - errors, targets, leverages, variances)
 
 

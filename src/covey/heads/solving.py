@@ -11,7 +11,7 @@ from covey.errors import ModelError
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.sums import Sums
 
-__all__ = ["Head", "solved_head"]
+__all__ = ["Head", "solved_head", "unit_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,13 @@ def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) 
             f"{regularisation}. Raise it."
         ) from error
     return Head(torch.cholesky_solve(targets, lower), lower, varying)
+
+
+def unit_of(own: Sums, others: Sums) -> float:
+    """Return m, the mean diagonal of A_j + A_rest; 1 where there is nobody."""
+    diagonal = _diagonal(len(own.targets))
+    both = (own.gram[diagonal] + others.gram[diagonal]).double()
+    return float(both.mean()) / (FEATURE_STEPS**2 * WEIGHT_STEPS) or 1.0
 
 
 def _diagonal(d: int) -> Int64[Tensor, " d"]:

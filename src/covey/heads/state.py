@@ -20,7 +20,7 @@ class ClusterSums(ComponentState):
         gram, targets: the sums, cluster by cluster (`covey.heads.Sums`).
         counted: whose records are in them: the cluster and the weight of each client.
         clients: how many that were. Where `counted` has fewer, somebody left.
-        pooling, regularisation: as `covey.heads.solved_head` takes them.
+        pooling, regularisation: of each cluster, as `covey.heads.solved_head` takes them.
     """
 
     key = "cluster-sums"
@@ -28,8 +28,8 @@ class ClusterSums(ComponentState):
     targets: tuple[Tensor, ...] = ()
     counted: Mapping[Handle, tuple[int, int]] = {}
     clients: int = 0
-    pooling: float = 0.0
-    regularisation: float = 1.0
+    pooling: tuple[float, ...] = ()
+    regularisation: tuple[float, ...] = ()
 
     def of(
         self, sums: tuple[Sums, ...], counted: Mapping[Handle, tuple[int, int]]
@@ -61,7 +61,12 @@ class ClusterSums(ComponentState):
 
     def head(self, cluster: int) -> Head:
         """Return a cluster's head, solved."""
+        own, others = self.own_and_others(cluster)
+        pooling, regularisation = self.pooling[cluster], self.regularisation[cluster]
+        return solved_head(own, others, pooling, regularisation)
+
+    def own_and_others(self, cluster: int) -> tuple[Sums, Sums]:
+        """Return a cluster's sums, and those of all other clusters together."""
         sums = self.sums
         others = sums[:cluster] + sums[cluster + 1 :]
-        rest = sum(others, Sums.nothing(*self.targets[cluster].shape))
-        return solved_head(sums[cluster], rest, self.pooling, self.regularisation)
+        return sums[cluster], sum(others, Sums.nothing(*self.targets[cluster].shape))

@@ -55,6 +55,7 @@ from covey.membership.loss_histograms import (
     loss_counts,
 )
 from covey.membership.references import PlayRound, RetrainRecipe
+from covey.membership.risk_front import FrontPoint, best_point, risk_front
 from covey.membership.shadow_federation import (
     ShadowFederation,
     ShadowFederations,
@@ -84,6 +85,7 @@ __all__ = [
     "Count",
     "Estimate",
     "Finding",
+    "FrontPoint",
     "Membership",
     "PlayRound",
     "Profile",
@@ -108,6 +110,7 @@ __all__ = [
     "auc",
     "audit_clusters",
     "best_constant",
+    "best_point",
     "best_threshold",
     "blind_baseline",
     "blind_risk",
@@ -125,6 +128,7 @@ __all__ = [
     "positive_control",
     "rates_at",
     "reported_profiles",
+    "risk_front",
     "self_estimates",
     "source_of",
     "stratified",
