@@ -105,8 +105,8 @@ class ComponentsUsed(Event):
 
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
-            SHA-256 of the file that it stands in; "" for what covey brings, and for fixed
-            features of its own the SHA-256 of their numbers.
+            SHA-256 of the file that it stands in; "" for what covey brings. For fixed
+            features also the SHA-256 of their tensors.
         mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
             bring what one cluster's clients sent into another cluster's model.
     """

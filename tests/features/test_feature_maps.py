@@ -44,6 +44,16 @@ def by_shape(input_shape: tuple[int, ...], width: int = 3) -> nn.Module:
     return Backbone(width)
 
 
+def with_rest(**rest: object) -> nn.Module:
+    """As torchvision's: with whatever else its network takes."""
+    assert not rest
+    return Backbone()
+
+
+def words() -> nn.Module:
+    return nn.EmbeddingBag(5, 2)
+
+
 class Halves(covey.FeatureMap):
     """A component of a user's own."""
 
@@ -60,6 +70,8 @@ def _hers(monkeypatch: pytest.MonkeyPatch) -> None:
         Backbone=Backbone,
         by_shape=by_shape,
         Halves=Halves,
+        with_rest=with_rest,
+        words=words,
         text=lambda: "a network",
         images=nn.Identity,
         nothing=lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(5)),
@@ -132,14 +144,14 @@ def test_brightness_and_contrast_are_not_seen(
 def test_another_process_draws_the_same():
     code = (
         "from covey.features import build_features as b;"
-        f"print({{n: b(n, (1, 28, 28), 0).source for n in {BANKS}}})"
+        f"print({{n: b(n, (1, 28, 28), 0).tensors for n in {BANKS}}})"
     )
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ast.literal_eval(told.stdout) == HASHES
     for name in BANKS:
-        assert build_features(name, (1, 28, 28), 1).source != HASHES[name]
+        assert build_features(name, (1, 28, 28), 1).tensors != HASHES[name]
 
 
 def test_no_image_and_too_small_an_image_are_refused():
@@ -158,7 +170,7 @@ def test_vectors_are_taken_as_they_are():
     features = build_features("none", (2, 3), 0)
     vectors = torch.rand(4, 2, 3)
     assert torch.equal(features(vectors), vectors.flatten(1))
-    assert not features.source
+    assert not features.tensors
 
 
 @pytest.mark.usefixtures("_hers")
@@ -167,6 +179,7 @@ def test_vectors_are_taken_as_they_are():
     [
         ("Backbone", {"width": 2}, 72),
         ("by_shape", {"width": 4}, 144),
+        ("with_rest", {}, 108),
         ("Halves", {}, 1),
     ],
 )
@@ -182,8 +195,16 @@ def test_a_backbone_of_a_users_own_is_frozen(
     assert torch.equal(found, again(images))
     assert not found.requires_grad
     assert features.source == again.source != ""
+    assert features.tensors == again.tensors
     assert not features.state_dict()
     assert not [*features.parameters(), *features.buffers()]
+
+
+@pytest.mark.usefixtures("_hers")
+def test_a_map_of_words_takes_ids():
+    features = build_features("her_features:words", (4,), 0)
+    assert features.size == 2
+    assert features(torch.tensor([[0, 1, 2, 3]])).shape == (1, 2)
 
 
 @pytest.mark.usefixtures("_hers")

@@ -1,16 +1,27 @@
 """A linear head over fixed features: a network like any other, whose state is small."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import covey
 from covey.errors import ConfigError
 from covey.models import build_model, check_model
 from covey.models.linear_head import LinearHead
 from covey.rng import Streams
+
+weight = 1.0
+
+
+def weighted() -> nn.Module:
+    layer = nn.Linear(64, 2, bias=False)
+    nn.init.constant_(layer.weight, weight)
+    return nn.Sequential(nn.Flatten(), layer)
+
 
 OPTIONS = {"feature_options": {"filters": 9, "size": 4, "pool": 2}}
 
@@ -65,6 +76,19 @@ def test_all_models_of_a_run_have_the_same_features_and_those_of_another_seed_ot
         LinearHead().build((1, 8, 8), 3)
 
 
+def test_a_run_goes_on_with_the_weights_alone_that_began_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A backbone's weights lie outside of its source file."""
+    monkeypatch.setattr(sys.modules[__name__], "weight", 1.0)
+    options = {"features": f"{__name__}:weighted"}
+    run = played(tmp_path / "run", options=options)
+    assert covey.resume(run.folder).summary["rounds"] == 2
+    monkeypatch.setattr(sys.modules[__name__], "weight", 2.0)
+    with pytest.raises(covey.RunError, match=r"tensors of model\.features must be the"):
+        covey.resume(run.folder)
+
+
 def test_every_engine_trains_it_to_the_same_head(tmp_path: Path):
     runs = [played(tmp_path / e, e) for e in ("reference", "parallel", "vmap")]
     for run in runs[1:]:
@@ -77,4 +101,5 @@ def test_every_engine_trains_it_to_the_same_head(tmp_path: Path):
     assert used is not None
     told = used.components["model.features"]
     assert told["name"] == "gabor"
-    assert len(told["source"]) == 64
+    assert len(told["tensors"]) == 64
+    assert told["source"] == ""

@@ -41,6 +41,7 @@ def _told(features: FrozenFeatures) -> dict[str, object]:
         "name": features.name,
         "options": features.options,
         "source": features.source,
+        "tensors": features.tensors,
     }
 
 

@@ -17,6 +17,8 @@ from covey.rng import Streams
 
 __all__ = ["build_features"]
 
+REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 def build_features(
     name: str,
@@ -52,11 +54,10 @@ def _called(
     """Return the module that a user's function makes."""
     try:
         signature = inspect.signature(factory)
-        needed = [p for p in signature.parameters.values() if p.default is p.empty]
-        arguments = (
-            (input_shape,) if "input_shape" in signature.parameters or needed else ()
-        )
-        module = factory(*arguments)
+        parameters = signature.parameters.values()
+        needed = [p for p in parameters if p.default is p.empty and p.kind not in REST]
+        takes_shape = needed or "input_shape" in signature.parameters
+        module = factory(input_shape) if takes_shape else factory()
     except CoveyError:
         raise
     except Exception as error:

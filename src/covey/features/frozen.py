@@ -22,8 +22,8 @@ class FrozenFeatures(nn.Module):
     Attributes:
         name: of the feature map, as settings have it.
         options: of the feature map.
-        source: SHA-256 of its tensors, or of the file that a user's own stands in; "" if
-            there is neither.
+        source: SHA-256 of the file that a user's own stands in; "" for what covey brings.
+        tensors: SHA-256 of its tensors: filters or weights; "" if it has none.
         size: how many features there are (d).
     """
 
@@ -33,7 +33,7 @@ class FrozenFeatures(nn.Module):
         super().__init__()
         self._held = (module.eval().requires_grad_(requires_grad=False),)
         self.name, self.options = name, dict(options)
-        self.source = source or _tensor_hash(module)
+        self.source, self.tensors = source, _tensor_hash(module)
         self.size = 0
 
     def sized(self, input_shape: tuple[int, ...]) -> Self:
@@ -42,7 +42,14 @@ class FrozenFeatures(nn.Module):
         Raises:
             ModelError: it does not return two rows of floating-point numbers.
         """
-        found = self(torch.zeros(2, *input_shape))
+        zeros = torch.zeros(2, *input_shape)
+        try:
+            found = self(zeros)
+        except ModelError as error:
+            try:
+                found = self(zeros.long())  # a map of ids, such as of words
+            except ModelError:
+                raise error from None
         if found.dim() != 2 or len(found) != 2 or not found.isfinite().all():
             raise ModelError(
                 f"The feature map {self.name} must turn two examples of shape "

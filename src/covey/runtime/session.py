@@ -215,12 +215,12 @@ def check_same(run: BuiltRun, history: History, folder: RunFolder) -> None:
     """Refuse to continue a run with other settings."""
     check_settings(run.config, history, folder)
     recorded = _sources(history.components)
-    for key, used in _sources(next(iter(run.components_used), None)).items():
-        if recorded.get(key, used) != used:
+    for what, found in _sources(next(iter(run.components_used), None)).items():
+        if recorded.get(what, found) != found:
             raise RunError(
-                f"The source file of {key} must be the one that began the run in "
-                f"{folder.path}, with hash {recorded[key][:12]}, found {used[:12]}. Put it "
-                f"back, or start a new run."
+                f"The {what} must be the one that began the run in {folder.path}, with "
+                f"hash {recorded[what][:12]}, found {found[:12]}. Put it back, or start a "
+                f"new run."
             )
 
 
@@ -237,9 +237,15 @@ def check_settings(config: Config, history: History, folder: RunFolder) -> None:
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
-    """Return the hash of the file that each component stands in, by setting."""
+    """Return the hash of each component's file, and of the tensors of fixed ones."""
     found = {} if used is None else used.components
-    return {key: str(each["source"]) for key, each in found.items()}
+    kinds = (("source", "source file"), ("tensors", "content of the tensors"))
+    return {
+        f"{what} of {setting}": str(each[kind])
+        for setting, each in found.items()
+        for kind, what in kinds
+        if kind in each
+    }
 
 
 def check_data(
