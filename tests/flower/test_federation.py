@@ -49,6 +49,12 @@ SAME = {
         method={"initialisation": "random", "name": "ifca"},
         privacy={"selection_noise": 0.5},
     ),
+    "a linear head, on normalised images": settings_with(
+        data={"normalise": "image"},
+        model={"name": "linear-head", "options": {"feature_options": {"size": 4}}},
+        method={"name": "fedavg"},
+        redteam={"source": "federated"},
+    ),
     "isolated": settings_with(method={"name": "isolated"}),
     "a loss of one's own, and other parts": settings_with(
         method={"name": "fedavg"},

@@ -16,6 +16,8 @@ __all__ = ["FilterBank", "check_image", "unit_filters"]
 CACHE = 2**22
 """Bytes of responses at a time."""
 
+STEPS = 2**20
+
 
 class FilterBank(nn.Module):
     """relu(r) and relu(-r) of each filter's responses r, averaged over pool x pool parts.
@@ -49,14 +51,14 @@ class FilterBank(nn.Module):
 
 
 def unit_filters(drawn: ndarray) -> Float[Tensor, "filters c h w"]:
-    """Return the filters with mean zero and norm one, as float32.
+    """Return the filters with mean zero and norm one, as whole steps of 2^-20.
 
-    All arithmetic before is in float64: machines that round its last digits otherwise
-    still agree on the float32.
+    Machines round the last digits of a float64 otherwise, and agree on the steps.
     """
     centred = drawn - drawn.mean(axis=(1, 2, 3), keepdims=True)
     lengths = np.sqrt((centred**2).sum(axis=(1, 2, 3), keepdims=True))
-    return torch.from_numpy((centred / lengths).astype(np.float32))
+    steps = np.rint(centred / lengths * STEPS)
+    return torch.from_numpy((steps / STEPS).astype(np.float32))
 
 
 def check_image(name: str, input_shape: tuple[int, ...], size: int) -> None:
