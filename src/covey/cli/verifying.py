@@ -1,5 +1,6 @@
 """`covey verify`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -7,10 +8,11 @@ from typing import Annotated
 import typer
 
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
+from covey.errors import ConfigError
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning import Check
 
-__all__ = ["verify"]
+__all__ = ["shown_checks", "verify", "with_root"]
 
 
 @app.command()
@@ -36,10 +38,40 @@ def verify(
             metavar="HEAD KEY", help="A cosigned head, and that witness's public keys."
         ),
     ] = None,
+    timestamp: Annotated[
+        Path | None,
+        typer.Option(help="An authority's time stamp; the head lies beside it."),
+    ] = None,
+    tsa_root: Annotated[
+        Path | None, typer.Option(help="That authority's root certificates, as PEM.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a proof offline; exit code 1 if a check fails."""
-    checks = check_proof(proof, ledger, key, mine, receipt, witness)
+    stamp = with_root(timestamp, tsa_root)
+    checks = check_proof(proof, ledger, key, mine, receipt, witness, stamp)
+    shown_checks(checks, as_json=as_json)
+
+
+def with_root(timestamp: Path | None, root: Path | None) -> tuple[Path, Path] | None:
+    """Return a time stamp and the certificates to check it by; None: neither is given.
+
+    Raises:
+        ConfigError: only one of them is given.
+    """
+    if timestamp is not None and root is not None:
+        return timestamp, root
+    if timestamp is root:
+        return None
+    raise ConfigError(
+        "A time stamp is checked by its authority's root certificates, so --timestamp "
+        "and --tsa-root go together, found one of them. Fetch the certificates from the "
+        "authority itself."
+    )
+
+
+def shown_checks(checks: Sequence[Check], *, as_json: bool) -> None:
+    """Print checks, and end with exit code 1 if one failed."""
     valid = all(check.ok is not False for check in checks)
     told = {"valid": valid, "checks": [asdict(check) for check in checks]}
     stated(told, "\n".join(map(_check_text, checks)), as_json=as_json)

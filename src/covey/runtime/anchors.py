@@ -18,7 +18,15 @@ from covey.unlearning.proof import proof_json
 from covey.unlearning.signature import PublicKey, check_signature, fingerprint
 from covey.unlearning.tree_head import TreeHead, origin_of
 
-__all__ = ["FORMAT", "Anchored", "check_anchors", "check_receipt", "check_witness"]
+__all__ = [
+    "FORMAT",
+    "Anchored",
+    "Told",
+    "check_anchors",
+    "check_receipt",
+    "check_witness",
+    "compared",
+]
 
 FORMAT = "covey-receipt"
 
@@ -115,24 +123,36 @@ def check_witness(
         return Anchored(
             Check.failed("witness", "no key that you trust cosigned the head")
         )
-    if head.origin != origin_of(str(told.get("run"))):
-        return Anchored(Check.failed("witness", "the head is of another ledger"))
     public, seconds = seen[0]
     moment = datetime.fromtimestamp(seconds, UTC).isoformat()
     by = f"witness {fingerprint(public)}, {moment}"
-    return _compared(head, by, _position(told), _witnessed(head, told, hashes))
+    return compared("witness", head, by, told, hashes)
 
 
-def _compared(head: TreeHead, by: str, at: int, holds: bool | None) -> Anchored:  # noqa: FBT001
+def compared(
+    name: str, head: TreeHead, by: str, told: Told, hashes: Sequence[str] | None
+) -> Anchored:
+    """Compare a head that somebody saw with the proof, and with the ledger.
+
+    Args:
+        name: of the check.
+        head: what was seen.
+        by: who saw it, and when.
+        told: the proof.
+        hashes: of the ledger's events, if it is at hand.
+    """
+    if head.origin != origin_of(str(told.get("run"))):
+        return Anchored(Check.failed(name, "the head is of another ledger"))
+    at, holds = _position(told), _witnessed(head, told, hashes)
     if holds is None:
         detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
-        return Anchored(Check("witness", None, detail))
+        return Anchored(Check(name, None, detail))
     if not holds:
         found = f"the history that {by} saw up to event {head.size} is another one"
-        return Anchored(Check.failed("witness", found))
+        return Anchored(Check.failed(name, found))
     where = "among them" if at <= head.size else "later"
     detail = f"{by} saw events 1 to {head.size}; the proof's event {at} is {where}"
-    return Anchored(Check.passed("witness", detail), head.size, by)
+    return Anchored(Check.passed(name, detail), head.size, by)
 
 
 def _receipt(written: bytes) -> dict[str, Any]:
