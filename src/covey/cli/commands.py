@@ -69,7 +69,8 @@ COMMANDS = {
         "covey.cli.verifying", "Check a proof offline; exit code 1 if a check fails."
     ),
     "head": Row(
-        "covey.cli.witnessing", "Sign the head of a run's ledger, for a witness."
+        "covey.cli.witnessing",
+        "Sign the head of a run's ledger, for a witness or a time stamp authority.",
     ),
     "witness": Row(
         "covey.cli.witnessing",
