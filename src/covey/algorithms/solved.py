@@ -47,6 +47,11 @@ __all__ = ["Solved"]
 
 MEANS = "mean features"
 
+SEEN = (
+    "The server is sent every client's sums by themselves: of a client with fewer records "
+    "than features they give the features away."
+)
+
 POOLINGS = (0.0, 0.1, 0.3, 1.0)
 REGULARISATIONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """What is tried where the risk decides: each about three times the last one."""
@@ -153,8 +158,9 @@ class Solved(Algorithm):
     @property
     def note(self) -> str:
         """What a reader must know: who told the groups, and what the server sees."""
-        known = self.initialisation == "groups"
-        return "Clusters started from the true groups: an oracle." if known else ""
+        known = self.initialisation == "groups" and self.num_clusters > 1
+        oracle = "Clusters started from the true groups: an oracle. " if known else ""
+        return oracle + SEEN
 
     def claim(self, part: str) -> Claim:
         """Several clusters are no model for everybody."""
