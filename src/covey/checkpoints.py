@@ -26,6 +26,7 @@ __all__ = [
     "checkpoint_of",
     "checkpoint_paths",
     "checkpointed_rounds",
+    "delete_before",
     "delete_from",
     "load_checkpoint",
     "newest_checkpoint",
@@ -161,6 +162,15 @@ def delete_from(folder: Path, first: int) -> None:
             delete(path)
     for unfinished in folder.glob("round-*.unfinished"):
         delete(unfinished)
+    if folder.is_dir():
+        flush_folder(folder)
+
+
+def delete_before(folder: Path, first: int) -> None:
+    """Delete the states after all rounds before `first`."""
+    for path in checkpoint_paths(folder):
+        if round_of(path) < first:
+            delete(path)
     if folder.is_dir():
         flush_folder(folder)
 

@@ -498,7 +498,7 @@ class ClientLeft(Event):
     """Between rounds, a client asked to leave, and this was the answer.
 
     Attributes:
-        answer: "deny", "roll_back", "retrain" or "calibrate".
+        answer: "deny", "subtract", "roll_back", "retrain" or "calibrate".
         data_hash: SHA-256 over the remaining clients' examples; None: they were not at
             hand when this was answered.
     """
@@ -518,7 +518,8 @@ class RunRolledBack(Event):
         round_index: the first round to play again.
         until: the first round that had not been played yet.
         how: the others keep the clusters that are "recorded", choose "anew", or only
-            calibrate their stored updates ("calibrated").
+            calibrate their stored updates ("calibrated"); or nobody is asked, and models
+            are solved again from sums without those who left ("subtracted").
     """
 
     round_index: int

@@ -1,6 +1,6 @@
 """Algorithms of federated learning, composed of train, evaluate, select and aggregate."""
 
-from covey.algorithms.algorithm import Algorithm, Setup, Strategy
+from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.backend import Backend
 from covey.algorithms.base import (
     Cohort,
@@ -119,6 +119,7 @@ __all__ = [
     "Stalled",
     "Steps",
     "Strategy",
+    "Subtraction",
     "Train",
     "Training",
     "Waiting",

@@ -20,7 +20,7 @@ from covey.membership import PlayRound
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["Algorithm", "Setup", "Strategy"]
+__all__ = ["Algorithm", "Setup", "Strategy", "Subtraction"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,18 +42,34 @@ class Setup:
     chance_loss: float
 
 
+class Subtraction(NamedTuple):
+    """How somebody leaves models that depend on clients' data through sums alone.
+
+    Attributes:
+        without: the state in which the sums lack what these clients added. Of who is not
+            given nothing can be subtracted: the sums are then made anew, of all others'.
+        solve: a round's models, from the sums and these choices; nobody is asked. A model
+            that no sums determine stays as it is. Tells `HeadsSolved` and `ModelsMerged`.
+    """
+
+    without: Callable[[ServerState, Clients], ServerState]
+    solve: Callable[[ServerState, ClientsAssigned, Clients, Streams], RoundResult]
+
+
 class Strategy(NamedTuple):
-    """An algorithm in its run, as three pure functions.
+    """An algorithm in its run, as pure functions.
 
     Attributes:
         init: the state before round 0.
         play_round: one round with these clients.
         conclude: one last choice by every client, without training.
+        subtraction: of an algorithm that `subtracts`.
     """
 
     init: Callable[[Streams], ServerState]
     play_round: Callable[[ServerState, Clients, Streams], RoundResult]
     conclude: Callable[[ServerState, Clients, Streams], RoundResult]
+    subtraction: Subtraction | None = None
 
 
 class Algorithm(Component):
@@ -78,6 +94,8 @@ class Algorithm(Component):
             everybody's exposure counts in every cluster.
         one_client_each: whether no model is ever shared.
         calibrates: whether its one model can be calibrated by updates that were kept.
+        subtracts: whether its models depend on clients' data through sums alone, from
+            which a client's can be subtracted: its strategy says how.
     """
 
     own_selection: ClassVar[ClusterSelection | None] = None
@@ -85,6 +103,7 @@ class Algorithm(Component):
     isolates_clusters: ClassVar[bool] = False
     one_client_each: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
+    subtracts: ClassVar[bool] = False
 
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and whether what clients sent can be calibrated."""

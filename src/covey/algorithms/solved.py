@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from covey.algorithms.algorithm import Algorithm, Setup, Strategy
+from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import Evaluate, Prices
@@ -144,6 +144,7 @@ class Solved(Algorithm):
         }
     )
     summary: ClassVar[str] = "solves its models from sums, and trains none"
+    subtracts: ClassVar[bool] = True
 
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
@@ -198,8 +199,18 @@ class Solved(Algorithm):
         ) -> RoundResult:
             return self._round(state, clients, streams, everybody)
 
+        def solve(
+            state: ServerState,
+            chosen: ClientsAssigned,
+            clients: Clients,
+            streams: Streams,
+        ) -> RoundResult:
+            asked = Asked(clients.records, everybody, again=True)
+            return self._solved(state, chosen, asked, streams)
+
         init = super().strategy(setup).init
-        return Strategy(init, play_round, self.finalize)
+        subtraction = Subtraction(_without, solve)
+        return Strategy(init, play_round, self.finalize, subtraction)
 
     def _round(
         self,
@@ -219,6 +230,19 @@ class Solved(Algorithm):
         chosen = clients.steps.as_recorded(state, chosen)
         again = state.round_index in clients.steps.recorded
         asked = Asked(clients.records, everybody, again)
+        settled = _settled(state, chosen)
+        played = self._solved(state, chosen, asked, streams)
+        after = played.state.keeping(settled)
+        return RoundResult(after, (*events, *played.events))
+
+    def _solved(
+        self,
+        state: ServerState,
+        chosen: ClientsAssigned,
+        asked: Asked,
+        streams: Streams,
+    ) -> RoundResult:
+        """Count the sums of clients that chose, and solve every cluster's head."""
         counted = self._counted(state, chosen, asked)
         sums, walked = self._adjusted(state, counted, asked, streams)
         in_each = sums.clients_per_cluster()
@@ -227,9 +251,7 @@ class Solved(Algorithm):
             for j, model in enumerate(state.clusters)
         )
         counts = Counter(chosen.clusters.values())
-        after = state.with_choices(chosen.clusters).keeping(
-            sums, _settled(state, chosen)
-        )
+        after = state.with_choices(chosen.clusters).keeping(sums, Settled())
         solved = HeadsSolved(
             tuple(each.digest() for each in sums.sums),
             in_each,
@@ -238,9 +260,7 @@ class Solved(Algorithm):
         )
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        return RoundResult(
-            after.with_models(models), (*events, chosen, *walked, solved, merged)
-        )
+        return RoundResult(after.with_models(models), (chosen, *walked, solved, merged))
 
     def finalize(
         self, state: ServerState, clients: Clients, streams: Streams
@@ -383,6 +403,27 @@ class Solved(Algorithm):
             return params_of(solved_head(sums, nothing, 0.0, chosen))
 
         return play_round
+
+
+def _without(state: ServerState, leavers: Clients) -> ServerState:
+    """Return the state after the sums of clients that leave were subtracted."""
+    known, stay = (
+        state.kept(ClusterSums),
+        state.without({c.handle for c in leavers.cohort}),
+    )
+    if not known.is_whole or not known.sums:
+        return stay
+    sums = list(known.sums)
+    for j, each in enumerate(sums):
+        gone = [
+            (client.train, known.counted[client.handle][1])
+            for client in leavers.cohort
+            if known.counted.get(client.handle, (None, 0))[0] == j
+        ]
+        if gone:
+            sums[j] = each - leavers.records.sums(gone, _width(state))
+    counted = stay.kept(ClusterSums).counted
+    return stay.keeping(known.of(tuple(sums), counted))
 
 
 def _differing(

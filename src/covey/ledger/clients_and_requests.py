@@ -40,7 +40,7 @@ __all__ = [
     "serve",
 ]
 
-Wanted = Literal["auto", "deny", "roll_back", "retrain", "calibrate"]
+Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate"]
 """The answer that a client asks for; "auto": the cheapest honest one."""
 
 State = Literal["pending", "serving", "done", "refused"]

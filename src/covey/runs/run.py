@@ -186,7 +186,7 @@ class Run:
         Args:
             names: one client, or several, who share one replay; who has left already, as
                 `covey.Returning` with the salt of its last answer.
-            answer: "auto", "deny", "roll_back", "retrain" or "calibrate".
+            answer: "auto", "deny", "subtract", "roll_back", "retrain" or "calibrate".
             basis: what the request rests on: "erasure", "withdrawal", "restriction" or
                 "none".
             observe: called after every round that is played again.

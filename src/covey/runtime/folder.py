@@ -135,6 +135,11 @@ class RunFolder:
         return self.path / "superseded"
 
     @property
+    def subtracted(self) -> Path:
+        """The state without the sums of who leaves, until that was answered."""
+        return self.path / "subtracted"
+
+    @property
     def updates(self) -> Path:
         """What clients sent, if that is stored."""
         return self.path / "updates"

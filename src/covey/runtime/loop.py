@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from covey.algorithms import (
@@ -47,6 +47,7 @@ from covey.runtime.remote_hooks import (
 from covey.runtime.session import Session, config_hash, open_session
 from covey.runtime.state_checks import newest_whole_state
 from covey.runtime.state_io import load_state, save_state
+from covey.runtime.subtracting import solved_again, subtracted_state
 from covey.runtime.unlearning_executor import (
     AnsweredRequest,
     cleanup,
@@ -232,11 +233,14 @@ class Replay:
         until: the first round that is played for the first time.
         calibrating: whether clients calibrate stored updates instead of training.
         run: the run with the choices that were recorded, if they are to be kept.
+        chosen: where sums were subtracted, the choices of the last round: it alone is
+            played again, and nobody is asked.
     """
 
     until: int
     calibrating: bool
     run: BuiltRun
+    chosen: ClientsAssigned | None = None
 
 
 def _replay(session: Session) -> Replay | None:
@@ -245,6 +249,9 @@ def _replay(session: Session) -> Replay | None:
     if not rewinds:
         return None
     rewind = RunRolledBack(**records[rewinds[-1]].body)
+    if rewind.how == "subtracted":
+        chosen = _last_choices(records[: rewinds[-1]], rewind.round_index)
+        return Replay(rewind.until, calibrating=False, run=session.run, chosen=chosen)
     recorded = (
         _choices(records[: rewinds[-1]], rewind.round_index)
         if rewind.how == "recorded"
@@ -264,6 +271,17 @@ def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int
     }
 
 
+def _last_choices(records: list[Record], t: int) -> ClientsAssigned:
+    """Return which clusters clients took in a round; nobody, if none were there."""
+    found = (
+        event
+        for at, events in by_entry(current_records(records))
+        for event in events
+        if at == t and isinstance(event, ClientsAssigned)
+    )
+    return next(found, ClientsAssigned({}, "clients"))
+
+
 def _round(
     session: Session,
     present: Cohort,
@@ -273,6 +291,8 @@ def _round(
 ) -> RoundResult:
     """Sample a cohort of the clients present, run the round and measure its result."""
     t, run = state.round_index, session.run
+    if replay is not None and replay.chosen is not None and t == replay.until - 1:
+        return _solved_again(session, present, state, replay.chosen)
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
     if replay is not None and t < replay.until:
@@ -296,12 +316,32 @@ def _round(
     ) or reported_accuracies(reports.events)
     measured = round_measured(found, played.state.assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
-    first = (_started(run), *run.components_used) if t == 0 else ()
-    diverged = tuple(
-        ModelDiverged(j, t, reason) for j, reason in divergences(played.state).items()
-    )
-    events = (*first, sampled, *reports.events, *played.events, *diverged, measured)
-    return played._replace(events=events)
+    facts = (sampled, *reports.events, *played.events)
+    return played._replace(events=(*_began(run, t), *facts, *_diverged(played), measured))
+
+
+def _solved_again(
+    session: Session, present: Cohort, state: ServerState, chosen: ClientsAssigned
+) -> RoundResult:
+    """Play a round again of which the sums are known; nobody is asked or measured."""
+    t, run = state.round_index, session.run
+    played = solved_again(run, state, present, chosen)
+    nobody = replace(run.population, clients=())
+    measured = round_measured({}, played.state.assignment, nobody, run.num_clusters)
+    cohort = (client for client in present if client.handle in chosen.clusters)
+    sampled = CohortSampled(tuple(client.handle for client in cohort))
+    facts = (sampled, *played.events, *_diverged(played), measured)
+    return played._replace(events=(*_began(run, t), *facts))
+
+
+def _began(run: BuiltRun, t: int) -> tuple[Event, ...]:
+    return (_started(run), *run.components_used) if t == 0 else ()
+
+
+def _diverged(played: RoundResult) -> tuple[Event, ...]:
+    t = played.state.round_index - 1
+    found = divergences(played.state).items()
+    return tuple(ModelDiverged(j, t, reason) for j, reason in found)
 
 
 def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
@@ -348,6 +388,8 @@ def _started(run: BuiltRun) -> RunStarted:
 
 def _restored(session: Session) -> ServerState:
     run, ledger = session.run, session.ledger
+    if (owed := subtracted_state(session)) is not None:
+        return owed
     newest = newest_whole_state(session.folder.checkpoints, ledger)
     if newest is None:
         return run.strategy.init(run.streams)

@@ -57,7 +57,8 @@ def read_plan(
 ) -> tuple[UnlearningPlan, AnswerRules]:
     """Return what was recorded, and what the run allows."""
     run, folder = session.run, session.folder
-    if algorithm_of(run.config).one_client_each:
+    algorithm = algorithm_of(run.config)
+    if algorithm.one_client_each:
         raise RunError(
             "Clients leave a model that they share, but with method.name = "
             f"{run.config.method.name!r} each has its own. Delete that client's model "
@@ -72,6 +73,7 @@ def read_plan(
         next_round=0 if last is None else min(last + 1, run.config.rounds),
         prefix_independent=not depends_on_population(run.config),
         min_organisations=terms.min_organisations if terms else 1,
+        subtracts=algorithm.subtracts,
     )
     return UnlearningPlan(record.events, record.participation, ()), rules
 

@@ -16,14 +16,15 @@ from covey.data import Client
 from covey.dp import guarantee_status
 from covey.errors import RunError
 from covey.history import History
-from covey.ledger import Request
+from covey.ledger import REWIND, Request, current_records
 from covey.params import model_hash
+from covey.runtime.ledger_record import LedgerRecord, by_entry
 from covey.runtime.receipts import anchoring_facts
 from covey.runtime.recorded_facts import attack_leaver, divergence
 from covey.runtime.session import Session
 from covey.runtime.settling import CopyOutcome
 from covey.unlearning.key_files import signing_key
-from covey.unlearning.participation import latest_models
+from covey.unlearning.participation import latest_models, latest_sums
 from covey.unlearning.proof import proof_document, proof_json, proof_page
 from covey.unlearning.proof_text import Facts
 from covey.unlearning.signature import sign
@@ -72,6 +73,7 @@ def write_proof(
         "guarantee": _guarantee_facts(record.history),
         "measured": measured,
         "copies": [each.as_proof_fact(known) for each in copies],
+        "subtracted": _subtracted(record) if before["replayed"] == "subtracted" else (),
         **anchoring_facts(session.folder, request.id, record.hashes),
     }
     document = sign(
@@ -83,6 +85,25 @@ def write_proof(
     page = proof_page(document).encode()
     replace_whole(path.with_suffix(".html"), page, mode=0o600)
     return path, document
+
+
+def _subtracted(record: LedgerRecord) -> list[dict[str, Any]]:
+    """Return every cluster's sums before the rewind that is newest, and as they are."""
+    rewind = max(i for i, each in enumerate(record.records) if each.kind == REWIND)
+    earlier = by_entry(current_records(record.records[:rewind]))
+    before = latest_sums((t, event) for t, events in earlier for event in events)
+    after = latest_sums(record.events)
+    if before is None or after is None:
+        raise RunError(
+            "A proof of a subtraction names the sums before and after it, but no event "
+            "HeadsSolved is recorded. An algorithm that `subtracts` tells it every round."
+        )
+    pairs = zip(before.sums, after.sums, before.clients, after.clients, strict=True)
+    names = ("before", "after", "clients_before", "clients_after")
+    return [
+        {"cluster": j, **dict(zip(names, each, strict=True))}
+        for j, each in enumerate(pairs)
+    ]
 
 
 def _check_models(session: Session, state: ServerState) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from covey.aggregation import AnonymityTerms
-from covey.build import anonymity_of, depends_on_population
+from covey.build import algorithm_of, anonymity_of, depends_on_population
 from covey.components import is_built_in
 from covey.config import Config
 from covey.dp import guarantee_status
@@ -25,6 +25,7 @@ from covey.unlearning import (
     LedgerAnswer,
     Participation,
     latest_models,
+    latest_sums,
     participation_of,
     sizes_left,
 )
@@ -120,6 +121,8 @@ def recorded_answer(
     if answer.began.config_hash not in known:
         return _refused("config.toml: not the settings that began the run")
     expected, open_ = _expected(answer, config)
+    if answer.given.answer == "subtract" and answer.rewind:
+        expected |= {"subtracted": _subtracted(answer, records[: _position(told)])}
     root = root_of(entries_of(record.hashes[: _position(told)]))
     expected |= {"run": record.hashes[0][:16], "tree_root": root.hex()}
     expected |= {"guarantee": _guarantee(records[: _position(told)])}
@@ -209,6 +212,25 @@ def _expected(
     return expected | known, open_
 
 
+def _subtracted(answer: _Answer, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return every cluster's sums before the answer, and when its proof was signed."""
+    now = by_entry(current_records(records))
+    before = latest_sums(answer.before)
+    after = latest_sums((t, event) for t, events in now for event in events)
+    if before is None or after is None or len(before.sums) != len(after.sums):
+        return []
+    return [
+        {
+            "cluster": j,
+            "before": before.sums[j],
+            "after": after.sums[j],
+            "clients_before": before.clients[j],
+            "clients_after": after.clients[j],
+        }
+        for j in range(len(before.sums))
+    ]
+
+
 def _of_settings(
     answer: _Answer, config: Config, diameters: Sequence[float | None]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -242,6 +264,7 @@ def _option(answer: _Answer, *, prefix_independent: bool) -> Option:
         restorable=tuple({0, start}),
         next_round=answer.rewind.until if answer.rewind else 0,
         prefix_independent=prefix_independent,
+        subtracts=answer.given.answer == "subtract",
     )
     before = answer.participation(until_own=True)
     found = options(before, answer.request.handle, rules)
@@ -285,12 +308,23 @@ def _problems(
         option = _option(answer, prefix_independent=True)
         if not option.possible:
             yield f"answer: it could not be denied. {option.reason}"
+    if given.answer == "subtract":
+        yield from _subtraction(answer, config)
     if given.answer != "deny" and answer.rewind:
         affected = told.get("first_affected_round")
         if not isinstance(affected, int) or affected > answer.rewind.until:
             yield "first_affected_round: no round that had been played"
     yield from _moments(answer, told, times)
     yield from _figures(answer, told)
+
+
+def _subtraction(answer: _Answer, config: Config) -> Iterator[str]:
+    """Look whether the method subtracts at all, and whether the last round was solved."""
+    rewind, name = answer.rewind, config.method.name
+    if is_built_in("algorithm", name) and not algorithm_of(config).subtracts:
+        yield f"answer: nothing can be subtracted with method.name = {name!r}"
+    if rewind and rewind.round_index != rewind.until - 1:
+        yield "first_replayed_round: a subtraction solves the last round again"
 
 
 def _moments(answer: _Answer, told: Told, times: Mapping[int, str]) -> Iterator[str]:
@@ -315,6 +349,8 @@ def _figures(answer: _Answer, told: Told) -> Iterator[str]:
     if isinstance(kinds, Mapping):
         rewind = answer.rewind
         most = rewind.until - rewind.round_index + 1 if rewind else 0
+        if rewind and answer.given.answer == "subtract":
+            most = rewind.until  # no state of any round may stay
         if set(kinds) - DELETED:
             yield "superseded_deleted: of kinds that covey does not have"
         elif any(kinds.get(kind, 0) > most for kind in ("states", "updates")):

@@ -159,7 +159,8 @@ def _superseded_counts(folder: RunFolder, option: Option) -> dict[str, int]:
     }
     if first is None:
         return counts
-    states = [t for t in checkpointed_rounds(folder.checkpoints) if t >= first]
+    from_ = 0 if option.answer == "subtract" else first
+    states = [t for t in checkpointed_rounds(folder.checkpoints) if t >= from_]
     updates = [t for t in stored_rounds(folder.updates) if t >= first]
     counts |= {"states": len(states)}
     return (

@@ -152,7 +152,7 @@ def settle_copies(
     """
     facts = request.being_served().facts
     first = facts.first_replayed_round
-    if first is None and facts.answer == "retrain":
+    if facts.answer == "subtract" or (first is None and facts.answer == "retrain"):
         first = 0  # what is not today's model may be of rounds that held the client
     current = {hashlib.sha256(model_bytes(each)).hexdigest() for each in models}
     found: list[CopyOutcome] = []

@@ -12,8 +12,13 @@ from pathlib import Path
 
 from covey.algorithms import ServerState
 from covey.atomic_io import delete_whole
-from covey.build import anonymity_of, has_independent_clusters
-from covey.checkpoints import checkpoint_of, delete_from, set_aside_from
+from covey.build import algorithm_of, anonymity_of, has_independent_clusters
+from covey.checkpoints import (
+    checkpoint_of,
+    delete_before,
+    delete_from,
+    set_aside_from,
+)
 from covey.config import Config
 from covey.data import Client
 from covey.events import (
@@ -41,6 +46,7 @@ from covey.runtime.settling import (
 )
 from covey.runtime.state_checks import state_problem
 from covey.runtime.state_io import load_state
+from covey.runtime.subtracting import is_subtracting, keep_subtracted
 from covey.runtime.unacknowledged import Handover, keep_handover
 from covey.runtime.updates import delete_updates, drop_client
 from covey.types import Basis, Handle, Params
@@ -114,7 +120,7 @@ def simulated_request(session: Session, t: int) -> Request | None:
 
 def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
-    if anonymity_of(config):
+    if anonymity_of(config) or algorithm_of(config).subtracts:
         return "auto"
     return "calibrate" if config.unlearning.store_updates else "retrain"
 
@@ -125,7 +131,8 @@ def serve_requests(
     """Answer requests, as many of them as go together, and return the run without them.
 
     Who needs no replay is answered first, so that its proof is about the model as it
-    is; all who need one share it. The others stay pending, and come next.
+    is; then those who are subtracted, and all others share one replay. The others stay
+    pending, and come next.
 
     What the answers made obsolete is still there: whoever carries the run on tidies
     first, after a crash as well. If rounds have to be played again, the answers are
@@ -142,7 +149,8 @@ def serve_requests(
         else:
             group.append((request, choice.chosen))
     at_once = [each for each in group if each[1].first_replayed_round is None]
-    answers = at_once or group
+    subtracted = [each for each in group if each[1].answer == "subtract"]
+    answers = at_once or subtracted or group
     return _serve(session, _Batch.of(plan, answers), state) if answers else session
 
 
@@ -213,6 +221,9 @@ def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
     first = batch.answers[0][1].first_replayed_round
     if first is not None and batch.replay_kind is not None:
         facts.append(RunRolledBack(first, state.round_index, batch.replay_kind))
+    leavers = [request.handle for request, _ in batch.answers]
+    if batch.replay_kind == "subtracted":
+        keep_subtracted(session, state, leavers)
     names = session.ledger.names()
     for request, _ in batch.answers:
         if request.handle in names:
@@ -254,9 +265,13 @@ def _serving(
 def cleanup(session: Session) -> None:
     """Delete what answers that are being served made obsolete; any number of times.
 
-    States that still hold for the other clusters are set aside until the answer is signed.
+    States that still hold for the other clusters, or of which sums were subtracted, are
+    set aside until the answer is signed.
     """
     served = _being_served(session)
+    subtracting = is_subtracting(session)
+    if not subtracting:  # what a kill left of an answer that was never recorded
+        delete_whole(session.folder.subtracted)
     if served:
         session.ledger.scrub()
         for path in _obsolete_files(session.folder):
@@ -264,7 +279,7 @@ def cleanup(session: Session) -> None:
     for each in served:
         first, last = each.first, session.ledger.last_round()
         if first is not None and (last is None or last < first):
-            if each.cluster is not None:
+            if each.cluster is not None or subtracting:
                 set_aside_from(
                     session.folder.checkpoints, first, session.folder.superseded
                 )
@@ -308,6 +323,9 @@ def finish_request(
     facts = served.facts
     drop_client(session.folder.updates, request.handle, session.ledger.files)
     delete_whole(session.folder.superseded)
+    delete_whole(session.folder.subtracted)
+    if facts.replayed == "subtracted" and served.first is not None:
+        delete_before(session.folder.checkpoints, served.first)
     copies = settle_copies(session.folder, request, state.clusters)
     path, document = write_proof(session, request, state, leaver, copies)
     if request.after_round is None:  # somebody asked, and waits for it

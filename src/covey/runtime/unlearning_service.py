@@ -271,6 +271,7 @@ def _client_plans(
 
 def _cost(session: Session, option: Option) -> AnswerCost:
     first = option.first_replayed_round
+    subtracts = option.answer == "subtract"
     if not option.possible or first is None:
         return AnswerCost(0.0, 0)
     took = session.ledger.seconds_per_round()
@@ -279,7 +280,7 @@ def _cost(session: Session, option: Option) -> AnswerCost:
         path
         for folder in folders
         for path in folder.glob("round-*.safetensors")
-        if int(path.stem.removeprefix("round-")) >= first
+        if subtracts or int(path.stem.removeprefix("round-")) >= first
     ]
     return AnswerCost(
         seconds=option.rounds_replayed * median(took) if took else None,

@@ -27,6 +27,7 @@ from covey.unlearning.key_files import (
 from covey.unlearning.participation import (
     Participation,
     latest_models,
+    latest_sums,
     participation_of,
 )
 from covey.unlearning.plan import (
@@ -64,6 +65,7 @@ __all__ = [
     "choose_answers",
     "key_records",
     "latest_models",
+    "latest_sums",
     "options",
     "participation_of",
     "public_keys_path",

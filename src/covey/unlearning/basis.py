@@ -1,7 +1,8 @@
 """Which answers go with what a request rests on.
 
-    erasure      never a denial; of "auto" the retraining, the only answer after which no
-                 round holds the client
+    erasure      never a denial; of "auto" the subtraction where there is one, which leaves
+                 nothing of the client in any model, else the retraining, the only answer
+                 after which no round holds the client
     withdrawal   whatever "none" gives: the client is in no later round; what was done
                  before may stay
     restriction  a denial alone: every other answer deletes states and plays rounds again
@@ -50,7 +51,8 @@ def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
     if wanted != "auto" or basis in ("withdrawal", "none"):
         return cheapest(found, wanted)
     if basis == "erasure":
-        return cheapest(found, "retrain")
+        subtracted = any(each.answer == "subtract" and each.possible for each in found)
+        return cheapest(found, "subtract" if subtracted else "retrain")
     try:
         return cheapest(found, "deny")
     except RunError as error:

@@ -2,7 +2,7 @@
 
 Each is judged as if those before it had left already, so that no set loses two members
 and is counted for each of them alone. Whoever needs a replay shares one, which starts
-where the earliest of them starts.
+where the earliest of them starts; those who are subtracted have one of their own.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,14 @@ __all__ = [
     "replay_kind",
 ]
 
-ReplayKind = Literal["recorded", "anew", "calibrated"]
-"""The others keep the clusters that are recorded, choose anew, or only calibrate."""
+ReplayKind = Literal["recorded", "anew", "calibrated", "subtracted"]
+"""The others keep the clusters that are recorded, choose anew, or only calibrate; or they
+are not asked at all, since their sums are known ("subtracted")."""
 
 REPLAY_KINDS: dict[str, ReplayKind] = {
     "roll_back": "recorded",
     "calibrate": "calibrated",
+    "subtract": "subtracted",
 }
 
 
@@ -86,7 +88,8 @@ def _choose_alone(
 ) -> AnswerChoice:
     found = options(participation, wanted_answer.handle, rules)
     if wanted_answer.handle in participation.left:
-        found = tuple(map(_stronger, found))
+        gone = wanted_answer.handle in participation.lingering
+        found = tuple(_stronger(each, subtracted=gone) for each in found)
     try:
         return AnswerChoice(
             found, answer_for(found, wanted_answer.wanted, wanted_answer.basis)
@@ -95,14 +98,16 @@ def _choose_alone(
         return AnswerChoice(found, None, str(error))
 
 
-def _stronger(option: Option) -> Option:
-    """Refuse to deny a client a second time."""
-    if option.answer != "deny":
+def _stronger(option: Option, *, subtracted: bool) -> Option:
+    """Refuse to deny a client a second time, or to subtract one that a replay left out."""
+    weak = {"deny": "denial"} | ({"subtract": "subtraction"} if subtracted else {})
+    which = weak.get(option.answer)
+    if which is None:
         return option
     return Option(
-        "deny",
-        "Who left a run can be given a stronger answer than the one it was given, and a "
-        "denial is none. Ask with --answer retrain.",
+        option.answer,
+        f"Who left a run can be given a stronger answer than the one it was given, and a "
+        f"{which} is none. Ask with --answer retrain.",
     )
 
 
@@ -114,7 +119,9 @@ def _in_one_replay(
     starts = [
         each.chosen.first_replayed_round
         for each in found
-        if each.chosen is not None and each.chosen.first_replayed_round is not None
+        if each.chosen is not None
+        and each.chosen.first_replayed_round is not None
+        and each.chosen.answer != "subtract"
     ]
     if len(starts) < 2:
         return tuple(found)
@@ -125,6 +132,8 @@ def _in_one_replay(
     def shared(choice: AnswerChoice, wanted_answer: WantedAnswer) -> AnswerChoice:
         chosen = choice.chosen
         if chosen is None or chosen.first_replayed_round is None:
+            return choice
+        if chosen.answer == "subtract":
             return choice
         if anew and wanted_answer.wanted == "auto":
             chosen = _retraining_if_no_dearer(choice, start) or chosen

@@ -8,6 +8,7 @@ from covey.events import (
     ClientLeft,
     ClientsAssigned,
     Event,
+    HeadsSolved,
     ModelsMerged,
     ModelsPooled,
     OrganisationsAttested,
@@ -18,7 +19,13 @@ from covey.events import (
 )
 from covey.types import Handle
 
-__all__ = ["AnonymitySet", "Participation", "latest_models", "participation_of"]
+__all__ = [
+    "AnonymitySet",
+    "Participation",
+    "latest_models",
+    "latest_sums",
+    "participation_of",
+]
 
 FINAL, SHARED = "final", "shared"
 PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
@@ -144,6 +151,12 @@ def latest_models(events: Iterable[tuple[int | None, Event]]) -> str | None:
             case _:
                 pass
     return found
+
+
+def latest_sums(events: Iterable[tuple[int | None, Event]]) -> HeadsSolved | None:
+    """Return the newest sums that models were solved from; None: none were."""
+    found = [event for _, event in events if isinstance(event, HeadsSolved)]
+    return found[-1] if found else None
 
 
 def _lingering(

@@ -1,6 +1,7 @@
 """Every honest answer to a client that asks to leave, and what each of them costs.
 
     deny        every anonymity set that held the client keeps at least x members
+    subtract    the client's sums are taken off those that models are solved from
     roll_back   some set falls below x in round r: rounds from r on are played again
     retrain     everything from the client's first round on is played again, choosing anew
     calibrate   stored updates are calibrated (FedEraser): approximate
@@ -30,8 +31,14 @@ __all__ = [
     "sizes_left",
 ]
 
-AnswerKind = Literal["deny", "roll_back", "retrain", "calibrate"]
-ANSWERS: tuple[AnswerKind, ...] = ("deny", "roll_back", "retrain", "calibrate")
+AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
+ANSWERS: tuple[AnswerKind, ...] = (
+    "deny",
+    "subtract",
+    "roll_back",
+    "retrain",
+    "calibrate",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class AnswerRules:
         min_organisations: above 1, a member counts towards x only as the first one of its
             attested organisation, and one that is the leaver's own does not; of a set of
             which none is recorded, nobody counts.
+        subtracts: whether the models depend on clients' data through sums alone.
     """
 
     deniability_threshold: int | None
@@ -56,6 +64,7 @@ class AnswerRules:
     next_round: int
     prefix_independent: bool = True
     min_organisations: int = 1
+    subtracts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +93,12 @@ class Option:
 def options(
     participation: Participation, handle: Handle, rules: AnswerRules
 ) -> tuple[Option, ...]:
-    """Return all four answers, cheapest first."""
+    """Return all answers, cheapest first."""
     broken = _first_broken(participation, handle, rules)
     first = participation.first_trace(handle)
     return (
         _deny(broken, rules),
+        _subtract(first, rules),
         _roll_back(broken, rules),
         _retrain(first, rules),
         _calibrate(first, rules),
@@ -111,8 +121,9 @@ def cheapest(found: Sequence[Option], wanted: str) -> Option:
             raise RunError(chosen.reason)
         return chosen
     deny, back, anew = (by_name[name] for name in ("deny", "roll_back", "retrain"))
-    if deny.possible:
-        return deny
+    for each in (deny, by_name["subtract"]):
+        if each.possible:
+            return each
     if back.first_affected_round is None:
         raise RunError(deny.reason)
     if back.first_replayed_round == anew.first_replayed_round:
@@ -212,6 +223,20 @@ def _deny(broken: int | None, rules: AnswerRules) -> Option:
             f"auto, roll_back or retrain.",
         )
     return Option("deny")
+
+
+def _subtract(first: int | None, rules: AnswerRules) -> Option:
+    if not rules.subtracts:
+        return Option(
+            "subtract",
+            "A client's data are subtracted where models depend on them through sums "
+            "alone, and with this method (method.name) they do not. Ask with --answer "
+            "retrain.",
+        )
+    if first is None or rules.next_round == 0:
+        return Option("subtract")
+    last = rules.next_round - 1
+    return Option("subtract", "", last, last, 1)
 
 
 def _roll_back(broken: int | None, rules: AnswerRules) -> Option:

@@ -87,8 +87,11 @@ def proof_document(facts: Facts) -> dict[str, Any]:
         LedgerError: a text that was given says what no proof may say, or JSON has no
             word for some value.
     """
+    known = asdict(facts)
+    if not facts.subtracted:
+        del known["subtracted"]  # which proofs before it did not hold
     document = {
-        **asdict(facts),
+        **known,
         "format": FORMAT,
         "version": VERSION,
         "model_changed": facts.model_before != facts.model_after,

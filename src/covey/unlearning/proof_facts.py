@@ -12,7 +12,7 @@ from covey.unlearning.signature import Check
 __all__ = ["check_facts", "check_text", "instant"]
 
 REPLAYS = {"roll_back": ("recorded", "anew"), "retrain": ("anew",)}
-REPLAYS |= {"calibrate": ("calibrated", "anew")}
+REPLAYS |= {"calibrate": ("calibrated", "anew"), "subtract": ("subtracted",)}
 
 
 def check_text(told: Proof, document: Mapping[str, Any]) -> Check:
@@ -71,6 +71,7 @@ def _contradictions(told: Proof) -> Iterator[str]:
     yield from _times(told)
     yield from _replay(told)
     yield from _sets(told)
+    yield from _sums(told)
     for name in ("representative_probability", "refutation"):
         value = getattr(told, name).value
         if value is not None and not 0 <= value <= 1:
@@ -106,6 +107,22 @@ def _replay(told: Proof) -> Iterator[str]:
         yield "rounds_replayed: a round was played again, but none is counted"
     if affected is None or affected < start:
         yield "first_affected_round: it comes before the first replayed round, or is none"
+
+
+def _sums(told: Proof) -> Iterator[str]:
+    due = told.answer == "subtract" and told.first_replayed_round is not None
+    if due != bool(told.subtracted):
+        yield "subtracted: it belongs to answers that subtracted sums, and to those"
+    if due and told.replayed != "subtracted":
+        yield "replayed: sums were subtracted, and it does not say so"
+    if due and told.rounds_replayed != 1:
+        yield "rounds_replayed: a subtraction solves the heads of one round again"
+    for j, each in enumerate(told.subtracted):
+        gone = each.clients_before - each.clients_after
+        if each.cluster != j or each.clients_after < 0 or gone < 0:
+            yield "subtracted: clusters out of order, or of fewer clients than none"
+        elif not gone and each.before != each.after:
+            yield "subtracted: sums that nobody left were changed"
 
 
 def _sets(told: Proof) -> Iterator[str]:

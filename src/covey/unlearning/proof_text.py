@@ -21,6 +21,7 @@ __all__ = [
     "Influence",
     "RecordedFacts",
     "SettledCopy",
+    "SubtractedSums",
     "ValueOrReason",
     "beginning",
     "claim",
@@ -35,7 +36,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-AnswerKind = Literal["deny", "roll_back", "retrain", "calibrate"]
+AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
 
 Fate = Literal["deleted", "unchanged", "outside", "missing"]
 """What became of a copy; "unchanged": of a model that the answer did not change."""
@@ -127,6 +128,26 @@ class SettledCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubtractedSums:
+    """The sums that one cluster's model is solved from, before and after an answer.
+
+    Attributes:
+        before: SHA-256 of the whole numbers, with whoever left.
+        after: the same, without.
+        clients_before: how many clients' records were in them.
+        clients_after: how many are.
+    """
+
+    __pydantic_config__ = STRICT
+
+    cluster: int
+    before: str
+    after: str
+    clients_before: int
+    clients_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFacts:
     """What is known of an answer before it is carried out. No name, no handle.
 
@@ -152,7 +173,8 @@ class RecordedFacts:
             were deleted before signing.
         basis: what the request rests on.
         replayed: how rounds were played again: with the others' choices as "recorded",
-            "anew", or "calibrated"; None: not said, or none was.
+            "anew", "calibrated", or without asking anybody, from sums ("subtracted");
+            None: not said, or none was.
         sealed_record_kept: whether the requester's name and salt together still find it,
             for a stronger answer.
     """
@@ -178,7 +200,7 @@ class RecordedFacts:
     raw_updates_deleted: ValueOrReason[bool]
     superseded_deleted: Mapping[str, int]
     basis: Basis = "none"
-    replayed: Literal["recorded", "anew", "calibrated"] | None = None
+    replayed: Literal["recorded", "anew", "calibrated", "subtracted"] | None = None
     sealed_record_kept: bool = False
 
 
@@ -201,6 +223,7 @@ class Facts(RecordedFacts):
             none. This and the next two are since version 3.
         tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
         consistency: the path that shows that this tree begins with the receipt's.
+        subtracted: every cluster's sums; only where some were subtracted.
     """
 
     __pydantic_config__ = STRICT
@@ -218,6 +241,7 @@ class Facts(RecordedFacts):
     receipt: str | None = None
     tree_root: str | None = None
     consistency: tuple[str, ...] = ()
+    subtracted: tuple[SubtractedSums, ...] = ()
 
 
 def claim(facts: Facts) -> str:
@@ -230,6 +254,15 @@ def claim(facts: Facts) -> str:
                 "was released is attributable to at least "
                 f"{facts.deniability_threshold} remaining clients, within the diameter "
                 "where one is recorded."
+            )
+        case "subtract" if start is None:
+            return "No sums that count hold the requester's records: none were changed."
+        case "subtract":
+            return (
+                "Every cluster's head was solved again from sums over the records of "
+                "clients that stay, the requester's subtracted, with the others in the "
+                "clusters that are recorded. A head whose cluster nobody is left in was "
+                "set back to the one that the run began with."
             )
         case "roll_back":
             return (
@@ -296,6 +329,11 @@ def _representative(facts: Facts) -> str:
     )
     if facts.min_anonymity is None and facts.first_round is None:
         return "No round is recorded in which the requester's data were used."
+    if facts.answer == "subtract":
+        return (
+            "Before the answer, the requester's records were in its cluster's sums as "
+            "they were: nothing hid them."
+        )
     if facts.min_anonymity is None:
         return f"{whose} updates were used as they were: no anonymity set hid them."
     may = f"{whose} update may have been the one that was used."
@@ -317,6 +355,10 @@ def not_claimed(facts: Facts) -> Iterator[str]:
                 "This is not an erasure: what the model learnt, it still holds. It is "
                 "not equivalent to retraining without the requester."
             )
+        case "subtract" if facts.first_replayed_round is not None:
+            yield from _subtracted(facts)
+        case "subtract":
+            pass
         case "roll_back" if facts.replayed == "anew":
             yield (
                 "This is not an erasure, and not equivalent to retraining without the "
@@ -359,8 +401,28 @@ def _retrained(facts: Facts) -> Iterator[str]:
     )
 
 
+def _subtracted(facts: Facts) -> Iterator[str]:
+    yield (
+        "This is not equivalent to retraining without the requester: the clusters that "
+        "the others chose, and risks and prices that were measured before, were found in "
+        "its presence, and so was whatever else in the settings followed from them."
+    )
+    yield (
+        "The rounds before stand in the ledger as they were, with the requester; their "
+        "models and states were deleted from the run's folder, and hashes of them stay."
+    )
+    if facts.secrets == "seeded":
+        yield (
+            "The heads equal those of a run in which the requester's sums never came, and "
+            "the others chose as recorded, bit for bit only on the same kind of machine "
+            "and with the same version of covey; the sums themselves are exact."
+        )
+
+
 def _earlier_rounds(facts: Facts) -> Iterator[str]:
     first, start = facts.first_round, facts.first_replayed_round
+    if facts.answer == "subtract":
+        return  # a model that is solved from sums begins with no earlier one
     if first is not None and start is not None and first < start:
         yield (
             f"Every round from {first} to {start - 1}, before the first replayed one, "
@@ -378,6 +440,17 @@ def _refuters(facts: Facts) -> Iterator[str]:
         yield (
             "The denial is false as soon as anybody has recorded which update stood for "
             "a set, or the seed or the noise that it was drawn with."
+        )
+    if facts.answer == "subtract":
+        yield (
+            "Whoever kept a cluster's sums from before the answer finds, by subtracting "
+            "those after it, the sums of the requester alone, or of those who left with "
+            "it, and from the sums of few records the features of these records. The "
+            "server kept sums of clusters, and no client's own."
+        )
+        yield (
+            "Whoever holds the records of everybody else in a cluster can test a guess of "
+            "the requester's records against the hash of the sums before."
         )
     if facts.secrets == "seeded":
         yield (

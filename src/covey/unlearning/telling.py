@@ -12,7 +12,7 @@ def summary_sentences(facts: Facts) -> tuple[str, str, str]:
     asked = "A client asked to leave this run, and takes part in no later round of it."
     start, count = facts.first_replayed_round, facts.rounds_replayed
     again = f"{_were(count)} played again without it, {beginning(start)}"
-    if start is None and facts.answer in ("retrain", "calibrate"):
+    if start is None and facts.answer in ("retrain", "calibrate", "subtract"):
         nothing = "No round that counts holds its data, so none was played again."
         return asked, nothing, _left(facts)
     match facts.answer:
@@ -22,6 +22,13 @@ def summary_sentences(facts: Facts) -> tuple[str, str, str]:
                 "The model was not changed: what it learnt from the client, it still "
                 "holds.",
                 _hidden(facts),
+            )
+        case "subtract":
+            return (
+                asked,
+                "Its records were subtracted from the sums that the models are solved "
+                "from, and the models solved again.",
+                _left(facts),
             )
         case "roll_back":
             return asked, f"{again}.", _before(facts)
@@ -42,6 +49,7 @@ def answer_sentences(facts: Facts) -> tuple[str, ...]:
     return (
         _model(facts),
         *_replayed(facts),
+        *_sums(facts),
         *_deleted(facts),
         *_settled(facts),
         *_attacked(facts),
@@ -100,9 +108,23 @@ def _replayed(facts: Facts) -> Iterator[str]:
     if start is None:
         yield "No round was played again."
         return
+    if facts.answer == "subtract":
+        yield f"The heads of round {start} were solved again; no client was asked."
+        return
     yield f"{_were(facts.rounds_replayed)} played again, {beginning(start)}."
     if first is not None and first >= start > 0:
         yield f"No round before them includes the requester, whose first is {first}."
+
+
+def _sums(facts: Facts) -> Iterator[str]:
+    for each in facts.subtracted:
+        gone = each.clients_before - each.clients_after
+        if each.before != each.after or gone:
+            yield (
+                f"The sums of cluster {each.cluster} lost the records of "
+                f"{counted(gone, 'client')}, of {each.clients_before}: their SHA-256 was "
+                f"{each.before} and is {each.after}."
+            )
 
 
 def _deleted(facts: Facts) -> Iterator[str]:

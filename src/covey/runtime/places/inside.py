@@ -65,8 +65,8 @@ def _trained(target: SearchTarget) -> Findings:
     if first is None:
         return
     replaced = (
-        "A retraining deletes them and plays the rounds again; a roll back only the later "
-        "ones, and a denial nothing."
+        "A retraining deletes them and plays the rounds again, a subtraction solves the "
+        "newest one again; a roll back deletes only the later ones, and a denial nothing."
     )
     for inner in (folder.checkpoints, folder.superseded):
         states = [t for t in checkpointed_rounds(inner) if t >= first]
