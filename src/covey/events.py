@@ -5,9 +5,9 @@ never by name. Rounds count from 0; the last entry of a run has round index `rou
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter
 
@@ -602,7 +602,26 @@ def kind_and_body(event: Event) -> tuple[str, dict[str, Any]]:
     """Return an event as its class name and plain JSON values."""
     if isinstance(event, ForeignEvent):
         return event.kind, dict(event.body)
-    return type(event).__name__, asdict(event)
+    body = {each.name: getattr(event, each.name) for each in fields(event)}
+    if not all(map(_is_flat, body.values())):
+        return type(event).__name__, asdict(event)
+    return type(event).__name__, {k: _copied(value) for k, value in body.items()}
+
+
+LEAVES = (str, int, float, type(None))
+
+
+def _is_flat(value: object) -> bool:
+    """Say whether nothing in a value needs to be taken apart, of however many clients."""
+    if isinstance(value, Mapping):
+        value = tuple(cast("Mapping[object, object]", value).values())
+    if isinstance(value, tuple):
+        return all(isinstance(each, LEAVES) for each in cast("tuple[object]", value))
+    return isinstance(value, LEAVES)
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - plain JSON
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def event_from(kind: str, body: Mapping[str, Any]) -> Event:

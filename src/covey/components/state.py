@@ -38,6 +38,8 @@ class ComponentState(BaseModel):
     """The name in a checkpoint; else the class's own."""
 
 
+LEAVES = (int, float, str, Tensor)
+
 States = Mapping[str, object]
 """What all components keep, by key: a state, or what a checkpoint holds of one."""
 
@@ -65,10 +67,14 @@ def without(states: States, handles: Collection[Handle]) -> States:
     They are no key of a mapping any more, and no member of a set or a row.
     """
     gone = frozenset(handles)
+    if not gone:
+        return states
     return {key: _cut(state, gone) for key, state in states.items()}
 
 
 def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401, PLR0911 - a tree
+    if isinstance(value, LEAVES):  # nearly all that there is of many clients
+        return value
     if isinstance(value, BaseModel):
         return value.model_copy(update={k: _cut(v, gone) for k, v in value})
     if is_dataclass(value) and not isinstance(value, type):
@@ -102,6 +108,8 @@ def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _plain(value: Any, key: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+    if type(value) in (int, str, bool):  # nearly all that there is of many clients
+        return value
     if isinstance(value, Tensor):
         name = f"state/{key}/{len(tensors)}"
         tensors[name] = value

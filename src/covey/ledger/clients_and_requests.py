@@ -136,8 +136,8 @@ class ServedRequest:
 
 def names(connection: Connection) -> dict[Handle, ClientName]:
     """Return the client's name for each handle."""
-    rows = connection.execute(select(clients).order_by(clients.c.handle))
-    return {row.handle: row.name for row in rows}
+    query = select(clients.c.handle, clients.c.name).order_by(clients.c.handle)
+    return {handle: name for handle, name in connection.execute(query)}  # noqa: C416 - rows
 
 
 def bind_names(

@@ -160,7 +160,7 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
     """Replay rounds without a checkpoint, then run on until a request is due."""
     cleanup(session)
     queue_requests(session, ())
-    rounds, state = session.run.config.rounds, _restored(session)
+    rounds, (state, on_disk) = session.run.config.rounds, _restored(session)
     roll_back_lost_rounds(session, state.round_index)
     last = session.ledger.last_round()
     test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
@@ -172,7 +172,8 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
         if last is None or t > last or t == rounds:
             served, pending = _next_requests(session, t)
             if served or pending:
-                _save(session, state)
+                if not on_disk:
+                    _save(session, state)
                 return Segment(session, state, history, pending, served)
             if t >= until:
                 if checkpoint_of(session.folder.checkpoints, t - 1) is None:
@@ -185,7 +186,7 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
         )
         history = _record(session, (t, played.events), last, history)
         state = played.state
-        _store_round(session, played, replay)
+        on_disk = _store_round(session, played, replay)
         observe(history)
     if t == rounds and last != t:
         history = _finalized(session, state, history)
@@ -317,7 +318,9 @@ def _round(
     measured = round_measured(found, played.state.assignment, tested, run.num_clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events)
-    return played._replace(events=(*_began(run, t), *facts, *_diverged(played), measured))
+    return played._replace(
+        events=(*_began(run, t), *facts, *_diverged(played), measured)
+    )
 
 
 def _solved_again(
@@ -386,13 +389,14 @@ def _started(run: BuiltRun) -> RunStarted:
     )
 
 
-def _restored(session: Session) -> ServerState:
+def _restored(session: Session) -> tuple[ServerState, bool]:
+    """Return the state to go on from, and whether it is on the disk as it is."""
     run, ledger = session.run, session.ledger
     if (owed := subtracted_state(session)) is not None:
-        return owed
+        return owed, False
     newest = newest_whole_state(session.folder.checkpoints, ledger)
     if newest is None:
-        return run.strategy.init(run.streams)
+        return run.strategy.init(run.streams), False
     state, head = load_state(newest)
     seen = state.round_index - 1
     if ledger.head_of(seen) != head:
@@ -408,7 +412,8 @@ def _restored(session: Session) -> ServerState:
             f"for {run.num_clusters}. Put back the config.toml that began this run."
         )
     present = {client.handle for client in run.population.clients}
-    return state.without(state.assignment.keys() - present)
+    left = state.assignment.keys() - present
+    return state.without(left), not left
 
 
 def _record(
@@ -427,17 +432,19 @@ def _record(
     return after(history, round_index, events)
 
 
-def _store_round(session: Session, played: RoundResult, replay: Replay | None) -> None:
-    """Put on the disk what the settings ask to keep of a round."""
+def _store_round(session: Session, played: RoundResult, replay: Replay | None) -> bool:
+    """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index
     every = config.unlearning.store_updates
     calibrated = replay is not None and replay.calibrating and done <= replay.until
     if every and (done - 1) % every == 0 and not calibrated:
         noted = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, noted)
-    if done == config.rounds or done % config.checkpoints.every == 0:
+    due = done == config.rounds or done % config.checkpoints.every == 0
+    if due:
         _save(session, played.state)
         thin(session.folder.checkpoints, config.checkpoints.keep)
+    return due
 
 
 def _save(session: Session, state: ServerState) -> None:

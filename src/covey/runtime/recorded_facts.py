@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from covey.algorithms import ServerState, divergences
-from covey.build import anonymity_of
+from covey.build import algorithm_of, anonymity_of
 from covey.checkpoints import checkpointed_rounds
 from covey.data import Client
 from covey.ledger import Request
@@ -172,7 +172,8 @@ def divergence(session: Session, leaver: Client, state: ServerState) -> str:
     """Say why the model that the leaver uses is none, and attacks on it tell nothing."""
     j = state.assignment.get(leaver.handle, 0)
     reason = divergences(state).get(j, "")
-    if not reason and state.round_index:
+    solved = algorithm_of(session.run.config).subtracts  # no training could diverge
+    if not reason and state.round_index and not solved:
         users = [c for c in session.run.population.clients if _uses(state, c, j)]
         engine, model = session.run.engine, state.clusters[j]
         reason = no_better_than_guessing(engine, model, users or [leaver])

@@ -7,36 +7,40 @@ from covey.unlearning.proof_text import Facts, ValueOrReason, beginning, counted
 __all__ = ["answer_sentences", "summary_sentences"]
 
 
+SUBTRACTED = (
+    "Its records were subtracted from the sums that the models are solved from, and the "
+    "models solved again."
+)
+
+
 def summary_sentences(facts: Facts) -> tuple[str, str, str]:
     """Return the answer in three sentences."""
     asked = "A client asked to leave this run, and takes part in no later round of it."
-    start, count = facts.first_replayed_round, facts.rounds_replayed
-    again = f"{_were(count)} played again without it, {beginning(start)}"
+    start = facts.first_replayed_round
     if start is None and facts.answer in ("retrain", "calibrate", "subtract"):
         nothing = "No round that counts holds its data, so none was played again."
         return asked, nothing, _left(facts)
+    if facts.answer == "subtract":
+        return asked, SUBTRACTED, _left(facts)
+    return asked, *_done(facts)
+
+
+def _done(facts: Facts) -> tuple[str, str]:
+    start, count = facts.first_replayed_round, facts.rounds_replayed
+    again = f"{_were(count)} played again without it, {beginning(start)}"
     match facts.answer:
         case "deny":
             return (
-                asked,
                 "The model was not changed: what it learnt from the client, it still "
                 "holds.",
                 _hidden(facts),
             )
-        case "subtract":
-            return (
-                asked,
-                "Its records were subtracted from the sums that the models are solved "
-                "from, and the models solved again.",
-                _left(facts),
-            )
         case "roll_back":
-            return asked, f"{again}.", _before(facts)
+            return f"{again}.", _before(facts)
         case "retrain":
-            return asked, f"{again}; the model is what came of that.", _left(facts)
+            return f"{again}; the model is what came of that.", _left(facts)
         case "calibrate":
             return (
-                asked,
                 f"Its contribution was estimated and taken out of "
                 f"{counted(count, 'round')}, {beginning(start)}.",
                 "The model is an approximation, and how far it is from one without the "
