@@ -107,7 +107,11 @@ def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return found, tensors
 
 
-def _plain(value: Any, key: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+def _plain(  # noqa: PLR0911 - a tree
+    value: Any,  # noqa: ANN401
+    key: str,
+    tensors: dict[str, Tensor],
+) -> Any:  # noqa: ANN401
     if type(value) in (int, str, bool):  # nearly all that there is of many clients
         return value
     if isinstance(value, Tensor):

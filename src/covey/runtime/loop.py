@@ -162,11 +162,10 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
     queue_requests(session, ())
     rounds, (state, on_disk) = session.run.config.rounds, _restored(session)
     roll_back_lost_rounds(session, state.round_index)
-    last = session.ledger.last_round()
+    last, replay = session.ledger.last_round(), _replay(session)
     test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
     history = _history_until(session, state.round_index)
     observe(history)
-    replay = _replay(session)
     while True:
         t = state.round_index
         if last is None or t > last or t == rounds:

@@ -244,7 +244,7 @@ class Facts(RecordedFacts):
     subtracted: tuple[SubtractedSums, ...] = ()
 
 
-def claim(facts: Facts) -> str:
+def claim(facts: Facts) -> str:  # noqa: PLR0911 - one for each answer
     """Return the one thing that the proof claims."""
     start, count = facts.first_replayed_round, facts.rounds_replayed
     match facts.answer:
@@ -355,10 +355,6 @@ def not_claimed(facts: Facts) -> Iterator[str]:
                 "This is not an erasure: what the model learnt, it still holds. It is "
                 "not equivalent to retraining without the requester."
             )
-        case "subtract" if facts.first_replayed_round is not None:
-            yield from _subtracted(facts)
-        case "subtract":
-            pass
         case "roll_back" if facts.replayed == "anew":
             yield (
                 "This is not an erasure, and not equivalent to retraining without the "
@@ -370,10 +366,12 @@ def not_claimed(facts: Facts) -> Iterator[str]:
                 "requester: in the replay the others kept the clusters that they chose "
                 "in its presence."
             )
-        case "retrain" if facts.first_replayed_round is not None:
-            yield from _retrained(facts)
-        case "retrain":
+        case "subtract" | "retrain" if facts.first_replayed_round is None:
             pass
+        case "subtract":
+            yield from _subtracted(facts)
+        case "retrain":
+            yield from _retrained(facts)
         case "calibrate":
             yield (
                 "This is approximate. It is not an erasure, and not equivalent to "
@@ -404,8 +402,8 @@ def _retrained(facts: Facts) -> Iterator[str]:
 def _subtracted(facts: Facts) -> Iterator[str]:
     yield (
         "This is not equivalent to retraining without the requester: the clusters that "
-        "the others chose, and risks and prices that were measured before, were found in "
-        "its presence, and so was whatever else in the settings followed from them."
+        "the others chose, risks and prices that were measured before, and pooling and "
+        "regularisation where these chose them, were found in its presence."
     )
     yield (
         "The rounds before stand in the ledger as they were, with the requester; their "

@@ -7,40 +7,38 @@ from covey.unlearning.proof_text import Facts, ValueOrReason, beginning, counted
 __all__ = ["answer_sentences", "summary_sentences"]
 
 
-SUBTRACTED = (
-    "Its records were subtracted from the sums that the models are solved from, and the "
-    "models solved again."
-)
-
-
-def summary_sentences(facts: Facts) -> tuple[str, str, str]:
+def summary_sentences(  # noqa: PLR0911 - one for each answer
+    facts: Facts,
+) -> tuple[str, str, str]:
     """Return the answer in three sentences."""
     asked = "A client asked to leave this run, and takes part in no later round of it."
-    start = facts.first_replayed_round
-    if start is None and facts.answer in ("retrain", "calibrate", "subtract"):
-        nothing = "No round that counts holds its data, so none was played again."
-        return asked, nothing, _left(facts)
-    if facts.answer == "subtract":
-        return asked, SUBTRACTED, _left(facts)
-    return asked, *_done(facts)
-
-
-def _done(facts: Facts) -> tuple[str, str]:
     start, count = facts.first_replayed_round, facts.rounds_replayed
     again = f"{_were(count)} played again without it, {beginning(start)}"
+    if start is None and facts.answer in ("subtract", "retrain", "calibrate"):
+        nothing = "No round that counts holds its data, so none was played again."
+        return asked, nothing, _left(facts)
     match facts.answer:
         case "deny":
             return (
+                asked,
                 "The model was not changed: what it learnt from the client, it still "
                 "holds.",
                 _hidden(facts),
             )
+        case "subtract":
+            return (
+                asked,
+                "Its records were subtracted from the sums that the models are solved "
+                "from, and the models solved again.",
+                _left(facts),
+            )
         case "roll_back":
-            return f"{again}.", _before(facts)
+            return asked, f"{again}.", _before(facts)
         case "retrain":
-            return f"{again}; the model is what came of that.", _left(facts)
+            return asked, f"{again}; the model is what came of that.", _left(facts)
         case "calibrate":
             return (
+                asked,
                 f"Its contribution was estimated and taken out of "
                 f"{counted(count, 'round')}, {beginning(start)}.",
                 "The model is an approximation, and how far it is from one without the "
@@ -123,7 +121,7 @@ def _replayed(facts: Facts) -> Iterator[str]:
 def _sums(facts: Facts) -> Iterator[str]:
     for each in facts.subtracted:
         gone = each.clients_before - each.clients_after
-        if each.before != each.after or gone:
+        if gone:
             yield (
                 f"The sums of cluster {each.cluster} lost the records of "
                 f"{counted(gone, 'client')}, of {each.clients_before}: their SHA-256 was "
