@@ -102,6 +102,7 @@ place, name = {
     "serve": (Ledger, "serve"),
     "answered": (Ledger, "answered"),
     "delete": (unlearning_executor, "delete_from"),
+    "keep": (unlearning_executor, "keep_subtracted"),
     "save": (loop, "save_state"),
 }[what]
 setattr(place, name, deadly(getattr(place, name)))

@@ -33,6 +33,12 @@ SETTINGS: dict[str, Any] = {
 }
 NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
 
+SUMS: dict[str, Any] = {
+    "merge": {"name": "mean"},
+    "method": {"name": "solved", "options": {"initialisation": "random"}},
+    "model": {"name": "linear-head", "options": {"feature_options": {"filters": 4}}},
+}
+
 
 @dataclass(frozen=True)
 class Left:
@@ -68,6 +74,7 @@ def left(tmp_path_factory):
         "retrain": {},
         "roll_back": {"merge": NARROW, "train": {"participation": 0.8}},
         "calibrate": {"merge": {"name": "mean"}, "unlearning": {"store_updates": 1}},
+        "subtract": SUMS,
     }
     made: dict[str, Left] = {}
 
@@ -118,6 +125,10 @@ def another_cluster(document: dict[str, Any]) -> None:
 
 def later_touch(document: dict[str, Any]) -> None:
     document["touched"][0]["round_index"] += 1
+
+
+def of_sums(**changes: Any) -> Forge:
+    return lambda document: document["subtracted"][0].update(changes)
 
 
 def known(value: Any) -> dict[str, Any]:
@@ -230,6 +241,72 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
         put(answer="retrain", replayed="anew", sealed_record_kept=False),
         "answer: the ledger gives 'calibrate'",
     ),
+    "a subtraction as a retraining": (
+        "subtract",
+        lambda d: (
+            d.pop("subtracted")
+            and d.update(answer="retrain", replayed="anew", sealed_record_kept=False)
+        ),
+        "answer: the ledger gives 'subtract'",
+    ),
+    "a subtraction of other sums": (
+        "subtract",
+        of_sums(before=NO_MODEL),
+        "subtracted: the ledger gives",
+    ),
+    "sums that are others afterwards": (
+        "subtract",
+        of_sums(after=NO_MODEL),
+        "subtracted: ",
+    ),
+    "fewer clients in the sums": (
+        "subtract",
+        of_sums(clients_after=0),
+        "subtracted: the ledger gives",
+    ),
+    "sums that nobody left": (
+        "subtract",
+        of_sums(clients_before=3, clients_after=3, before=NO_MODEL),
+        "subtracted: sums that nobody left",
+    ),
+    "no sums": ("subtract", lambda d: d.pop("subtracted"), "subtracted: it belongs"),
+    "sums of a denial": (
+        "deny",
+        put(
+            subtracted=[
+                {
+                    "cluster": 0,
+                    "before": NO_MODEL,
+                    "after": NO_MODEL,
+                    "clients_before": 1,
+                    "clients_after": 1,
+                }
+            ]
+        ),
+        "subtracted: it belongs",
+    ),
+    "an earlier subtraction": ("subtract", put(first_replayed_round=1), "first_"),
+    "a longer subtraction": ("subtract", put(rounds_replayed=2), "rounds_replayed: "),
+    "a subtraction that was played anew": (
+        "subtract",
+        put(replayed="anew"),
+        "replayed: ",
+    ),
+    "a subtraction that keeps nothing": (
+        "subtract",
+        put(sealed_record_kept=False),
+        "sealed_record_kept: the ledger",
+    ),
+    "a denial as a subtraction": (
+        "deny",
+        put(answer="subtract"),
+        "answer: the ledger gives 'deny'",
+    ),
+    "a retraining as a subtraction": (
+        "retrain",
+        put(answer="subtract", replayed="subtracted", sealed_record_kept=True),
+        "subtracted: it belongs",
+    ),
     "sets where there were none": ("calibrate", put(min_anonymity=9), "min_anonymity"),
 }
 
@@ -240,7 +317,9 @@ def refused(checks: list[Check]) -> str:
     return " | ".join(check.detail for check in checks if check.ok is False)
 
 
-@pytest.mark.parametrize("kind", ["deny", "retrain", "roll_back", "calibrate"])
+@pytest.mark.parametrize(
+    "kind", ["deny", "subtract", "retrain", "roll_back", "calibrate"]
+)
 def test_an_honest_proof_of_every_answer_holds(left, kind):
     one = left(kind)
     assert one.document["answer"] == kind

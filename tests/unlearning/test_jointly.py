@@ -161,11 +161,13 @@ def test_erasure_is_never_a_denial(drawn, gone, wanted):
 
 PLAIN = (
     Option("deny", "no sets"),
+    Option("subtract", "no sums"),
     Option("roll_back", "no sets"),
     Option("retrain", "", 0, 0, 3),
     Option("calibrate", "none stored"),
 )
-HIDDEN = (Option("deny"), Option("roll_back", "none would"), *PLAIN[2:])
+HIDDEN = (Option("deny"), PLAIN[1], Option("roll_back", "none would"), *PLAIN[3:])
+SUMS = (PLAIN[0], Option("subtract", "", 2, 2, 1), *PLAIN[2:])
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,11 @@ HIDDEN = (Option("deny"), Option("roll_back", "none would"), *PLAIN[2:])
         ("retrain", "restriction", HIDDEN, "deletes states and plays rounds again"),
         ("auto", "restriction", PLAIN, "answered by a denial alone"),
         ("auto", "withdrawal", PLAIN, "no sets"),
+        ("auto", "none", SUMS, "subtract"),
+        ("auto", "erasure", SUMS, "subtract"),
+        ("retrain", "erasure", SUMS, "retrain"),
+        ("auto", "restriction", SUMS, "answered by a denial alone"),
+        ("subtract", "restriction", SUMS, "deletes states and plays rounds again"),
     ],
 )
 def test_the_basis_bounds_the_answer(wanted, basis, found, given_or_said):

@@ -73,6 +73,7 @@ settings = st.fixed_dictionaries(
         "restorable": st.sets(st.integers(1, 4)).map(lambda some: (0, *sorted(some))),
         "next_round": st.just(4),
         "prefix_independent": st.booleans(),
+        "subtracts": st.booleans(),
     }
 )
 clients = st.sampled_from(CLIENTS)
@@ -181,6 +182,9 @@ def test_what_is_played_again_starts_where_a_state_is_and_not_too_late(
         assert each.possible
         assert first is not None
         assert start <= first
+        if each.answer == "subtract":  # it starts from the newest state, less some sums
+            assert (start, each.rounds_replayed) == (3, 1)
+            continue
         assert start in rules.restorable
         assert not any(start < r <= first for r in rules.restorable)
         assert each.rounds_replayed == rules.next_round - start
@@ -231,7 +235,11 @@ def test_every_refusal_is_clear_and_says_what_to_do(held, handle, left, chosen):
 def test_auto_gives_the_cheapest_exact_answer_that_is_true(held, handle, left, chosen):
     rules = AnswerRules(**chosen)
     found = options(played(held, *sorted(left)), handle, rules)
-    deny, back, anew, _ = found
+    deny, less, back, anew, _ = found
+    if less.possible and not deny.possible:
+        assert cheapest(found, "auto") == less
+        assert less.rounds_replayed <= min(1, anew.rounds_replayed)
+        return
     if not deny.possible and not back.possible:
         with pytest.raises(RunError) as refused:
             cheapest(found, "auto")
@@ -287,10 +295,14 @@ def test_auto_by_hand(handle, rules, expected):
     assert cheapest(options(BY_HAND, handle, rules), "auto") == expected
 
 
-def test_all_four_answers_by_hand():
+def test_all_answers_by_hand():
     stored = replace(HIDDEN, stored_updates=True)
     found = by_name(BY_HAND, "D", stored)
     assert "this run keeps raw updates" in found["deny"].reason
+    assert "they do not" in found["subtract"].reason
+    sums = replace(stored, subtracts=True)
+    assert by_name(BY_HAND, "D", sums)["subtract"] == Option("subtract", "", 2, 2, 1)
+    assert by_name(BY_HAND, "Z", sums)["subtract"] == Option("subtract")
     assert found["roll_back"] == Option("roll_back", "", 2, 2, 1)
     assert found["retrain"] == Option("retrain", "", 1, 1, 2)
     assert found["calibrate"] == Option("calibrate", "", 1, 1, 2)

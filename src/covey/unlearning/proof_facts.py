@@ -111,6 +111,8 @@ def _replay(told: Proof) -> Iterator[str]:
 
 def _sums(told: Proof) -> Iterator[str]:
     due = told.answer == "subtract" and told.first_replayed_round is not None
+    if told.answer == "subtract" and told.version < 3:
+        yield f"answer: proofs of version {told.version} know of no subtraction"
     if due != bool(told.subtracted):
         yield "subtracted: it belongs to answers that subtracted sums, and to those"
     if due and told.replayed != "subtracted":
