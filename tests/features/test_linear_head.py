@@ -11,7 +11,7 @@ from torch import nn
 import covey
 from covey.errors import ConfigError
 from covey.models import build_model, check_model
-from covey.models.linear_head import LinearHead
+from covey.models.linear_head import LinearHead, LinearHeadNetwork
 from covey.rng import Streams
 
 weight = 1.0
@@ -59,6 +59,7 @@ def test_the_scale_multiplies_the_logits():
         for scale in (1.0, 5.0)
     )
     for module in (one, five):
+        assert isinstance(module, LinearHeadNetwork)
         torch.nn.init.ones_(module.head.weight)
     images = torch.rand(2, 1, 8, 8)
     torch.testing.assert_close(5 * one(images), five(images))
@@ -70,6 +71,9 @@ def test_all_models_of_a_run_have_the_same_features_and_those_of_another_seed_ot
         for streams in (Streams(0).at("a"), Streams(0).at("b", 1), Streams(1).at("a"))
     )
     images = torch.rand(2, 1, 8, 8)
+    assert isinstance(one, LinearHeadNetwork)
+    assert isinstance(other, LinearHeadNetwork)
+    assert isinstance(another, LinearHeadNetwork)
     assert torch.equal(one.features(images), other.features(images))
     assert not torch.equal(one.features(images), another.features(images))
     with pytest.raises(ConfigError, match="build_for"):

@@ -216,7 +216,10 @@ CASES = {
         {"tiles": 4},
         '[model]\nname = "linear-head"\noptions.features = "plugins.features_tiles:Tiles"\n'
         'options.feature_options = {tiles = 4}\n[method]\nname = "fedavg"',
-        {"model": LinearHead(features=Tiles(tiles=4)), "method": {"name": "fedavg"}},
+        {
+            "model": LinearHead.model_validate({"features": Tiles(tiles=4)}),
+            "method": {"name": "fedavg"},
+        },
     ),
     "engine": Case(
         "engine",
