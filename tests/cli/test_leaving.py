@@ -13,6 +13,7 @@ from covey import Config, load, run
 from covey.build import build_run
 from covey.ledger import Ledger
 from covey.runtime import ForgetResult, RunFolder, forget
+from covey.unlearning import ANSWERS
 from covey.unlearning.key_files import signing_key
 from covey.unlearning.proof import proof_document, proof_json
 from covey.unlearning.proof_text import Facts
@@ -238,7 +239,7 @@ def test_a_plan_changes_nothing_and_says_what_each_answer_costs(answer, copy, wa
         assert plan["answer"] == expected
         assert bool(plan["reason"]) == (expected is None)
         found = {each["answer"]: each for each in plan["options"]}
-        assert list(found) == ["deny", "roll_back", "retrain", "calibrate"]
+        assert tuple(found) == ANSWERS
         possible = [n for n, each in found.items() if each["possible"]]
         assert possible == ["deny" if wanted == "calibrate" else cheap, "retrain"]
         assert found["deny"]["seconds"] == found["deny"]["bytes_deleted"] == 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
@@ -15,7 +16,6 @@ from covey.components import Capability
 from covey.components.slots import component_of
 from covey.config import Config, claims_of, refuse_conflicts
 from covey.data import (
-    Client,
     DataSource,
     GroupSpec,
     Partition,
@@ -187,14 +187,8 @@ def data_hash(population: Population) -> str:
         return ""
     digest = hashlib.sha256()
     for client in population.clients:
-        digest.update(_client_bytes(client))
+        digest.update(client.handle.encode())
+        for examples in (client.train, client.holdout):
+            digest.update(np.ascontiguousarray(examples.inputs.numpy()).data)
+            digest.update(np.ascontiguousarray(examples.labels.numpy()).data)
     return digest.hexdigest()
-
-
-def _client_bytes(client: Client) -> bytes:
-    parts = [
-        tensor.numpy().tobytes()
-        for examples in (client.train, client.holdout)
-        for tensor in (examples.inputs, examples.labels)
-    ]
-    return client.handle.encode() + b"".join(parts)

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float64, Int16, Int64
+from jaxtyping import Bool, Float64, Int16, Int64
 from torch import Tensor
 
 from covey.errors import ModelError
@@ -102,8 +102,7 @@ class Sums:
             half = half + share * others.gram.double()
             targets = targets + share * others.targets.double()
         gram = torch.zeros(d, d, dtype=torch.float64)
-        rows, columns = _half(d)
-        gram[rows, columns] = half / (FEATURE_STEPS**2 * WEIGHT_STEPS)
+        gram.masked_scatter_(_half(d), half / (FEATURE_STEPS**2 * WEIGHT_STEPS))
         gram = gram + gram.tril(-1).T
         mean = gram[:, -1:] / classes
         return gram, targets / (FEATURE_STEPS * WEIGHT_STEPS) - mean
@@ -123,8 +122,7 @@ def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:
         _add_lower(gram, weighted, features)
         targets.addmm_(weighted.T, onehot)
         _check_exact(float(gram.diagonal().max()))
-    rows, columns = _half(d)
-    return Sums(gram[rows, columns].long(), targets.long())
+    return Sums(gram[_half(d)].long(), targets.long())
 
 
 BLOCKS = 4
@@ -173,6 +171,6 @@ def _check_exact(largest: float) -> None:
 
 
 @cache
-def _half(d: int) -> tuple[Tensor, Tensor]:
-    rows, columns = torch.tril_indices(d, d)
-    return rows, columns
+def _half(d: int) -> Bool[Tensor, "d d"]:
+    """Say what is on and below the diagonal; row by row it is kept."""
+    return torch.ones(d, d, dtype=torch.bool).tril()

@@ -97,9 +97,9 @@ def solved_again(
 
 def _kept(session: Session, round_index: int) -> ServerState:
     folder, ledger = session.folder, session.ledger
-    path = checkpoint_of(folder.subtracted, round_index)
-    if path is not None and _digest(path) in ledger.files.of(NAME):
-        return load_state(path)[0]
+    for path in checkpoint_paths(folder.subtracted):
+        if round_of(path) == round_index and _digest(path) in ledger.files.of(NAME):
+            return load_state(path)[0]
     log.warning("sums are made anew: no whole state in %s", folder.subtracted)
     path = checkpoint_of(folder.superseded, round_index)
     if path is None or state_problem(path, ledger):
