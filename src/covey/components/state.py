@@ -155,7 +155,9 @@ def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
 
     def whole(value: Any) -> Any:  # noqa: ANN401 - a tree
         if isinstance(value, list):
-            return [whole(each) for each in cast("list[Any]", value)]
+            row = cast("list[Any]", value)
+            nested = any(isinstance(each, (list, dict)) for each in row)
+            return [whole(each) for each in row] if nested else row
         if not isinstance(value, dict):
             return value
         tree = cast("dict[str, Any]", value)
