@@ -44,3 +44,14 @@ def test_the_program_of_the_readme_runs(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
 def test_settings_in_examples_are_valid(path):
     assert Config.of(tomllib.loads(path.read_text()))
+
+
+def test_vectors_of_ones_own_are_enough_to_learn_from_and_to_leave(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    example = runpy.run_path(str(EXAMPLES / "embeddings.py"))
+    example["main"](str(tmp_path / "run"))
+    printed = capsys.readouterr().out
+    assert float(printed.split("examples: ")[1][:4]) > 0.8
+    assert "that failed: []" in printed

@@ -2,6 +2,14 @@
 
 from covey.engine.base import EngineFactory
 from covey.engine.batches import num_steps
+from covey.engine.fixed_features import (
+    FeatureCache,
+    FixedFeatureEngine,
+    LocalRecords,
+    has_fixed_features,
+    is_head,
+    params_of,
+)
 from covey.engine.losses import CrossEntropy, Focal, Huber, Loss, OwnLoss, TaskLoss
 from covey.engine.objectives import OwnObjective, Proximal
 from covey.engine.optimizers import Adam, AdamW, Optimizer, Sgd
@@ -34,8 +42,11 @@ __all__ = [
     "CrossEntropy",
     "Engine",
     "EngineFactory",
+    "FeatureCache",
+    "FixedFeatureEngine",
     "Focal",
     "Huber",
+    "LocalRecords",
     "Loss",
     "Objective",
     "Optimizer",
@@ -60,6 +71,9 @@ __all__ = [
     "VmapEngine",
     "WarmUp",
     "check_private",
+    "has_fixed_features",
+    "is_head",
     "num_steps",
+    "params_of",
     "private_gradients",
 ]

@@ -48,6 +48,7 @@ from covey.membership.guessing import (
     unless_diverged,
 )
 from covey.membership.intervals import AttackMetrics, Estimate, attack_metrics
+from covey.membership.left_out import likelihood_ratio_risk, loss_threshold_risk
 from covey.membership.loss_histograms import (
     EDGES,
     FOLDS,
@@ -121,8 +122,10 @@ __all__ = [
     "has_finite_examples",
     "has_non_finite_values",
     "inferred_profiles",
+    "likelihood_ratio_risk",
     "local_loss_counter",
     "loss_counts",
+    "loss_threshold_risk",
     "negative_control",
     "no_better_than_guessing",
     "positive_control",

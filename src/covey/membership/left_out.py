@@ -16,7 +16,7 @@ from covey.membership.loss_histograms import (
 from covey.risk import RiskEstimate
 from covey.rng import Streams
 
-__all__ = ["stronger_risk"]
+__all__ = ["likelihood_ratio_risk", "loss_threshold_risk", "stronger_risk"]
 
 
 def stronger_risk(
@@ -26,12 +26,12 @@ def stronger_risk(
     streams: Streams,
 ) -> RiskEstimate:
     """Return the risk by the stronger of both attacks; client by client in the lists."""
-    by_loss = _loss_threshold(records, labels, found, streams)
-    by_ratio = _likelihood_ratio(joined(list(found)))
+    by_loss = loss_threshold_risk(records, labels, found, streams)
+    by_ratio = likelihood_ratio_risk(found)
     return max(by_loss, by_ratio, key=lambda each: each.risk)
 
 
-def _loss_threshold(
+def loss_threshold_risk(
     records: LocalRecords,
     labels: Sequence[Tensor],
     found: Sequence[LeftOut],
@@ -60,9 +60,9 @@ def _loss_threshold(
     )
 
 
-def _likelihood_ratio(found: LeftOut) -> RiskEstimate:
+def likelihood_ratio_risk(found: Sequence[LeftOut]) -> RiskEstimate:
     """Return how often the best attack is right, on average over the records."""
-    successes = likelihood_ratio_successes(found).numpy()
+    successes = likelihood_ratio_successes(joined(list(found))).numpy()
     n = len(successes)
     return RiskEstimate(
         risk=float(successes.mean()),

@@ -33,6 +33,7 @@ from .poisoning_scenarios import (
 from .profiler import Clock, Cost, Metered
 from .run_cache import found, put
 from .scenarios import FULL, QUICK, BenchSet
+from .solved_heads import HeadFigures, HeadMeans, agreement, head_figures, head_means
 
 __all__ = [
     "ATTACKS",
@@ -52,6 +53,8 @@ __all__ = [
     "Clock",
     "Cost",
     "Costs",
+    "HeadFigures",
+    "HeadMeans",
     "Knowledge",
     "Leaving",
     "Measured",
@@ -62,12 +65,15 @@ __all__ = [
     "Poisoning",
     "Row",
     "Suffered",
+    "agreement",
     "calibration_figure",
     "cells",
     "checks",
     "costs_of",
     "error_of",
     "found",
+    "head_figures",
+    "head_means",
     "is_right",
     "knowledge",
     "means",

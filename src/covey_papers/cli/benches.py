@@ -21,6 +21,7 @@ from covey.report import figures
 from covey.unlearning import ANSWERS
 from covey_papers import bench as benches
 from covey_papers.cli.poisoning import poisoning
+from covey_papers.cli.solved_heads import solved
 
 __all__ = ["bench", "redteam", "unlearning"]
 
@@ -33,6 +34,7 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 bench.command()(poisoning)
+bench.command()(solved)
 
 
 @bench.callback()
