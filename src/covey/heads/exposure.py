@@ -23,7 +23,9 @@ def likelihood_ratio_successes(found: LeftOut) -> Float[Tensor, " rows"]:
 
         success = Phi(d / 2),    d^2 = h^2 e^T S^-1 e / v,    e = t - p_out
 
-    The variance with the record is smaller by (1 - h)^2 at most, which is left out.
+    The variance with the record is smaller by (1 - h)^2 at most, which is left out. All
+    other records are drawn anew here: who knows a pool of which the members are a part,
+    as the references of an audit do, sees less vary, and does somewhat better.
 
     References:
         Carlini et al., Membership Inference Attacks From First Principles, 2022 (LiRA):

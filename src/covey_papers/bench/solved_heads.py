@@ -23,6 +23,7 @@ SETTINGS = (
     "model.name=linear-head",
     "method.name=solved",
     "method.initialisation=groups",
+    "method.pooling=0",
     "redteam.source=none",
 )
 
