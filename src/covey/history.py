@@ -20,6 +20,7 @@ from covey.events import (
     Event,
     FairnessMeasured,
     GroupsSought,
+    HeadChosen,
     ModelDiverged,
     ModelsPooled,
     OrganisationsAttested,
@@ -125,6 +126,7 @@ class History:
         pooling: per cluster, the share of its model that it last had in common.
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
+        heads_chosen: per cluster, its newest choice of a head by risk, and of which round.
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was last answered to each, in order.
         reported: what clients that are apart last told of themselves.
@@ -153,6 +155,9 @@ class History:
         default_factory=dict[Handle, tuple[int, ...]]
     )
     prices: tuple[tuple[int, PricesSet], ...] = ()
+    heads_chosen: Mapping[int, tuple[int, HeadChosen]] = field(
+        default_factory=dict[int, tuple[int, HeadChosen]]
+    )
     hidden: tuple[tuple[int, AnonymitySetsFormed | OrganisationsAttested], ...] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
@@ -298,6 +303,9 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return _pooled(history, event)
         case PricesSet():
             return replace(history, prices=(*history.prices, (round_index, event)))
+        case HeadChosen():
+            newest = {event.cluster: (round_index, event)}
+            return replace(history, heads_chosen={**history.heads_chosen, **newest})
         case RiskMeasured():
             return _measured(history, event)
         case ClusterAudited():

@@ -15,6 +15,7 @@ from covey.report.figures import (
     clusters_figure,
     epsilon_figure,
     fairness_figure,
+    heads_figure,
     overlaid_accuracy,
     pareto_figure,
     png,
@@ -96,6 +97,8 @@ def _figures(run: Reported) -> dict[str, Figure]:
     }
     if run.history.prices:
         figures["prices"] = prices_figure(run.history)
+    if run.history.heads_chosen:
+        figures["heads"] = heads_figure(run.history)
     if guarantee_of(run.history)["guarantee"]:
         figures["spent"] = spent_figure(run.history)
     if run.samples:

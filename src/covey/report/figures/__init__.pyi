@@ -4,6 +4,7 @@ from .fairness_plots import (
     samples_figure,
     violations_figure,
 )
+from .heads import heads_figure
 from .overlay import overlaid_accuracy
 from .pareto import pareto_figure
 from .privacy_budget import epsilon_figure, spent_figure
@@ -37,6 +38,7 @@ __all__ = [
     "cycled",
     "epsilon_figure",
     "fairness_figure",
+    "heads_figure",
     "key",
     "legend",
     "overlaid_accuracy",
