@@ -67,7 +67,9 @@ def test_a_request_that_was_drawn_before_is_the_first_one(where: str):
 def test_there_is_no_other_answer_to_want(where: str):
     with (
         Ledger.create(where, noon) as ledger,
-        pytest.raises(LedgerError, match="auto, deny, roll_back, retrain, calibrate"),
+        pytest.raises(
+            LedgerError, match="auto, deny, subtract, roll_back, retrain, calibrate"
+        ),
     ):
         ledger.ask("0001", "forget")
 
