@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -36,7 +36,7 @@ class FrozenFeatures(nn.Module):
         self.source, self.tensors = source, _tensor_hash(module)
         self.size = 0
 
-    def sized(self, input_shape: tuple[int, ...]) -> Self:
+    def sized(self, input_shape: tuple[int, ...]) -> "FrozenFeatures":
         """Try it on two examples, and learn its size.
 
         Raises:
@@ -62,7 +62,7 @@ class FrozenFeatures(nn.Module):
 
     def forward(
         self, inputs: Shaped[Tensor, "batch ..."]
-    ) -> Float[Tensor, "batch features"]:
+    ) -> Float[Tensor, "batch ..."]:
         """Return the features as float32; nothing is kept for a gradient."""
         try:
             with torch.no_grad():
@@ -79,7 +79,11 @@ class FrozenFeatures(nn.Module):
             )
         return found.float()
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's own
+    def _apply(
+        self,
+        fn: Callable[[Tensor], Tensor],
+        recurse: bool = True,  # noqa: FBT001, FBT002 - torch's own
+    ) -> "FrozenFeatures":
         """Go along to where the model goes."""
         self._held[0]._apply(fn)
         return super()._apply(fn, recurse)

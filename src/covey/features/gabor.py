@@ -39,10 +39,10 @@ class Gabor(FeatureMap):
             return draw.uniform(low, high, (self.filters, 1, 1))
 
         y, x = np.mgrid[: self.size, : self.size] - (self.size - 1) / 2
-        direction, phase = each(0, math.pi), each(0, 2 * math.pi)
+        direction, phase = each(0.0, math.pi), each(0.0, 2 * math.pi)
         wavelength = 2 ** each(math.log2(3), math.log2(2 * self.size))
         width = self.size * each(1 / 6, 1 / 2)
-        length = width * each(1, 2)
+        length = width * each(1.0, 2.0)
         along = x * np.cos(direction) + y * np.sin(direction)
         across = y * np.cos(direction) - x * np.sin(direction)
         waves = np.cos(2 * math.pi * along / wavelength + phase)
