@@ -222,3 +222,23 @@ def test_the_settings_are_read_from_toml(tmp_path: Path):
         "[method.options]\nregularisation = 0.3\npooling = 1.0\n"
     )
     assert load_config(path).method.options["regularisation"] == 0.3
+
+
+def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
+    """Heads are others' since its last choice, whatever the rest did in between."""
+    run = built(**{"method.initialisation": "random", "method.selection": "loss"})
+    everybody = run.population.clients
+    first = run.strategy.play_round(
+        run.strategy.init(run.streams), run.clients(everybody), run.streams
+    ).state
+    settled, part = first, everybody[:3]
+    for t in range(1, 6):  # until these stay where they are
+        settled = run.strategy.play_round(
+            settled, run.clients(part, t), run.streams
+        ).state
+    after = run.strategy.play_round(
+        settled, run.clients(everybody, 6), run.streams
+    ).state
+    assert any(
+        after.assignment[c.handle] != first.assignment[c.handle] for c in everybody[3:]
+    )

@@ -1,8 +1,8 @@
 """Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +14,13 @@ from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import Evaluate, Prices
-from covey.algorithms.pooling import MAX_REFUSED_SHARE
+from covey.algorithms.summing import (
+    Asked,
+    adjusted,
+    counted_sums,
+    width_of,
+    without_leavers,
+)
 from covey.clustering import gap_split
 from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
@@ -27,7 +33,6 @@ from covey.events import (
     ClientsAssigned,
     Event,
     GroupsSought,
-    HeadChosen,
     HeadsSolved,
     ModelsMerged,
 )
@@ -38,7 +43,7 @@ from covey.heads import (
     solved_head,
     weight_steps,
 )
-from covey.membership import PlayRound, best_point, risk_front
+from covey.membership import PlayRound
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -52,57 +57,18 @@ SEEN = (
     "than features they give the features away."
 )
 
-POOLINGS = (0.0, 0.1, 0.3, 1.0)
-REGULARISATIONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""What is tried where the risk decides: each about three times the last one."""
-
 
 class Settled(ComponentState):
-    """Nobody moved in the last round.
+    """Nobody moved since heads were last solved from other sums.
 
     Attributes:
+        asked: who chose among the heads as they are, and stayed.
         risks: what was known of the clusters then; empty where somebody moved.
     """
 
     key = "settled"
+    asked: frozenset[Handle] = frozenset()
     risks: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Whoever is asked for what a head is solved from.
-
-    Attributes:
-        records: theirs, as features.
-        everybody: by handle, whether it is in this round's cohort or not.
-        again: whether this round was played before.
-    """
-
-    records: LocalRecords
-    everybody: Mapping[Handle, Client]
-    again: bool
-
-    def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
-        """Return the sums over these clients at these weights."""
-        each = ((self.everybody[h].train, weight) for h, weight in clients)
-        return self.records.sums(each, d)
-
-    def head_by_risk(
-        self,
-        sums: ClusterSums,
-        cluster: int,
-        dials: tuple[Sequence[float], Sequence[float]],
-        streams: Streams,
-    ) -> HeadChosen:
-        """Return the best head of a cluster whose risk all but a quarter accept."""
-        inside = [(h, w) for h, (j, w) in sums.counted.items() if j == cluster]
-        rows = [self.records.rows(self.everybody[h].train, w) for h, w in inside]
-        taus = [self.everybody[h].preference.risk_threshold for h, _ in inside]
-        own_and_others = sums.own_and_others(cluster)
-        front = risk_front(self.records, own_and_others, dials, rows, streams)
-        accepted = float(np.quantile(taus, MAX_REFUSED_SHARE))
-        best = front.index(best_point(front, accepted))
-        return HeadChosen(cluster, accepted, tuple(map(astuple, front)), best)
 
 
 class Solved(Algorithm):
@@ -209,7 +175,7 @@ class Solved(Algorithm):
             return self._solved(state, chosen, asked, streams)
 
         init = super().strategy(setup).init
-        subtraction = Subtraction(_without, solve)
+        subtraction = Subtraction(without_leavers, solve)
         return Strategy(init, play_round, self.finalize, subtraction)
 
     def _round(
@@ -243,8 +209,10 @@ class Solved(Algorithm):
         streams: Streams,
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
-        counted = self._counted(state, chosen, asked)
-        sums, walked = self._adjusted(state, counted, asked, streams)
+        weight = weight_steps(self.exposure)
+        counted = counted_sums(state, chosen.clusters, weight, asked)
+        dials = self.pooling, self.regularisation
+        sums, walked = adjusted(state, counted, dials, asked, streams)
         in_each = sums.clients_per_cluster()
         models = tuple(
             params_of(sums.head(j)) if in_each[j] else model
@@ -280,7 +248,8 @@ class Solved(Algorithm):
             return state, clients.all_in(0, "shared"), ()
         if not state.assignment:
             return state, *self._start(clients, streams)
-        if _nothing_new(state, clients):
+        remembers = self.hysteresis > 0 or self.smoothing > 0  # what no choice shows
+        if not remembers and _nothing_new(state, clients):
             stay = {c.handle: state.assignment[c.handle] for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
         if self.select_on == "train":
@@ -335,58 +304,6 @@ class Solved(Algorithm):
 
         return evaluate
 
-    def _counted(
-        self, state: ServerState, chosen: ClientsAssigned, asked: Asked
-    ) -> ClusterSums:
-        """Return the sums after these choices: who moved is taken off, and added anew."""
-        known, weight = state.kept(ClusterSums), weight_steps(self.exposure)
-        chose = {handle: (j, weight) for handle, j in chosen.clusters.items()}
-        counted = {**known.counted, **chose}
-        if not known.is_whole:  # somebody left, and its sums are in them still
-            known = known.of((), {})
-        d, classes = _width(state), asked.records.classes
-        sums = list(known.sums) or [Sums.nothing(d, classes) for _ in state.clusters]
-        for j in range(len(sums)):
-            if came := _differing(counted, known.counted, j):
-                sums[j] += asked.sums(came, d)
-            if went := _differing(known.counted, counted, j):
-                sums[j] -= asked.sums(went, d)
-        return known.of(tuple(sums), counted)
-
-    def _adjusted(
-        self,
-        state: ServerState,
-        sums: ClusterSums,
-        asked: Asked,
-        streams: Streams,
-    ) -> tuple[ClusterSums, list[HeadChosen]]:
-        """Return how heads are solved from these sums, and what was tried for it.
-
-        Where rounds are played again with recorded choices, heads are solved as they were.
-        """
-        known = state.kept(ClusterSums)
-        if known.counted == sums.counted or (known.pooling and asked.again):
-            return sums, []
-        poolings = POOLINGS if self.pooling == "risk" else (self.pooling,)
-        lambdas = (
-            REGULARISATIONS if self.regularisation == "risk" else (self.regularisation,)
-        )
-        several = len(poolings) * len(lambdas) > 1
-        dials = [(poolings[0], lambdas[0])] * len(state.clusters)
-        chosen = [
-            asked.head_by_risk(sums, j, (poolings, lambdas), streams.at("front", j))
-            for j, clients in enumerate(sums.clients_per_cluster())
-            if several and clients
-        ]
-        for each in chosen:
-            pooling, regularisation, *_ = each.front[each.chosen]
-            dials[each.cluster] = pooling, regularisation
-        changed = {
-            "pooling": tuple(pooling for pooling, _ in dials),
-            "regularisation": tuple(each for _, each in dials),
-        }
-        return sums.model_copy(update=changed), chosen
-
     def reference_round(self, records: LocalRecords) -> PlayRound:
         """Return how an auditor solves one head from other records, in a first round."""
 
@@ -395,7 +312,7 @@ class Solved(Algorithm):
         ) -> Params:
             if index:
                 return params  # a head depends on no earlier one
-            d, classes = params["head.weight"].shape[1] + 1, records.classes
+            d, classes = width_of(params), records.classes
             weight = weight_steps(self.exposure)
             sums = records.sums(((each, weight) for each in sets), d)
             nothing = Sums.nothing(d, classes)
@@ -405,58 +322,21 @@ class Solved(Algorithm):
         return play_round
 
 
-def _without(state: ServerState, leavers: Clients) -> ServerState:
-    """Return the state after the sums of clients that leave were subtracted."""
-    known, stay = (
-        state.kept(ClusterSums),
-        state.without({c.handle for c in leavers.cohort}),
-    )
-    if not known.is_whole or not known.sums:
-        return stay
-    sums = list(known.sums)
-    for j, each in enumerate(sums):
-        gone = [
-            (client.train, known.counted[client.handle][1])
-            for client in leavers.cohort
-            if known.counted.get(client.handle, (None, 0))[0] == j
-        ]
-        if gone:
-            sums[j] = each - leavers.records.sums(gone, _width(state))
-    counted = stay.kept(ClusterSums).counted
-    return stay.keeping(known.of(tuple(sums), counted))
-
-
-def _differing(
-    these: Mapping[Handle, tuple[int, int]],
-    those: Mapping[Handle, tuple[int, int]],
-    j: int,
-) -> list[tuple[Handle, int]]:
-    """Return who is in a cluster of these and not, or at another weight, of those."""
-    return [
-        (handle, weight)
-        for handle, (cluster, weight) in sorted(these.items())
-        if cluster == j and those.get(handle) != (cluster, weight)
-    ]
-
-
-def _width(state: ServerState) -> int:
-    """Return d: how many features a head has, and its bias."""
-    return state.clusters[0]["head.weight"].shape[1] + 1
-
-
 def _risks(state: ServerState) -> tuple[float | None, ...]:
     return tuple(each and each.risk for each in state.risk_estimates())
 
 
 def _settled(state: ServerState, chosen: ClientsAssigned) -> Settled:
-    """Note that everybody stayed where it was, and what it knew then."""
-    before = state.assignment
-    moved = any(before.get(handle) != j for handle, j in chosen.clusters.items())
-    return Settled() if moved else Settled(risks=_risks(state))
+    """Note who stayed where it was, and what it knew then."""
+    before, known, risks = state.assignment, state.kept(Settled), _risks(state)
+    if any(before.get(handle) != j for handle, j in chosen.clusters.items()):
+        return Settled()
+    earlier = known.asked if known.risks == risks else frozenset[Handle]()
+    return Settled(asked=earlier | chosen.clusters.keys(), risks=risks)
 
 
 def _nothing_new(state: ServerState, clients: Clients) -> bool:
     """Say whether a choice would be the last one again: then nobody is asked."""
-    known = all(client.handle in state.assignment for client in clients.cohort)
-    priced = state.kept(Prices).prices
-    return known and not priced and state.kept(Settled).risks == _risks(state)
+    known = state.kept(Settled)
+    asked = all(client.handle in known.asked for client in clients.cohort)
+    return asked and not state.kept(Prices).prices and known.risks == _risks(state)

@@ -1,0 +1,162 @@
+"""How clients' sums are counted, taken off again, and made into heads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+import numpy as np
+
+from covey.algorithms.base import ServerState
+from covey.algorithms.clients import Clients
+from covey.algorithms.pooling import MAX_REFUSED_SHARE
+from covey.data.examples import Client
+from covey.engine.fixed_features import LocalRecords
+from covey.events import HeadChosen
+from covey.heads import ClusterSums, Sums
+from covey.membership import best_point, risk_front
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+__all__ = ["Asked", "adjusted", "counted_sums", "width_of", "without_leavers"]
+
+Dial = Literal["risk"] | float
+
+POOLINGS = (0.0, 0.1, 0.3, 1.0)
+REGULARISATIONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""What is tried where the risk decides: each about three times the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whoever is asked for what a head is solved from.
+
+    Attributes:
+        records: theirs, as features.
+        everybody: by handle, whether it is in this round's cohort or not.
+        again: whether this round was played before.
+    """
+
+    records: LocalRecords
+    everybody: Mapping[Handle, Client]
+    again: bool
+
+    def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
+        """Return the sums over these clients at these weights."""
+        each = ((self.everybody[h].train, weight) for h, weight in clients)
+        return self.records.sums(each, d)
+
+    def head_by_risk(
+        self,
+        sums: ClusterSums,
+        cluster: int,
+        dials: tuple[Sequence[float], Sequence[float]],
+        streams: Streams,
+    ) -> HeadChosen:
+        """Return the best head of a cluster whose risk all but a quarter accept."""
+        inside = [(h, w) for h, (j, w) in sums.counted.items() if j == cluster]
+        rows = [self.records.rows(self.everybody[h].train, w) for h, w in inside]
+        taus = [self.everybody[h].preference.risk_threshold for h, _ in inside]
+        own_and_others = sums.own_and_others(cluster)
+        front = risk_front(self.records, own_and_others, dials, rows, streams)
+        accepted = float(np.quantile(taus, MAX_REFUSED_SHARE))
+        best = front.index(best_point(front, accepted))
+        return HeadChosen(cluster, accepted, tuple(map(astuple, front)), best)
+
+
+def counted_sums(
+    state: ServerState, clusters: Mapping[Handle, int], weight: int, asked: Asked
+) -> ClusterSums:
+    """Return the sums after these choices: who moved is taken off, and added anew."""
+    known = state.kept(ClusterSums)
+    counted = {
+        **known.counted,
+        **{handle: (j, weight) for handle, j in clusters.items()},
+    }
+    if not known.is_whole:  # somebody left, and its sums are in them still
+        known = known.of((), {})
+    d, classes = width_of(state.clusters[0]), asked.records.classes
+    sums = list(known.sums) or [Sums.nothing(d, classes) for _ in state.clusters]
+    for j in range(len(sums)):
+        if came := _differing(counted, known.counted, j):
+            sums[j] += asked.sums(came, d)
+        if went := _differing(known.counted, counted, j):
+            sums[j] -= asked.sums(went, d)
+    return known.of(tuple(sums), counted)
+
+
+def adjusted(
+    state: ServerState,
+    sums: ClusterSums,
+    dials: tuple[Dial, Dial],
+    asked: Asked,
+    streams: Streams,
+) -> tuple[ClusterSums, list[HeadChosen]]:
+    """Return how heads are solved from these sums, and what was tried for it.
+
+    Where rounds are played again with recorded choices, heads are solved as they were.
+
+    Args:
+        state: before the round.
+        sums: after the choices of the round.
+        dials: pooling and regularisation, as numbers or "risk".
+        asked: whose records are in the sums.
+        streams: of the round.
+    """
+    known = state.kept(ClusterSums)
+    if known.counted == sums.counted or (known.pooling and asked.again):
+        return sums, []
+    pooling, regularisation = dials
+    poolings = POOLINGS if pooling == "risk" else (pooling,)
+    lambdas = REGULARISATIONS if regularisation == "risk" else (regularisation,)
+    several = len(poolings) * len(lambdas) > 1
+    solved = [(poolings[0], lambdas[0])] * len(state.clusters)
+    chosen = [
+        asked.head_by_risk(sums, j, (poolings, lambdas), streams.at("front", j))
+        for j, clients in enumerate(sums.clients_per_cluster())
+        if several and clients
+    ]
+    for each in chosen:
+        best = each.front[each.chosen]
+        solved[each.cluster] = best[0], best[1]
+    changed = {
+        "pooling": tuple(each for each, _ in solved),
+        "regularisation": tuple(each for _, each in solved),
+    }
+    return sums.model_copy(update=changed), chosen
+
+
+def without_leavers(state: ServerState, leavers: Clients) -> ServerState:
+    """Return the state after the sums of clients that leave were subtracted."""
+    known = state.kept(ClusterSums)
+    stay = state.without({client.handle for client in leavers.cohort})
+    if not known.is_whole or not known.sums:
+        return stay
+    sums = list(known.sums)
+    for j, each in enumerate(sums):
+        gone = [
+            (client.train, known.counted[client.handle][1])
+            for client in leavers.cohort
+            if known.counted.get(client.handle, (None, 0))[0] == j
+        ]
+        if gone:
+            sums[j] = each - leavers.records.sums(gone, width_of(state.clusters[0]))
+    counted = stay.kept(ClusterSums).counted
+    return stay.keeping(known.of(tuple(sums), counted))
+
+
+def width_of(model: Params) -> int:
+    """Return d: how many features a head has, and its bias."""
+    return model["head.weight"].shape[1] + 1
+
+
+def _differing(
+    these: Mapping[Handle, tuple[int, int]],
+    those: Mapping[Handle, tuple[int, int]],
+    j: int,
+) -> list[tuple[Handle, int]]:
+    """Return who is in a cluster of these and not, or at another weight, of those."""
+    return [
+        (handle, weight)
+        for handle, (cluster, weight) in sorted(these.items())
+        if cluster == j and those.get(handle) != (cluster, weight)
+    ]
