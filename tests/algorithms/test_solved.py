@@ -242,3 +242,13 @@ def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
     assert any(
         after.assignment[c.handle] != first.assignment[c.handle] for c in everybody[3:]
     )
+
+
+@pytest.mark.parametrize(
+    "options", [{"pooling": 0.5}, {"regularisation": "risk"}, {"pooling": "risk"}]
+)
+def test_no_attack_rests_on_references_of_another_recipe(options: dict[str, object]):
+    run = built(**{"method.options": options})
+    params = run.init(run.streams)
+    with pytest.raises(ConfigError, match="another recipe"):
+        run.retrain_recipe.play_round(0, params, (), run.streams)

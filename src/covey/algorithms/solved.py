@@ -18,7 +18,6 @@ from covey.algorithms.summing import (
     Asked,
     adjusted,
     counted_sums,
-    width_of,
     without_leavers,
 )
 from covey.clustering import gap_split
@@ -27,7 +26,7 @@ from covey.components.capability import Capability, Claim
 from covey.components.section import Count, Positive, Share
 from covey.components.state import ComponentState
 from covey.data.examples import Client, Examples
-from covey.engine.fixed_features import LocalRecords, is_head, params_of
+from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.errors import ConfigError
 from covey.events import (
     ClientsAssigned,
@@ -55,6 +54,15 @@ MEANS = "mean features"
 SEEN = (
     "The server is sent every client's sums by themselves: of a client with fewer records "
     "than features they give the features away."
+)
+
+
+NO_REFERENCE = (
+    "Models to compare with are solved from one cluster's records by numbers of the "
+    "settings, found method.name = 'solved' whose heads lean on other clusters, or are "
+    "chosen by risk: such models would be another recipe's, and an attack with them too "
+    "kind. Audit a run with pooling = 0 and a number as regularisation, or take "
+    "redteam.source = 'leave-one-out'."
 )
 
 
@@ -310,14 +318,16 @@ class Solved(Algorithm):
         def play_round(
             index: int, params: Params, sets: tuple[Examples, ...], _: Streams
         ) -> Params:
+            leans = self.pooling != 0 and self.num_clusters > 1
+            if leans or self.pooling == "risk" or self.regularisation == "risk":
+                raise ConfigError(NO_REFERENCE)
             if index:
                 return params  # a head depends on no earlier one
             d, classes = width_of(params), records.classes
             weight = weight_steps(self.exposure)
             sums = records.sums(((each, weight) for each in sets), d)
             nothing = Sums.nothing(d, classes)
-            chosen = 1.0 if self.regularisation == "risk" else self.regularisation
-            return params_of(solved_head(sums, nothing, 0.0, chosen))
+            return params_of(solved_head(sums, nothing, 0.0, self.regularisation))
 
         return play_round
 

@@ -10,14 +10,14 @@ from covey.algorithms.base import ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.pooling import MAX_REFUSED_SHARE
 from covey.data.examples import Client
-from covey.engine.fixed_features import LocalRecords
+from covey.engine.fixed_features import LocalRecords, width_of
 from covey.events import HeadChosen
 from covey.heads import ClusterSums, Sums
 from covey.membership import best_point, risk_front
 from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.types import Handle
 
-__all__ = ["Asked", "adjusted", "counted_sums", "width_of", "without_leavers"]
+__all__ = ["Asked", "adjusted", "counted_sums", "without_leavers"]
 
 Dial = Literal["risk"] | float
 
@@ -142,11 +142,6 @@ def without_leavers(state: ServerState, leavers: Clients) -> ServerState:
             sums[j] = each - leavers.records.sums(gone, width_of(state.clusters[0]))
     counted = stay.kept(ClusterSums).counted
     return stay.keeping(known.of(tuple(sums), counted))
-
-
-def width_of(model: Params) -> int:
-    """Return d: how many features a head has, and its bias."""
-    return model["head.weight"].shape[1] + 1
 
 
 def _differing(

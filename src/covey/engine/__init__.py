@@ -9,6 +9,7 @@ from covey.engine.fixed_features import (
     has_fixed_features,
     is_head,
     params_of,
+    width_of,
 )
 from covey.engine.losses import CrossEntropy, Focal, Huber, Loss, OwnLoss, TaskLoss
 from covey.engine.objectives import OwnObjective, Proximal
@@ -76,4 +77,5 @@ __all__ = [
     "num_steps",
     "params_of",
     "private_gradients",
+    "width_of",
 ]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from covey.data.examples import Examples, to_floats
 from covey.engine.protocol import Engine, Scored, ScoringJob, TrainingJob
+from covey.engine.scoring import scored
 from covey.engine.task import Task
 from covey.heads import (
     FEATURE_STEPS,
@@ -28,6 +29,7 @@ __all__ = [
     "has_fixed_features",
     "is_head",
     "params_of",
+    "width_of",
 ]
 
 CHUNK = 1_000
@@ -122,14 +124,7 @@ class FixedFeatureEngine:
         outputs = self._scale * torch.cat(
             [part.float() / FEATURE_STEPS @ weight.T + bias for part in parts]
         )
-        labels, task = job.examples.labels, self._task
-        predictions = task.predictions(outputs)
-        return Scored(
-            losses=task.losses(outputs, labels),
-            predictions=predictions,
-            correct=task.correct(predictions, labels),
-            log_probs=task.log_probs(outputs),
-        )
+        return scored(outputs, job.examples.labels, self._task)
 
 
 class LocalRecords:
@@ -172,3 +167,8 @@ def params_of(head: Head) -> Params:
     """Return a head as the parameters of the model that it is the last layer of."""
     theta = head.theta.float()
     return {"head.weight": theta[:-1].T.contiguous(), "head.bias": theta[-1].clone()}
+
+
+def width_of(model: Params) -> int:
+    """Return d: how many features a head has, and its bias."""
+    return model["head.weight"].shape[1] + 1

@@ -9,9 +9,16 @@ from torch import Tensor, nn
 from covey.data.examples import to_floats
 from covey.engine.forward import model_outputs
 from covey.engine.protocol import Scored, ScoringJob
-from covey.engine.task import MULTICLASS, Task
+from covey.engine.task import MULTICLASS, Labels, Outputs, Task
 
-__all__ = ["concatenated", "num_parts", "score_part", "score_whole", "split_job"]
+__all__ = [
+    "concatenated",
+    "num_parts",
+    "score_part",
+    "score_whole",
+    "scored",
+    "split_job",
+]
 
 PART_SIZE = 100
 """Examples per forward pass: enough to fill a core, and memory stays bounded."""
@@ -34,14 +41,20 @@ def score_part(module: nn.Module, job: ScoringJob, task: Task = MULTICLASS) -> S
     module.eval()
     labels = job.examples.labels
     with torch.no_grad():
-        outputs = model_outputs(module, to_floats(job.examples.inputs))
-        predictions = task.predictions(outputs)
-        return Scored(
-            losses=task.losses(outputs, labels),
-            predictions=predictions,
-            correct=task.correct(predictions, labels),
-            log_probs=task.log_probs(outputs),
+        return scored(
+            model_outputs(module, to_floats(job.examples.inputs)), labels, task
         )
+
+
+def scored(outputs: Outputs, labels: Labels, task: Task) -> Scored:
+    """Return what a task makes of a model's outputs."""
+    predictions = task.predictions(outputs)
+    return Scored(
+        losses=task.losses(outputs, labels),
+        predictions=predictions,
+        correct=task.correct(predictions, labels),
+        log_probs=task.log_probs(outputs),
+    )
 
 
 def concatenated(parts: Iterable[Scored]) -> Scored:

@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 
 from covey.build import BuiltRun, build_run
 from covey.config import load_config
-from covey.engine import LocalRecords, ScoringJob, params_of
-from covey.heads import ClusterSums, scores_without_records
+from covey.engine import LocalRecords, ScoringJob, params_of, width_of
+from covey.heads import WEIGHT_STEPS, ClusterSums, scores_without_records
 from covey.membership import (
     likelihood_ratio_risk,
     loss_threshold_risk,
@@ -37,7 +37,7 @@ class HeadFigures:
         true_risk: of a loss threshold, against matched non-members.
         left_out_risk: of a loss threshold, against its own records left out.
         errors: the standard errors of both.
-        likelihood_ratio: the risk by the best attack.
+        likelihood_ratio: the risk by the likelihood ratio; no upper bound.
     """
 
     settings: str
@@ -84,10 +84,12 @@ def head_figures(
     records = run.records
     assert records is not None  # a linear head has features  # noqa: S101
     state = run.strategy.init(run.streams)
-    d = state.clusters[0]["head.weight"].shape[1] + 1
+    d = width_of(state.clusters[0])
     groups = range(len(run.population.groups))
     members = [[c for c in run.population.clients if c.group == g] for g in groups]
-    sums = tuple(records.sums([(c.train, 256) for c in own], d) for own in members)
+    sums = tuple(
+        records.sums([(c.train, WEIGHT_STEPS) for c in own], d) for own in members
+    )
     found: list[HeadFigures] = []
     for pooling, regularisation in product(*dials):
         n = len(sums)

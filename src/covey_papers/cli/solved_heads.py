@@ -59,7 +59,7 @@ def _text(rows: list[benches.HeadFigures], near: float) -> str:
             "lambda",
             "accuracy",
             "true risk",
-            "best attack",
+            "likelihood ratio",
         ),
         [
             (
