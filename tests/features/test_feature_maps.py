@@ -143,6 +143,17 @@ def test_brightness_and_contrast_are_not_seen(
     )
 
 
+@pytest.mark.parametrize("name", BANKS)
+def test_absolute_responses_are_the_sum_of_both_signs_and_see_no_negative(name: str):
+    images = torch.rand(3, 2, 9, 9, generator=torch.Generator().manual_seed(0))
+    signed = build_features(name, (2, 9, 9), 0, SMALL)(images)
+    absolute = build_features(name, (2, 9, 9), 0, {**SMALL, "response": "absolute"})
+    up, down = signed.chunk(2, dim=1)
+    assert absolute.size == len(up[0])
+    torch.testing.assert_close(absolute(images), up + down)
+    torch.testing.assert_close(absolute(images), absolute(1 - images))
+
+
 def test_another_process_draws_the_same():
     code = (
         "from covey.features import build_features as b;"

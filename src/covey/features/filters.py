@@ -1,6 +1,7 @@
-"""A bank of fixed filters over images: both signs of every response, averaged in parts."""
+"""A bank of fixed filters over images: their responses, averaged in parts."""
 
 import math
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from covey.data.normalisation import normalised
 from covey.errors import ModelError
 
-__all__ = ["FilterBank", "check_image", "unit_filters"]
+__all__ = ["FilterBank", "Response", "check_image", "unit_filters"]
+
+Response = Literal["signed", "absolute"]
 
 CACHE = 2**22
 """Bytes of responses at a time."""
@@ -20,22 +23,26 @@ STEPS = 2**20
 
 
 class FilterBank(nn.Module):
-    """relu(r) and relu(-r) of each filter's responses r, averaged over pool x pool parts.
+    """Each filter's responses r, averaged over pool x pool parts of the image.
 
-    Every image is normalised by itself first, so its brightness and contrast are gone.
+    `signed`: relu(r) and relu(-r), two features each. `absolute`: |r|, their sum: an image
+    and its negative are the same. Every image is normalised by itself first, so its
+    brightness and contrast are gone.
     """
 
     filters: Tensor
 
-    def __init__(self, filters: Float[Tensor, "filters c h w"], pool: int) -> None:
+    def __init__(
+        self, filters: Float[Tensor, "filters c h w"], pool: int, response: Response
+    ) -> None:
         super().__init__()
-        self.pool = pool
+        self.pool, self.response = pool, response
         self.register_buffer("filters", filters, persistent=False)
 
     def forward(
         self, images: Float[Tensor, "batch c h w"]
     ) -> Float[Tensor, "batch features"]:
-        """Return filters * 2 * pool**2 features."""
+        """Return filters * pool**2 features, twice as many of signed responses."""
         # Responses of a few images stay in the processor's cache: three times as fast.
         bytes_each = 4 * len(self.filters) * math.prod(images.shape[2:])
         parts = normalised(images).split(max(1, CACHE // bytes_each))
@@ -45,6 +52,9 @@ class FilterBank(nn.Module):
         self, images: Float[Tensor, "batch c h w"]
     ) -> Float[Tensor, "batch features"]:
         responses = nn.functional.conv2d(images.to(self.filters.dtype), self.filters)
+        if self.response == "absolute":
+            pooled = nn.functional.adaptive_avg_pool2d(responses.abs_(), self.pool)
+            return pooled.flatten(1)
         both = nn.functional.adaptive_avg_pool2d(responses, self.pool).flatten(1)
         up = nn.functional.adaptive_avg_pool2d(responses.relu_(), self.pool).flatten(1)
         return torch.cat([up, up - both], dim=1)

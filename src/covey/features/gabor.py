@@ -7,7 +7,7 @@ from torch import nn
 
 from covey.components.section import Positive
 from covey.features.base import FeatureMap
-from covey.features.filters import FilterBank, check_image, unit_filters
+from covey.features.filters import FilterBank, Response, check_image, unit_filters
 from covey.rng import Streams
 
 __all__ = ["Gabor"]
@@ -19,6 +19,10 @@ class Gabor(FeatureMap):
     Direction, wavelength, phase, width and length of every filter are drawn, and a weight
     for each colour channel; of several channels a filter may so compare colours.
 
+    Attributes:
+        response: `signed`; or `absolute`: blind to which of two neighbours is the brighter,
+            for clients of whom some see negatives, at half as many features.
+
     References:
         Daugman, Uncertainty relation for resolution in space, spatial frequency, and
         orientation optimized by two-dimensional visual cortical filters, 1985.
@@ -29,6 +33,7 @@ class Gabor(FeatureMap):
     filters: Positive = 100
     size: Positive = 6
     pool: Positive = 3
+    response: Response = "signed"
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return the filters, drawn."""
@@ -48,4 +53,6 @@ class Gabor(FeatureMap):
         waves = np.cos(2 * math.pi * along / wavelength + phase)
         waves = waves * np.exp(-((along / width) ** 2 + (across / length) ** 2) / 2)
         channels = draw.standard_normal((self.filters, input_shape[0], 1, 1))
-        return FilterBank(unit_filters(channels * waves[:, None]), self.pool)
+        return FilterBank(
+            unit_filters(channels * waves[:, None]), self.pool, self.response
+        )

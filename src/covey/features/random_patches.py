@@ -5,7 +5,7 @@ from torch import nn
 
 from covey.components.section import Positive
 from covey.features.base import FeatureMap
-from covey.features.filters import FilterBank, check_image, unit_filters
+from covey.features.filters import FilterBank, Response, check_image, unit_filters
 from covey.rng import Streams
 
 __all__ = ["RandomPatches"]
@@ -22,6 +22,9 @@ class RandomPatches(FeatureMap):
     less by the same factor per pixel of distance, and 0.9 between channels), and whitened
     by that.
 
+    Attributes:
+        response: as of `gabor`.
+
     References:
         Coates, Ng and Lee, An Analysis of Single-Layer Networks in Unsupervised Feature
         Learning, 2011; Coates and Ng, The Importance of Encoding Versus Training with
@@ -31,6 +34,7 @@ class RandomPatches(FeatureMap):
     filters: Positive = 100
     size: Positive = 6
     pool: Positive = 3
+    response: Response = "signed"
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
         """Return the filters, drawn."""
@@ -45,7 +49,9 @@ class RandomPatches(FeatureMap):
             covariance + FLOOR * np.eye(len(covariance)), patches.T
         )
         shape = (self.filters, channels, self.size, self.size)
-        return FilterBank(unit_filters(whitened.T.reshape(shape)), self.pool)
+        return FilterBank(
+            unit_filters(whitened.T.reshape(shape)), self.pool, self.response
+        )
 
 
 def _covariance(channels: int, size: int) -> np.ndarray:
