@@ -10,13 +10,16 @@ from torch import nn
 
 from covey.components.component import Component
 from covey.components.registry import create, find, is_built_in, source_hash
-from covey.errors import CoveyError, ModelError
 from covey.features.base import FeatureMap
 from covey.features.frozen import FrozenFeatures
+from covey.module_factories import made_module
 from covey.rng import Streams
 
 __all__ = ["build_features"]
 
+REMEDY = (
+    "It is called without arguments or with input_shape, beside options: correct it."
+)
 REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -52,22 +55,12 @@ def _called(
     name: str, factory: Callable[..., object], input_shape: tuple[int, ...]
 ) -> nn.Module:
     """Return the module that a user's function makes."""
-    try:
+
+    def make() -> object:
         signature = inspect.signature(factory)
         parameters = signature.parameters.values()
         needed = [p for p in parameters if p.default is p.empty and p.kind not in REST]
         takes_shape = needed or "input_shape" in signature.parameters
-        module = factory(input_shape) if takes_shape else factory()
-    except CoveyError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"Your feature map {name} raised {type(error).__name__}: {error}. It is called "
-            f"without arguments or with input_shape, beside its options: correct it."
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"Your feature map {name} must return an nn.Module, but it returned a "
-            f"{type(module).__name__}. Return the module itself."
-        )
-    return module
+        return factory(input_shape) if takes_shape else factory()
+
+    return made_module(f"feature map {name}", make, REMEDY)

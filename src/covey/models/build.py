@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -9,12 +10,15 @@ from torch import nn
 
 from covey.components.built_ins import BUILT_INS
 from covey.components.registry import create, find
-from covey.errors import ConfigError, CoveyError, ModelError
+from covey.errors import ConfigError, ModelError
 from covey.models.base import ModelFactory, is_component
 from covey.models.networks import ImageNetwork
+from covey.module_factories import made_module
 from covey.rng import Streams
 
 __all__ = ["NETWORKS", "build_model"]
+
+REMEDY = "Correct the function."
 
 NETWORKS: Mapping[str, type[nn.Module]] = MappingProxyType(
     {
@@ -54,7 +58,8 @@ def build_model(  # noqa: PLR0913, PLR0917 - a name has options
     if is_component(found):
         made = create("model", name, options, "model.name", ModelFactory)
         with streams.lent_to_torch():
-            return _made(name, made.build_for, (*sizes, streams.seed), {})
+            build = partial(made.build_for, *sizes, streams.seed)
+            return made_module(f"model function {name}", build, REMEDY)
     if inspect.isclass(found) and issubclass(found, ImageNetwork):
         _check_image(name, found, input_shape)
     with streams.lent_to_torch():
@@ -110,7 +115,8 @@ def _called(
             f"(input_shape, num_classes), beside its options {dict(options)}, but its "
             f"signature is {signature}. Give its other arguments defaults."
         ) from error
-    return _made(name, factory, arguments, options)
+    make = partial(factory, *arguments, **options)
+    return made_module(f"model function {name}", make, REMEDY)
 
 
 def _takes_sizes(signature: inspect.Signature, options: Mapping[str, Any]) -> bool:
@@ -118,26 +124,3 @@ def _takes_sizes(signature: inspect.Signature, options: Mapping[str, Any]) -> bo
     left = [each for name, each in signature.parameters.items() if name not in options]
     needed = [each for each in left if each.default is each.empty]
     return 2 in (len(left), len(needed))
-
-
-def _made(
-    name: str,
-    factory: Callable[..., object],
-    arguments: tuple[object, ...],
-    options: Mapping[str, Any],
-) -> nn.Module:
-    try:
-        module = factory(*arguments, **options)
-    except CoveyError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"Your model function {name} raised {type(error).__name__}: {error}. Correct "
-            f"the function."
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"The factory of model {name!r} must return an nn.Module, "
-            f"but it returned a {type(module).__name__}. Return the module itself."
-        )
-    return module

@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from covey.errors import ModelError
+from covey.module_factories import made_module
 
 __all__ = ["WHOLE", "check_parameters", "check_sizes", "copied", "factory_of", "tried"]
 
@@ -80,22 +82,8 @@ def factory_of(model: object) -> Callable[[], nn.Module]:
         )
     name = getattr(model, "__qualname__", type(model).__name__)
 
-    def build() -> nn.Module:
-        try:
-            module = model()
-        except Exception as error:
-            raise ModelError(
-                f"Your model function {name} raised {type(error).__name__}: {error}. It "
-                f"is called without arguments: correct it."
-            ) from error
-        if not isinstance(module, nn.Module):
-            raise ModelError(
-                f"Your model function {name} must return an nn.Module, but it returned a "
-                f"{type(module).__name__}. Return the module itself."
-            )
-        return module
-
-    return build
+    remedy = "It is called without arguments: correct it."
+    return partial(made_module, f"model function {name}", model, remedy)
 
 
 def tried(module: nn.Module, inputs: Shaped[Tensor, "batch ..."]) -> Tensor:
