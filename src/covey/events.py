@@ -30,6 +30,7 @@ __all__ = [
     "CohortSampled",
     "ComponentsUsed",
     "Event",
+    "ExposureChosen",
     "FairnessMeasured",
     "ForeignEvent",
     "GroupsSought",
@@ -317,6 +318,21 @@ class HeadChosen(Event):
     accepted: float
     front: tuple[tuple[float, ...], ...]
     chosen: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExposureChosen(Event):
+    """Each client enters its cluster's head as much as the risk that it accepts allows.
+
+    Attributes:
+        weights: per client, in [0, 1]; 0: its records are in no head.
+        risks: per client, of its own records at everybody's weights; 0.5 at weight 0.
+        passes: how often weights were lowered until nobody was above what it accepts.
+    """
+
+    weights: Mapping[Handle, float]
+    risks: Mapping[Handle, float]
+    passes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import Evaluate, Prices
+from covey.algorithms.exposing import exposed_by_risk
 from covey.algorithms.summing import (
     Asked,
     adjusted,
@@ -98,7 +99,8 @@ class Solved(Algorithm):
         pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike; "risk":
             what `best_point` takes.
         regularisation: lambda, above 0; or "risk".
-        exposure: w: how much each client's records enter, in steps of 1 / 256.
+        exposure: w: how much each client's records enter, in steps of 1 / 256; "risk":
+            each as much as the risk that it accepts allows (`exposed_by_risk`).
         select_on: `train`: on its own examples, by heads that never met the client;
             `holdout`: on the examples that it holds out.
         hysteresis: rounds that a client stays after a move.
@@ -125,7 +127,7 @@ class Solved(Algorithm):
     selection: str = DEFAULTS["selection"]
     pooling: Literal["risk"] | Share = 0.0
     regularisation: Literal["risk"] | Annotated[float, Field(gt=0)] = 1.0
-    exposure: Share = 1.0
+    exposure: Literal["risk"] | Share = 1.0
     select_on: Literal["train", "holdout"] = "train"
     hysteresis: Count = 0
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -217,10 +219,7 @@ class Solved(Algorithm):
         streams: Streams,
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
-        weight = weight_steps(self.exposure)
-        counted = counted_sums(state, chosen.clusters, weight, asked)
-        dials = self.pooling, self.regularisation
-        sums, walked = adjusted(state, counted, dials, asked, streams)
+        sums, walked = self._weighed(state, chosen.clusters, asked, streams)
         in_each = sums.clients_per_cluster()
         models = tuple(
             params_of(sums.head(j)) if in_each[j] else model
@@ -237,6 +236,21 @@ class Solved(Algorithm):
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
         return RoundResult(after.with_models(models), (chosen, *walked, solved, merged))
+
+    def _weighed(
+        self,
+        state: ServerState,
+        clusters: Mapping[Handle, int],
+        asked: Asked,
+        streams: Streams,
+    ) -> tuple[ClusterSums, Sequence[Event]]:
+        """Return sums over clients at their weights, with what was tried for them."""
+        dials = self.pooling, self.regularisation
+        if self.exposure == "risk":
+            return exposed_by_risk(state, clusters, dials, asked, streams)
+        weights = dict.fromkeys(clusters, weight_steps(self.exposure))
+        counted = counted_sums(state, clusters, weights, asked)
+        return adjusted(state, counted, dials, asked, streams)
 
     def finalize(
         self, state: ServerState, clients: Clients, streams: Streams
@@ -319,7 +333,12 @@ class Solved(Algorithm):
             index: int, params: Params, sets: tuple[Examples, ...], _: Streams
         ) -> Params:
             leans = self.pooling != 0 and self.num_clusters > 1
-            if leans or self.pooling == "risk" or self.regularisation == "risk":
+            if (
+                leans
+                or self.pooling == "risk"
+                or self.regularisation == "risk"
+                or self.exposure == "risk"
+            ):
                 raise ConfigError(NO_REFERENCE)
             if index:
                 return params  # a head depends on no earlier one

@@ -17,7 +17,7 @@ from covey.membership import best_point, risk_front
 from covey.rng import Streams
 from covey.types import Handle
 
-__all__ = ["Asked", "adjusted", "counted_sums", "without_leavers"]
+__all__ = ["Asked", "Dial", "adjusted", "counted_sums", "without_leavers"]
 
 Dial = Literal["risk"] | float
 
@@ -64,13 +64,16 @@ class Asked:
 
 
 def counted_sums(
-    state: ServerState, clusters: Mapping[Handle, int], weight: int, asked: Asked
+    state: ServerState,
+    clusters: Mapping[Handle, int],
+    weights: Mapping[Handle, int],
+    asked: Asked,
 ) -> ClusterSums:
     """Return the sums after these choices: who moved is taken off, and added anew."""
     known = state.kept(ClusterSums)
     counted = {
         **known.counted,
-        **{handle: (j, weight) for handle, j in clusters.items()},
+        **{handle: (j, weights[handle]) for handle, j in clusters.items()},
     }
     if not known.is_whole:  # somebody left, and its sums are in them still
         known = known.of((), {})

@@ -122,6 +122,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         ),
         shared_rounds=algorithm_of(config).split_round(config.rounds) or 0,
         records=components.records,
+        clients=population.clients,
     )
 
 

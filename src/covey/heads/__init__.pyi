@@ -1,6 +1,13 @@
-from .exposure import joined, likelihood_ratio_successes
-from .grid import FEATURE_STEPS, WEIGHT_STEPS, feature_grid, weight_steps
+from .exposure import error_precision, joined, likelihood_ratio_successes
+from .grid import (
+    FEATURE_STEPS,
+    WEIGHT_STEPS,
+    feature_grid,
+    squared_steps,
+    weight_steps,
+)
 from .leave_out import LeftOut, scores_without_client, scores_without_records
+from .own_weight import OwnWeight
 from .solving import Head, solved_head
 from .spectrum import left_out_along
 from .state import ClusterSums
@@ -12,8 +19,10 @@ __all__ = [
     "ClusterSums",
     "Head",
     "LeftOut",
+    "OwnWeight",
     "Rows",
     "Sums",
+    "error_precision",
     "feature_grid",
     "joined",
     "left_out_along",
@@ -21,6 +30,7 @@ __all__ = [
     "scores_without_client",
     "scores_without_records",
     "solved_head",
+    "squared_steps",
     "sums_of",
     "weight_steps",
 ]

@@ -6,10 +6,12 @@ from torch import Tensor
 
 from covey.heads.leave_out import LeftOut
 
-__all__ = ["joined", "likelihood_ratio_successes"]
+__all__ = ["error_precision", "joined", "likelihood_ratio_successes"]
 
 
-def likelihood_ratio_successes(found: LeftOut) -> Float[Tensor, " rows"]:
+def likelihood_ratio_successes(
+    found: LeftOut, precision: Float[Tensor, "classes classes"] | None = None
+) -> Float[Tensor, " rows"]:
     """Return how often the best attack on each record is right, in [0.5, 1).
 
     Who knows the features, the record and how data are drawn compares two hypotheses for
@@ -27,17 +29,27 @@ def likelihood_ratio_successes(found: LeftOut) -> Float[Tensor, " rows"]:
     other records are drawn anew here: who knows a pool of which the members are a part,
     as the references of an audit do, sees less vary, and does somewhat better.
 
+    Args:
+        found: of the records.
+        precision: S^-1 where more records tell it than these; None: these do.
+
     References:
         Carlini et al., Membership Inference Attacks From First Principles, 2022 (LiRA):
         the same test, its distributions fitted to models trained for it.
     """
     errors = (found.targets - found.without).double()
-    covariance = errors.T @ errors / max(1, len(errors))
-    inverse = torch.linalg.pinv(covariance, hermitian=True)
+    inverse = error_precision(found) if precision is None else precision
     lengths = ((errors @ inverse) * errors).sum(dim=1).clamp(min=0)
     spread = found.variances.double().clamp(min=torch.finfo(torch.float64).tiny)
     distances = found.leverages.double() * (lengths / spread).sqrt()
     return torch.special.ndtr(distances / 2)
+
+
+def error_precision(found: LeftOut) -> Float[Tensor, "classes classes"]:
+    """Return S^-1: of the covariance of the errors on records left out."""
+    errors = (found.targets - found.without).double()
+    covariance = errors.T @ errors / max(1, len(errors))
+    return torch.linalg.pinv(covariance, hermitian=True)
 
 
 def joined(found: list[LeftOut]) -> LeftOut:

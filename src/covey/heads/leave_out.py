@@ -27,6 +27,7 @@ __all__ = [
     "left_out",
     "scores_without_client",
     "scores_without_records",
+    "targets_of",
 ]
 
 Scores = Float[Tensor, "rows classes"]
@@ -68,7 +69,7 @@ def scores_without_client(head: Head, rows: Rows, share: float) -> Scores:
     weight = share * rows.weight / WEIGHT_STEPS
     if not weight or not len(rows):
         return scores
-    targets = _targets(rows.labels, scores)
+    targets = targets_of(rows.labels, scores)
     rooted = phi @ head.root
     hat = (rooted @ rooted.T).double() * weight
     rest = torch.eye(len(hat), dtype=torch.float64) - hat
@@ -95,11 +96,12 @@ def left_out(
     variances: Float[Tensor, " rows"],
 ) -> LeftOut:
     """Return what heads without each record would answer: t - e / (1 - h)."""
-    targets = _targets(labels, scores)
+    targets = targets_of(labels, scores)
     errors = (targets - scores) / (1 - leverages).clamp(min=TINY)[:, None]
     return LeftOut(scores, targets - errors, targets, leverages, variances)
 
 
-def _targets(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
+def targets_of(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
+    """Return onehot(y) - 1 / classes, in the type of these scores."""
     classes = scores.shape[1]
     return torch.nn.functional.one_hot(labels, classes).to(scores) - 1 / classes

@@ -21,8 +21,8 @@ class Head:
     Attributes:
         theta: the weights, the bias last.
         lower: L with L L^T = M.
-        gram: N = sum_i w_i sum_r phi_r phi_r^T, each as it enters the variance: with errors
-            of variance s^2, theta varies by s^2 M^-1 N M^-1 from draw to draw of the data.
+        gram: N = sum_i w_i^2 sum_r phi_r phi_r^T, each as it enters the variance: with
+            errors of variance s^2, theta varies by s^2 M^-1 N M^-1 from draw to draw.
     """
 
     theta: Float64[Tensor, "d classes"]
@@ -42,7 +42,13 @@ class Head:
         return torch.cholesky_solve(left.T.contiguous(), self.lower).float()
 
 
-def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) -> Head:
+def solved_head(
+    own: Sums,
+    others: Sums,
+    pooling: float,
+    regularisation: float,
+    squared: tuple[Sums, Sums] | None = None,
+) -> Head:
     """Return the head of a cluster.
 
         theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)
@@ -52,12 +58,18 @@ def solved_head(own: Sums, others: Sums, pooling: float, regularisation: float) 
         others: A_rest and B_rest, of all other clusters.
         pooling: gamma in [0, 1]; 0: own data alone, 1: everybody's alike.
         regularisation: lambda > 0, in units of m, the mean diagonal of A_j + A_rest.
+        squared: both sums again, each client at the square of its weight; None: all
+            weights are 1.
 
     Raises:
         ModelError: there is nothing to solve, or no number to solve it with.
     """
     system, targets = own.matrices(others, pooling)
-    varying = own.matrices(others, pooling**2)[0] if 0 < pooling < 1 else system.clone()
+    if squared is None and not 0 < pooling < 1:
+        varying = system.clone()
+    else:
+        ours, theirs = squared or (own, others)
+        varying = ours.matrices(theirs, pooling**2)[0]
     both = own.gram.double() + others.gram.double()
     unit = float(both[_diagonal(len(system))].mean()) / (
         FEATURE_STEPS**2 * WEIGHT_STEPS

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from covey.components.state import ComponentState
+from covey.heads.grid import WEIGHT_STEPS
 from covey.heads.solving import Head, solved_head
 from covey.heads.sums import Sums
 from covey.types import Handle
@@ -50,6 +51,11 @@ class ClusterSums(ComponentState):
         return self.clients == len(self.counted)
 
     @property
+    def at_full_weight(self) -> bool:
+        """Whether everybody's weight is 1, so that its square is no other number."""
+        return all(weight == WEIGHT_STEPS for _, weight in self.counted.values())
+
+    @property
     def sums(self) -> tuple[Sums, ...]:
         """The sums of every cluster."""
         return tuple(map(Sums, self.gram, self.targets))
@@ -59,14 +65,24 @@ class ClusterSums(ComponentState):
         counts = Counter(j for j, _ in self.counted.values())
         return tuple(counts[j] for j in range(len(self.gram)))
 
-    def head(self, cluster: int) -> Head:
-        """Return a cluster's head, solved."""
-        own, others = self.own_and_others(cluster)
+    def head(self, cluster: int, squared: tuple[Sums, ...] | None = None) -> Head:
+        """Return a cluster's head, solved.
+
+        Args:
+            cluster: its number.
+            squared: all clusters' sums, each client at the square of its weight. Only
+                variances are made of them; None: all weights are 1.
+        """
         pooling, regularisation = self.pooling[cluster], self.regularisation[cluster]
-        return solved_head(own, others, pooling, regularisation)
+        varying = None if squared is None else _parted(squared, cluster)
+        own, others = self.own_and_others(cluster)
+        return solved_head(own, others, pooling, regularisation, varying)
 
     def own_and_others(self, cluster: int) -> tuple[Sums, Sums]:
         """Return a cluster's sums, and those of all other clusters together."""
-        sums = self.sums
-        others = sums[:cluster] + sums[cluster + 1 :]
-        return sums[cluster], sum(others, Sums.nothing(*self.targets[cluster].shape))
+        return _parted(self.sums, cluster)
+
+
+def _parted(sums: tuple[Sums, ...], cluster: int) -> tuple[Sums, Sums]:
+    others = sums[:cluster] + sums[cluster + 1 :]
+    return sums[cluster], sum(others, Sums.nothing(*sums[cluster].targets.shape))

@@ -71,6 +71,10 @@ class Sums:
         """Return the sums over those of the first who are not of the second."""
         return Sums(self.gram - other.gram, self.targets - other.targets)
 
+    def times(self, steps: int) -> "Sums":
+        """Return these sums so many times."""
+        return Sums(self.gram * steps, self.targets * steps)
+
     def __eq__(self, other: object) -> bool:
         """Say whether all numbers are the same."""
         return (

@@ -55,6 +55,13 @@ from covey.membership.loss_histograms import (
     combined_counts,
     loss_counts,
 )
+from covey.membership.own_curve import CurvePoint, risk_curve
+from covey.membership.own_risk import (
+    OwnRisk,
+    largest_weight,
+    own_risks,
+    squared_sums,
+)
 from covey.membership.references import PlayRound, RetrainRecipe
 from covey.membership.risk_front import FrontPoint, best_point, risk_front
 from covey.membership.shadow_federation import (
@@ -84,10 +91,12 @@ __all__ = [
     "ClusterAuditResult",
     "ConstantPredictor",
     "Count",
+    "CurvePoint",
     "Estimate",
     "Finding",
     "FrontPoint",
     "Membership",
+    "OwnRisk",
     "PlayRound",
     "Profile",
     "Profiler",
@@ -122,18 +131,22 @@ __all__ = [
     "has_finite_examples",
     "has_non_finite_values",
     "inferred_profiles",
+    "largest_weight",
     "likelihood_ratio_risk",
     "local_loss_counter",
     "loss_counts",
     "loss_threshold_risk",
     "negative_control",
     "no_better_than_guessing",
+    "own_risks",
     "positive_control",
     "rates_at",
     "reported_profiles",
+    "risk_curve",
     "risk_front",
     "self_estimates",
     "source_of",
+    "squared_sums",
     "stratified",
     "true_risk",
     "unless_diverged",

@@ -54,6 +54,7 @@ class RiskContext:
         population_profile: the profile of the whole population.
         shared_rounds: how many rounds everybody played together at first (warm start).
         records: how examples become features, where a model's are fixed.
+        clients: everybody whose records may be in such a model.
     """
 
     engine: Engine
@@ -67,6 +68,7 @@ class RiskContext:
     population_profile: Profile = ()
     shared_rounds: int = 0
     records: LocalRecords | None = None
+    clients: tuple[Client, ...] = ()
 
     def losses(self, params: Params, sets: Sequence[Examples]) -> list[ndarray]:
         """Return a model's loss on every example, set by set, in nats."""

@@ -9,6 +9,7 @@ from covey.membership.assessment import Target
 from covey.membership.base import RiskContext, RiskEstimator
 from covey.membership.estimates import MIN_RECORDS, Finding, Withheld
 from covey.membership.left_out import stronger_risk
+from covey.membership.own_risk import squared_sums
 from covey.rng import Streams
 
 __all__ = ["LeaveOneOutEstimator"]
@@ -32,7 +33,11 @@ class LeaveOneOutEstimator(RiskEstimator):
         records, sums = context.records, kept(target.states, ClusterSums)
         if records is None or not sums.is_whole or not sums.clients:
             return Withheld("its head is not solved from sums over those who are there")
-        head = sums.head(target.cluster)
+        there = {client.handle: client for client in context.clients}
+        if not sums.at_full_weight and not sums.counted.keys() <= there.keys():
+            return Withheld("not everybody whose records are in its sums is there")
+        squared = squared_sums(sums, records, there)
+        head = sums.head(target.cluster, squared)
         rows = [
             records.rows(client.train, sums.counted[client.handle][1])
             for client in target.members

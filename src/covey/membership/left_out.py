@@ -60,9 +60,16 @@ def loss_threshold_risk(
     )
 
 
-def likelihood_ratio_risk(found: Sequence[LeftOut]) -> RiskEstimate:
-    """Return how often the best attack is right, on average over the records."""
-    successes = likelihood_ratio_successes(joined(list(found))).numpy()
+def likelihood_ratio_risk(
+    found: Sequence[LeftOut], precision: Tensor | None = None
+) -> RiskEstimate:
+    """Return how often the best attack is right, on average over the records.
+
+    Args:
+        found: client by client.
+        precision: of the errors, where others' records tell it too.
+    """
+    successes = likelihood_ratio_successes(joined(list(found)), precision).numpy()
     n = len(successes)
     return RiskEstimate(
         risk=float(successes.mean()),

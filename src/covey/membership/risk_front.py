@@ -1,12 +1,12 @@
 """What a cluster's head can be: accuracy against risk, both exact, without training any."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from covey.engine.fixed_features import LocalRecords
-from covey.heads import Rows, Sums, left_out_along
+from covey.heads import WEIGHT_STEPS, Rows, Sums, left_out_along
 from covey.membership.left_out import stronger_risk
 from covey.rng import Streams
 
@@ -45,16 +45,18 @@ def risk_front(
         records: tell losses.
         sums: of the cluster, and of all others.
         dials: the poolings and the regularisations that are tried.
-        rows: of the cluster's clients.
+        rows: of the cluster's clients, who all have the same weight here, as all others.
         streams: by which records are divided to fit and to judge a threshold.
     """
     some = _evenly(rows)
     labels = torch.cat([each.labels for each in some])
+    weight = rows[0].weight / WEIGHT_STEPS  # by which the variance is below the sums
     poolings, regularisations = dials
     found: list[FrontPoint] = []
     for pooling in poolings:
         heads = left_out_along(*sums, pooling, regularisations, some)
         for regularisation, left in zip(regularisations, heads, strict=True):
+            left = replace(left, variances=left.variances * weight)
             risk = stronger_risk(records, [labels], [left], streams).risk
             right = (left.without.argmax(dim=1) == labels).double().mean()
             found.append(FrontPoint(pooling, regularisation, risk, float(right)))
