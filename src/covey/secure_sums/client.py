@@ -1,0 +1,270 @@
+"""A client's side of a round: it sends its numbers under masks, and opens one sum only."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from jaxtyping import Int64
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import to_json
+
+from covey.secure_sums.broadcasts import (
+    Agreement,
+    Agreements,
+    Deliveries,
+    Roster,
+    Survivors,
+)
+from covey.secure_sums.checks import check_roster, check_survivors
+from covey.secure_sums.identities import Identities, Unsigned
+from covey.secure_sums.masks import add_stream, private_key, public_of, sealed, unsealed
+from covey.secure_sums.messages import (
+    JSON_BYTES,
+    Keys,
+    MaskedInput,
+    Message,
+    OpenShare,
+    Sealed,
+    Shares,
+    Unmasking,
+)
+from covey.secure_sums.pairs import Pairs, key_commitment, seed_commitment, seed_key
+from covey.secure_sums.shamir import SHARE_BYTES
+from covey.secure_sums.terms import Reason, RefusedError, Step, Terms
+
+__all__ = ["ClientRound"]
+
+M = TypeVar("M", bound=Message)
+
+SERVER = "server"
+MOST_CLIENTS = 2**16
+UNSIGNED = Unsigned()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRound:
+    """One client in one round, between two messages.
+
+    Every method returns the round after it, and the message to send. Keep the round
+    before you send the message, and never go back to an earlier one: a round that has
+    masked numbers must not mask others.
+
+    Attributes:
+        step: what it sends next.
+        earlier: the sums that this client was counted in before, as far as no other sum
+            may be taken from them to tell of fewer clients than the smallest cohort.
+        roster, deliveries, survivors: what the server sent, once it did.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = JSON_BYTES
+
+    terms: Terms
+    name: str
+    sealing: bytes = field(repr=False)
+    masking: bytes = field(repr=False)
+    seed: bytes = field(repr=False)
+    coefficients: bytes = field(repr=False)
+    step: Step = "keys"
+    earlier: tuple[frozenset[str], ...] = ()
+    roster: Roster | None = None
+    deliveries: Deliveries | None = None
+    survivors: tuple[str, ...] = ()
+
+    @classmethod
+    def begin(
+        cls,
+        terms: Terms,
+        name: str,
+        earlier: Iterable[frozenset[str]] = (),
+        draw: Callable[[int], bytes] = os.urandom,
+    ) -> "ClientRound":
+        """Return a client that has sent nothing yet; all that it hides is drawn here.
+
+        Args:
+            terms: of the round, from the client's own settings.
+            name: by which the others know it.
+            earlier: the sums that it was counted in before.
+            draw: returns so many bytes that nobody else knows.
+        """
+        sealing, masking, seed, coefficients = (draw(32) for _ in range(4))
+        known = tuple(earlier)
+        return cls(terms, name, sealing, masking, seed, coefficients, earlier=known)
+
+    def to_bytes(self) -> bytes:
+        """Return this round with its secrets, to go on from after a crash."""
+        return to_json(self, bytes_mode="base64")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ClientRound":
+        """Undo `to_bytes`."""
+        return TypeAdapter(cls).validate_json(data)
+
+    def advertise(
+        self, identities: Identities = UNSIGNED
+    ) -> tuple["ClientRound", bytes]:
+        """Return the public keys."""
+        self._check_step("keys")
+        keys = Keys(
+            self.terms.session,
+            self.name,
+            public_of(self.sealing),
+            public_of(self.masking),
+        )
+        if self.terms.signed:
+            keys = replace(keys, signature=identities.sign(keys.signed_part))
+        return replace(self, step="shares"), keys.to_bytes()
+
+    def share(
+        self, data: bytes, identities: Identities = UNSIGNED
+    ) -> tuple["ClientRound", bytes]:
+        """Return shares of both secrets, sealed for each neighbour.
+
+        Args:
+            data: the roster.
+            identities: by which signatures are checked, where clients sign.
+
+        Raises:
+            RefusedError: the roster is too small, or not what clients sent.
+        """
+        self._check_step("shares")
+        roster = self._read(Roster, data)
+        check_roster(roster, self, identities)
+        pairs = Pairs(self.terms, roster)
+        seals = tuple(self._sealed_for(pairs))
+        digest = hashlib.sha256(self.seed).digest()
+        message = Shares(self.terms.session, self.name, seals, digest)
+        return replace(self, step="masked", roster=roster), message.to_bytes()
+
+    def mask(
+        self, data: bytes, values: Int64[np.ndarray, " numbers"]
+    ) -> tuple["ClientRound", bytes]:
+        """Return the numbers under all masks: uniform to whoever lacks one of these.
+
+        Args:
+            data: what the neighbours sealed for this client.
+            values: what is added up, mod 2^64.
+
+        Raises:
+            RefusedError: too few neighbours are left to take the masks off again.
+        """
+        self._check_step("masked")
+        deliveries = self._read(Deliveries, data)
+        pairs = self._pairs
+        there = [each.sender for each in deliveries.deliveries]
+        strange = set(there) - set(pairs.neighbours(self.name))
+        if strange or len(set(there)) < len(there) or deliveries.recipient != self.name:
+            raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
+        if len(there) < self.terms.threshold(len(pairs)):
+            raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
+        if values.shape != (self.terms.length,):
+            raise RefusedError(Reason.WRONG_LENGTH, self.name)
+        numbers = values.astype("<i8").view("<u8")
+        add_stream(numbers, seed_key(self.seed, self.terms), sign=1)
+        masking = private_key(self.masking)
+        for other in there:
+            pairs.add_mask(numbers, masking, self.name, other)
+        message = MaskedInput(self.terms.session, self.name, numbers.tobytes())
+        after = replace(self, step="agreements", deliveries=deliveries)
+        return after, message.to_bytes()
+
+    def agree(self, data: bytes, identities: Identities) -> tuple["ClientRound", bytes]:
+        """Return the signature of who survived, where clients sign.
+
+        Raises:
+            RefusedError: a sum over these would tell too much.
+        """
+        self._check_step("agreements")
+        after = self._surviving(data)
+        said = Agreement.signed_part(self._roster, after.survivors)
+        message = Agreement(self.terms.session, self.name, identities.sign(said))
+        return replace(after, step="unmasking"), message.to_bytes()
+
+    def unmask(self, data: bytes) -> tuple["ClientRound", bytes]:
+        """Return shares for the sum over the survivors, where nobody signs.
+
+        Raises:
+            RefusedError: a sum over these would tell too much, or clients sign here.
+        """
+        self._check_step("agreements")
+        if self.terms.signed:
+            raise RefusedError(Reason.FORGED_SIGNATURE, SERVER)
+        return self._surviving(data)._opened()
+
+    def unmask_signed(
+        self, data: bytes, identities: Identities
+    ) -> tuple["ClientRound", bytes]:
+        """Return shares for the sum that a majority signed.
+
+        Raises:
+            RefusedError: too few signed the survivors that this client signed.
+        """
+        self._check_step("unmasking")
+        signed = self._read(Agreements, data).signed
+        said = Agreement.signed_part(self._roster, self.survivors)
+        agree = {
+            each.sender
+            for each in signed
+            if each.sender in self.survivors
+            and identities.knows(each.sender, each.signature, said)
+        }
+        if len(agree) < self.terms.quorum(len(self._pairs)):
+            raise RefusedError(Reason.TOO_FEW_AGREE, SERVER)
+        return self._opened()
+
+    @property
+    def _roster(self) -> Roster:
+        if self.roster is None:
+            raise RefusedError(Reason.EARLY, SERVER)
+        return self.roster
+
+    @property
+    def _pairs(self) -> Pairs:
+        return Pairs(self.terms, self._roster)
+
+    def _read(self, kind: type[M], data: bytes) -> M:
+        return kind.from_bytes(data, self.terms, MOST_CLIENTS)
+
+    def _check_step(self, step: Step) -> None:
+        if self.step != step:
+            raise RefusedError(Reason.REPEATED, SERVER)
+
+    def _sealed_for(self, pairs: Pairs) -> Iterable[Sealed]:
+        secrets = self.masking, self.seed
+        sealing = private_key(self.sealing)
+        of_key, of_seed = pairs.shares(self.name, secrets, self.coefficients)
+        for other in pairs.neighbours(self.name):
+            x = pairs.point(other)
+            try:
+                key = pairs.sealing_key(sealing, self.name, other)
+            except ValueError:
+                raise RefusedError(Reason.WEAK_KEY, other) from None
+            bound = pairs.bound_to(self.name, other)
+            content = sealed(key, of_key[x] + of_seed[x], bound)
+            digests = key_commitment(of_key[x]), seed_commitment(of_seed[x])
+            yield Sealed(other, content, *digests)
+
+    def _surviving(self, data: bytes) -> "ClientRound":
+        names = self._read(Survivors, data).names
+        check_survivors(names, self._roster, self)
+        return replace(self, survivors=names)
+
+    def _opened(self) -> tuple["ClientRound", bytes]:
+        opened = tuple(self._open_shares())
+        message = Unmasking(self.terms.session, self.name, opened)
+        return replace(self, step="over"), message.to_bytes()
+
+    def _open_shares(self) -> Iterable[OpenShare]:
+        """Yield one share of each neighbour's; those that do not open are missing."""
+        pairs, sealing = self._pairs, private_key(self.sealing)
+        given = self.deliveries.deliveries if self.deliveries else ()
+        for each in given:
+            sender = each.sender
+            key = pairs.sealing_key(sealing, self.name, sender, received=True)
+            content = unsealed(key, each.content, pairs.bound_to(sender, self.name))
+            if content is not None:
+                survived = each.sender in self.survivors
+                cut = slice(SHARE_BYTES, None) if survived else slice(SHARE_BYTES)
+                yield OpenShare(each.sender, content[cut])

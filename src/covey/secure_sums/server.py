@@ -1,0 +1,245 @@
+"""The server's side of one round: it relays, adds up, and takes the masks off one sum."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import to_json
+
+from covey.secure_sums.broadcasts import (
+    Agreement,
+    Agreements,
+    Deliveries,
+    Delivery,
+    Roster,
+    Survivors,
+)
+from covey.secure_sums.masks import makes_a_secret
+from covey.secure_sums.messages import (
+    JSON_BYTES,
+    FromClient,
+    Keys,
+    MaskedInput,
+    Shares,
+    Unmasking,
+)
+from covey.secure_sums.opening import kept_shares, without_masks
+from covey.secure_sums.pairs import Pairs
+from covey.secure_sums.results import Refusal, SecureSum
+from covey.secure_sums.terms import Reason, RefusedError, RoundGivenUpError, Step, Terms
+
+__all__ = ["ServerRound"]
+
+M = TypeVar("M", bound=FromClient)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRound:
+    """A round at the server, between two messages.
+
+    `accept` takes one message of a client, and refuses by name what is not in order. The
+    methods after it each close one step and return what is sent next, the same bytes
+    however often it is asked for. Who has not sent by then has dropped out.
+
+    Keep the round before you send what a step returned: two different lists of survivors
+    must never be sent. Where that is uncertain, begin another round.
+
+    Attributes:
+        invited: who may take part.
+        step: what it waits for.
+        keys, shares, agreements, unmaskings: what came, in any order.
+        masked: whose numbers are in `total`.
+        total: the masked numbers, added up.
+        refused: what did not count.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = JSON_BYTES
+
+    terms: Terms
+    invited: tuple[str, ...]
+    step: Step = "keys"
+    keys: tuple[Keys, ...] = ()
+    shares: tuple[Shares, ...] = ()
+    masked: tuple[str, ...] = ()
+    total: bytes = field(default=b"", repr=False)
+    agreements: tuple[Agreement, ...] = ()
+    unmaskings: tuple[Unmasking, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return this round, to go on from after a crash; it holds no secret of anybody."""
+        return to_json(self, bytes_mode="base64")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ServerRound":
+        """Undo `to_bytes`."""
+        return TypeAdapter(cls).validate_json(data)
+
+    def accept(self, sender: str, data: bytes) -> "ServerRound":
+        """Return the round with a client's message, or with its refusal.
+
+        Args:
+            sender: who sent it, as the transport knows it.
+            data: as it came.
+        """
+        takes: Mapping[Step, Callable[[str, bytes], ServerRound]] = {
+            "keys": self._take_keys,
+            "shares": self._take_shares,
+            "masked": self._take_masked,
+            "agreements": self._take_agreement,
+            "unmasking": self._take_unmasking,
+        }
+        if self.step not in takes:
+            return self._refusing(sender, Reason.LATE)
+        try:
+            return takes[self.step](sender, data)
+        except RefusedError as error:
+            return self._refusing(sender, error.reason)
+
+    def close_keys(self) -> tuple["ServerRound", bytes]:
+        """Return the roster, for everybody who sent keys."""
+        self._check_step("keys", ("shares",))
+        if self.step == "keys":
+            self._check_enough(len(self.keys), "sent keys")
+        return self._after("keys", "shares"), self.roster.to_bytes()
+
+    def close_shares(self) -> tuple["ServerRound", dict[str, bytes]]:
+        """Return to each client that sent shares what its neighbours sealed for it."""
+        self._check_step("shares", ("masked",))
+        if self.step == "shares":
+            self._check_enough(len(self.shares), "sent shares")
+        found: dict[str, list[Delivery]] = {each.sender: [] for each in self.shares}
+        for each in sorted(self.shares, key=lambda each: each.sender):
+            for sealed in each.sealed:
+                if sealed.recipient in found:
+                    delivery = Delivery(each.sender, sealed.content)
+                    found[sealed.recipient].append(delivery)
+        session = self.terms.session
+        messages = {
+            name: Deliveries(session, name, tuple(given)).to_bytes()
+            for name, given in found.items()
+        }
+        return self._after("shares", "masked"), messages
+
+    def close_masked(self) -> tuple["ServerRound", bytes]:
+        """Return who survived, for all of these."""
+        later: Step = "agreements" if self.terms.signed else "unmasking"
+        self._check_step("masked", (later,))
+        if self.step == "masked":
+            self._check_enough(len(self.masked), "sent numbers")
+        survivors = Survivors(self.terms.session, self.survivors)
+        return self._after("masked", later), survivors.to_bytes()
+
+    def close_agreements(self) -> tuple["ServerRound", bytes]:
+        """Return all signatures of the survivors, for who gave one."""
+        self._check_step("agreements", ("unmasking",))
+        quorum = self.terms.quorum(len(self.keys))
+        if len(self.agreements) < quorum:
+            found = f"Found {len(self.agreements)} signatures of {quorum}."
+            raise RoundGivenUpError(Reason.TOO_FEW_AGREE, found)
+        signed = sorted(self.agreements, key=lambda each: each.sender)
+        message = Agreements(self.terms.session, tuple(signed))
+        return self._after("agreements", "unmasking"), message.to_bytes()
+
+    def close(self) -> tuple["ServerRound", SecureSum]:
+        """Return the sum over the survivors.
+
+        Raises:
+            RoundGivenUpError: too few shares came, or some client shared no secret.
+        """
+        self._check_step("unmasking", ("over",))
+        numbers = np.frombuffer(self.total, dtype="<u8").copy()
+        without_masks(numbers, self._pairs, self.terms, self)
+        values = numbers.view("<i8").astype(np.int64)
+        return self._after("unmasking", "over"), SecureSum(values, self.survivors)
+
+    @property
+    def roster(self) -> Roster:
+        """Who sent keys."""
+        keys = sorted(self.keys, key=lambda each: each.sender)
+        return Roster(self.terms.session, tuple(keys))
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Whose numbers came, in the order of their names."""
+        return tuple(sorted(self.masked))
+
+    @property
+    def _pairs(self) -> Pairs:
+        return Pairs(self.terms, self.roster)
+
+    def _take_keys(self, sender: str, data: bytes) -> "ServerRound":
+        found = self._read(Keys, sender, data, self.invited)
+        if not (makes_a_secret(found.sealing) and makes_a_secret(found.masking)):
+            raise RefusedError(Reason.WEAK_KEY, sender)
+        keys = _one_more(self.keys, found)
+        used = {key for each in self.keys for key in (each.sealing, each.masking)}
+        if used & {found.sealing, found.masking} or found.sealing == found.masking:
+            raise RefusedError(Reason.FORGED_KEYS, sender)
+        return replace(self, keys=keys)
+
+    def _take_shares(self, sender: str, data: bytes) -> "ServerRound":
+        found = self._read(Shares, sender, data, self.roster.names)
+        recipients = sorted(each.recipient for each in found.sealed)
+        if recipients != sorted(self._pairs.neighbours(sender)):
+            raise RefusedError(Reason.WRONG_CLIENTS, sender)
+        return replace(self, shares=_one_more(self.shares, found))
+
+    def _take_masked(self, sender: str, data: bytes) -> "ServerRound":
+        may = [each.sender for each in self.shares]
+        found = self._read(MaskedInput, sender, data, may)
+        if sender in self.masked:
+            raise RefusedError(Reason.REPEATED, sender)
+        numbers = np.frombuffer(found.numbers, dtype="<u8")
+        if self.total:
+            numbers = numbers + np.frombuffer(self.total, dtype="<u8")
+        return replace(self, masked=(*self.masked, sender), total=numbers.tobytes())
+
+    def _take_agreement(self, sender: str, data: bytes) -> "ServerRound":
+        found = self._read(Agreement, sender, data, self.masked)
+        return replace(self, agreements=_one_more(self.agreements, found))
+
+    def _take_unmasking(self, sender: str, data: bytes) -> "ServerRound":
+        signed = [each.sender for each in self.agreements]
+        may = signed if self.terms.signed else self.masked
+        found = self._read(Unmasking, sender, data, may)
+        kept, forged = kept_shares(found, self._pairs, self)
+        after = self
+        for _ in forged:
+            after = after._refusing(sender, Reason.FORGED_SHARE)
+        return replace(after, unmaskings=_one_more(self.unmaskings, kept))
+
+    def _read(self, kind: type[M], sender: str, data: bytes, may: Iterable[str]) -> M:
+        known = self.invited if self.step == "keys" else self.roster.names
+        if sender not in known:
+            raise RefusedError(Reason.UNKNOWN_SENDER, sender)
+        if sender not in set(may):
+            raise RefusedError(Reason.LATE, sender)
+        found = kind.from_bytes(data, self.terms, len(self.invited), sender)
+        if found.sender != sender:
+            raise RefusedError(Reason.IMPERSONATED, sender)
+        return found
+
+    def _refusing(self, sender: str, reason: Reason) -> "ServerRound":
+        refusal = Refusal(sender, self.step, reason)
+        return replace(self, refused=(*self.refused, refusal))
+
+    def _after(self, step: Step, following: Step) -> "ServerRound":
+        return replace(self, step=following) if self.step == step else self
+
+    def _check_step(self, step: Step, again: tuple[Step, ...]) -> None:
+        if self.step != step and self.step not in again:
+            raise RefusedError(Reason.EARLY, "server")
+
+    def _check_enough(self, found: int, what: str) -> None:
+        if found < self.terms.minimum:
+            details = f"{found} of at least {self.terms.minimum} clients {what}."
+            raise RoundGivenUpError(Reason.TOO_FEW_CLIENTS, details)
+
+
+def _one_more(known: tuple[Any, ...], found: FromClient) -> tuple[Any, ...]:
+    if any(each.sender == found.sender for each in known):
+        raise RefusedError(Reason.REPEATED, found.sender)
+    return (*known, found)

@@ -1,0 +1,108 @@
+"""Rounds of secure sums as tests play them: seeded, and all that is sent is kept."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from covey.rng import Streams
+from covey.secure_sums import ClientRound, Ed25519Identities, ServerRound, Terms
+
+LENGTH = 5
+
+
+def terms(length=LENGTH, **given) -> Terms:
+    return Terms(bytes(range(32)), length, **given)
+
+
+def seeded(*path) -> Callable[[int], bytes]:
+    return Streams(0).at(*path).generator().bytes
+
+
+def numbers(clients: int, length=LENGTH) -> dict[str, np.ndarray]:
+    drawn = Streams(1).at("numbers").generator().integers(0, 2**40, (clients, length))
+    return {f"client-{i:03}": row for i, row in enumerate(drawn)}
+
+
+def identities(names: Collection[str]) -> dict[str, Ed25519Identities]:
+    keys = {n: Ed25519PrivateKey.from_private_bytes(seeded(n)(32)) for n in names}
+    public = {name: key.public_key() for name, key in keys.items()}
+    return {name: Ed25519Identities(key, public) for name, key in keys.items()}
+
+
+def as_it_is(server: ServerRound) -> ServerRound:
+    return server
+
+
+@dataclass(frozen=True)
+class Playing:
+    """A round between two steps, and all that was sent."""
+
+    terms: Terms
+    values: Mapping[str, np.ndarray]
+    server: ServerRound
+    sides: Mapping[str, ClientRound]
+    sent: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    stored: Callable[[ServerRound], ServerRound] = as_it_is
+
+    @classmethod
+    def of(cls, values, agreed, seed="round", **given) -> "Playing":
+        sides = {n: ClientRound.begin(agreed, n, draw=seeded(seed, n)) for n in values}
+        return cls(agreed, values, ServerRound(agreed, tuple(values)), sides, **given)
+
+    def without(self, gone: Collection[str]) -> "Playing":
+        stay = {name: side for name, side in self.sides.items() if name not in gone}
+        return replace(self, sides=stay)
+
+    def step(self, what: str, act) -> "Playing":
+        """Let every client act, and the server take what it sends."""
+        server, sides, sent = self.server, dict(self.sides), {}
+        for name, side in self.sides.items():
+            sides[name], sent[name] = act(name, side)
+            server = self.stored(server.accept(name, sent[name]))
+        kept = {**self.sent, what: sent}
+        return replace(self, server=self.stored(server), sides=sides, sent=kept)
+
+    def keys(self) -> "Playing":
+        known = identities(self.values) if self.terms.signed else {}
+        return self.step("keys", lambda n, c: c.advertise(*_own(known, n)))
+
+    def shares(self) -> "Playing":
+        known = identities(self.values) if self.terms.signed else {}
+        server, roster = self.server.close_keys()
+        after = replace(self, server=self.stored(server))
+        return after.step("shares", lambda n, c: c.share(roster, *_own(known, n)))
+
+    def masked(self) -> "Playing":
+        server, given = self.server.close_shares()
+        after = replace(self, server=self.stored(server))
+        return after.step("masked", lambda n, c: c.mask(given[n], self.values[n]))
+
+    def opened(self) -> "Playing":
+        server, survivors = self.server.close_masked()
+        after = replace(self, server=self.stored(server))
+        if not self.terms.signed:
+            return after.step("unmasking", lambda _, c: c.unmask(survivors))
+        known = identities(self.values)
+        after = after.step("agreements", lambda n, c: c.agree(survivors, known[n]))
+        server, signed = after.server.close_agreements()
+        after = replace(after, server=self.stored(server))
+        return after.step("unmasking", lambda n, c: c.unmask_signed(signed, known[n]))
+
+    def sum(self):
+        return self.server.close()[1]
+
+
+def _own(known, name):
+    return (known[name],) if known else ()
+
+
+def played(values, agreed, **given):
+    """Return a whole round in which everybody stays."""
+    return Playing.of(values, agreed, **given).keys().shares().masked().opened()
+
+
+def total(values, names) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.sum([values[name] for name in names], axis=0)

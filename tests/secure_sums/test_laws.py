@@ -1,0 +1,123 @@
+"""Shamir's shares and the ring, by their laws."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.secure_sums import neighbourhood, secure_sum
+from covey.secure_sums.disclosure import movable, smallest_part
+from covey.secure_sums.neighbours import neighbours_of, ring_order
+from covey.secure_sums.shamir import COEFFICIENT_BYTES, PRIME, secret_from, shares_of
+
+SECRET = st.binary(min_size=32, max_size=32)
+
+
+def shared(secret: bytes, threshold: int, holders: int, seed: int) -> dict[int, bytes]:
+    drawn = np.random.default_rng(seed).bytes(COEFFICIENT_BYTES * (threshold - 1))
+    return shares_of(secret, threshold, range(1, holders + 1), drawn)
+
+
+def test_the_prime_is_one():
+    assert PRIME % 2
+    assert all(pow(base, PRIME - 1, PRIME) == 1 for base in (2, 3, 5, 7, 11, 13))
+
+
+@given(SECRET, st.integers(1, 12), st.integers(0, 8), st.randoms())
+def test_any_t_holders_know_the_secret(secret, threshold, more, chance):
+    shares = shared(secret, threshold, threshold + more, seed=1)
+    some = dict(chance.sample(sorted(shares.items()), threshold))
+    assert secret_from(some) == secret
+
+
+@given(SECRET, SECRET, st.integers(2, 9))
+def test_shares_of_all_but_one_fit_every_secret(secret, other, threshold):
+    """t - 1 shares and any secret at all are t points: one polynomial goes through them."""
+    shares = shared(secret, threshold, threshold, seed=2)
+    few = {x: share for x, share in shares.items() if x < threshold}
+    apart = (int.from_bytes(other, "big") - int.from_bytes(secret, "big")) % PRIME
+    above, below = 1, 1  # the polynomial that is 1 at 0, and 0 at each of the few
+    for x in few:
+        above, below = above * (x - threshold) % PRIME, below * x % PRIME
+    last = int.from_bytes(shares[threshold], "big")
+    moved = (last + apart * above * pow(below, -1, PRIME)) % PRIME
+    assert secret_from({**few, threshold: moved.to_bytes(33, "big")}) == other
+
+
+@given(SECRET, st.integers(1, 32))
+def test_a_changed_share_changes_the_secret(secret, at):
+    shares = shared(secret, 3, 3, seed=3)
+    changed = bytearray(shares[2])
+    changed[at] ^= 1
+    assert secret_from({**shares, 2: bytes(changed)}) != secret
+
+
+WORDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(WORDS, min_size=3, max_size=3), min_size=3, max_size=5))
+def test_a_round_adds_as_the_ring_does(rows):
+    values = {f"c{i}": np.array(row, dtype=np.int64) for i, row in enumerate(rows)}
+    found = secure_sum({n: (lambda n=n: values[n]) for n in values}, 3, 3)
+    expected = [sum(column) % 2**64 for column in zip(*rows, strict=True)]
+    assert [int(each) % 2**64 for each in found.values] == expected
+    assert found.clients == tuple(sorted(values))
+
+
+@given(st.integers(3, 40), st.integers(1, 20))
+def test_neighbours_are_mutual_and_as_many_as_said(clients, half):
+    order = ring_order([str(i) for i in range(clients)], b"salt")
+    degree = min(2 * half, clients - 1)
+    of = {name: neighbours_of(order, name, degree) for name in order}
+    for name, others in of.items():
+        assert len(set(others)) == degree
+        assert name not in others
+        assert all(name in of[other] for other in others)
+
+
+def test_neighbourhoods_grow_slowly_and_keep_their_promise():
+    few, many = neighbourhood(100), neighbourhood(1_000)
+    assert neighbourhood(20).neighbours >= 19
+    assert few.neighbours < many.neighbours < 200
+    assert max(few.lost, many.lost) <= 2**-10
+    assert max(few.exposed, many.exposed) <= 2**-40
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.dictionaries(st.integers(0, 14), st.integers(0, 2)), max_size=6),
+    st.integers(2, 4),
+)
+def test_moves_leave_no_part_too_small(wishes, minimum):
+    """Clusters' sums are released after every round of moves, over whoever is in them."""
+    at: dict[int, int] = {}
+    released: list[frozenset[str]] = []
+    for wish in wishes:
+        parts = {c: _pattern(str(c), released) for c in at}
+        moved = movable(
+            {c: j for c, j in wish.items() if at.get(c) != j}, parts, minimum
+        )
+        at |= {c: wish[c] for c in moved}
+        released += [
+            frozenset(str(c) for c in at if at[c] == j) for j in set(at.values())
+        ]
+        assert smallest_part(released) in {0, *range(minimum, 99)}
+
+
+def _pattern(client: str, released: list[frozenset[str]]) -> tuple[int, ...]:
+    return tuple(i for i, each in enumerate(released) if client in each)
+
+
+@pytest.mark.parametrize(
+    ("sums", "smallest"),
+    [
+        ([], 0),
+        (["abcd"], 4),
+        (["abcd", "abc"], 1),
+        (["abcdef", "defghi", "abcghi"], 3),
+        (["abcd", "cdef", "abefg"], 1),
+    ],
+)
+def test_the_smallest_part_by_hand(sums, smallest):
+    assert smallest_part(map(frozenset, sums)) == smallest

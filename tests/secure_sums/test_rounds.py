@@ -1,0 +1,351 @@
+"""Whole rounds: who drops out, who forges, and what is left of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from covey.errors import ConfigError
+from covey.secure_sums import (
+    ClientRound,
+    Reason,
+    RefusedError,
+    RoundGivenUpError,
+    ServerRound,
+    Terms,
+)
+from covey.secure_sums.broadcasts import Deliveries, Roster, Survivors
+from covey.secure_sums.messages import Keys, MaskedInput, Shares, Unmasking
+from secure_sums.playing import (
+    LENGTH,
+    Playing,
+    identities,
+    numbers,
+    played,
+    seeded,
+    terms,
+    total,
+)
+
+FEW = numbers(6)
+NAMES = tuple(FEW)
+
+
+def dropping(clients: int, agreed: Terms, step: str):
+    """Return a round in which 30% drop out before they send this."""
+    values = numbers(clients)
+    names = tuple(values)
+    gone = names[1 : 1 + clients * 3 // 10]
+    there = Playing.of(values, agreed)
+    for act in (Playing.keys, Playing.shares, Playing.masked, Playing.opened):
+        there = act(there.without(gone) if act.__name__ == step else there)
+    counted = names if step == "opened" else tuple(n for n in names if n not in gone)
+    return there, counted
+
+
+@pytest.mark.parametrize("step", ["keys", "shares", "masked", "opened"])
+def test_three_of_ten_may_drop_out_at_any_step(step):
+    assert_sum(*dropping(20, terms(minimum=14), step))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["keys", "shares", "masked", "opened"])
+def test_thirty_of_a_hundred_may_drop_out_at_any_step(step):
+    assert_sum(*dropping(100, terms(minimum=70), step))
+
+
+def test_thirty_of_a_hundred_may_drop_out_some_at_each_step():
+    values = numbers(100)
+    names = tuple(values)
+    there = Playing.of(values, terms(neighbours=32, minimum=70)).keys()
+    there = there.without(names[:10]).shares().without(names[10:20]).masked()
+    assert_sum(there.without(names[20:30]).opened(), names[20:])
+
+
+def assert_sum(playing: Playing, names):
+    found = playing.sum()
+    assert set(found.clients) == set(names)
+    assert np.array_equal(found.values, total(playing.values, names))
+    assert not playing.server.refused
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_server_may_die_between_any_two_messages(signed):
+    stored = lambda server: ServerRound.from_bytes(server.to_bytes())  # noqa: E731
+    agreed = terms(signed=signed)
+    there = played(FEW, agreed, stored=stored)
+    assert np.array_equal(there.sum().values, total(FEW, NAMES))
+    assert there.sent == played(FEW, agreed).sent
+
+
+def test_what_was_broadcast_is_broadcast_again_alike():
+    server, roster = Playing.of(FEW, terms()).keys().server.close_keys()
+    assert server.close_keys() == (server, roster)
+    there = Playing.of(FEW, terms()).keys().shares().masked()
+    server, survivors = there.server.close_masked()
+    late = server.accept(NAMES[0], there.sent["masked"][NAMES[0]])
+    assert late.close_masked()[1] == survivors
+
+
+def test_a_client_may_die_between_any_two_messages():
+    there = Playing.of(FEW, terms()).keys()
+    for step in (Playing.shares, Playing.masked, Playing.opened):
+        sides = {
+            n: ClientRound.from_bytes(c.to_bytes()) for n, c in there.sides.items()
+        }
+        there = step(replace(there, sides=sides))
+    assert_sum(there, NAMES)
+
+
+def test_another_round_has_other_masks():
+    first, second = played(FEW, terms()), played(FEW, terms(), seed="another")
+    assert np.array_equal(first.sum().values, second.sum().values)
+    for name in NAMES:
+        assert first.sent["masked"][name] != second.sent["masked"][name]
+
+
+def test_a_client_masks_once():
+    there = Playing.of(FEW, terms()).keys().shares()
+    deliveries = there.server.close_shares()[1][NAMES[0]]
+    after, _ = there.sides[NAMES[0]].mask(deliveries, FEW[NAMES[0]])
+    with pytest.raises(RefusedError, match="sent one before"):
+        after.mask(deliveries, FEW[NAMES[1]])
+
+
+def test_a_round_needs_its_smallest_cohort_at_the_server():
+    agreed = terms(minimum=5)
+    there = Playing.of(FEW, agreed).keys()
+    with pytest.raises(RoundGivenUpError, match="4 of at least 5"):
+        Playing.of(FEW, agreed).without(NAMES[:2]).keys().shares()
+    with pytest.raises(RoundGivenUpError, match="4 of at least 5"):
+        there.without(NAMES[:2]).shares().masked()
+    with pytest.raises(RoundGivenUpError, match="4 of at least 5"):
+        there.shares().without(NAMES[:2]).masked().opened()
+    with pytest.raises(RoundGivenUpError, match="shares"):
+        there.shares().masked().without(NAMES[:4]).opened().sum()
+
+
+def test_clients_refuse_less_than_the_smallest_cohort_themselves():
+    careless = Playing.of(FEW, terms(minimum=3)).keys()
+    strict = {n: replace(c, terms=terms(minimum=7)) for n, c in careless.sides.items()}
+    with pytest.raises(RefusedError, match="smallest cohort"):
+        replace(careless, sides=strict).shares()
+    side = careless.shares().masked().sides[NAMES[0]]
+    few = Survivors(careless.terms.session, NAMES[:2])
+    refused(side.unmask, few, Reason.TOO_FEW_CLIENTS)
+
+
+def refused(act, message, reason: Reason, *others):
+    with pytest.raises(RefusedError) as error:
+        act(message.to_bytes(), *others)
+    assert error.value.reason is reason
+
+
+def test_no_client_is_singled_out_by_two_sums():
+    there = Playing.of(FEW, terms(minimum=3)).keys().shares().masked()
+    everybody = frozenset(NAMES)
+    side = replace(there.sides[NAMES[0]], earlier=(everybody,))
+    session = there.terms.session
+    refused(side.unmask, Survivors(session, NAMES[:5]), Reason.SINGLED_OUT)
+    for enough in (NAMES, NAMES[:3]):
+        side.unmask(Survivors(session, enough).to_bytes())
+
+
+def test_one_client_is_asked_for_one_kind_of_share():
+    side = Playing.of(FEW, terms()).keys().shares().masked().sides[NAMES[0]]
+    session = side.terms.session
+    after, _ = side.unmask(Survivors(session, NAMES).to_bytes())
+    refused(after.unmask, Survivors(session, NAMES[:5]), Reason.REPEATED)
+
+
+def test_two_lists_of_survivors_find_no_majority_that_signs_both():
+    there = Playing.of(FEW, terms(signed=True)).keys().shares().masked()
+    server, _ = there.server.close_masked()
+    known = identities(NAMES)
+    halves, session = (NAMES, NAMES[:5]), there.terms.session
+    sides = dict(there.sides)
+    for i, name in enumerate(NAMES[:5]):
+        shown = Survivors(session, halves[i % 2]).to_bytes()
+        sides[name], signed = sides[name].agree(shown, known[name])
+        server = server.accept(name, signed)
+    _, signed = server.close_agreements()
+    for name in NAMES[:5]:
+        with pytest.raises(RefusedError, match="too few clients signed"):
+            sides[name].unmask_signed(signed, known[name])
+
+
+def test_where_clients_sign_nobody_opens_without_signatures():
+    there = Playing.of(FEW, terms(signed=True)).keys().shares().masked()
+    survivors = Survivors(there.terms.session, NAMES)
+    refused(there.sides[NAMES[0]].unmask, survivors, Reason.FORGED_SIGNATURE)
+
+
+def test_keys_of_others_are_found_by_their_signatures():
+    there = Playing.of(FEW, terms(signed=True)).keys()
+    _, data = there.server.close_keys()
+    roster = Roster.from_bytes(data, there.terms, 6)
+    other = replace(roster.keys[1], masking=roster.keys[2].masking)
+    forged = replace(roster, keys=(roster.keys[0], other, *roster.keys[2:]))
+    known = identities(NAMES)[NAMES[0]]
+    share = there.sides[NAMES[0]].share
+    refused(share, forged, Reason.FORGED_SIGNATURE, known)
+    unsigned = replace(
+        roster, keys=tuple(replace(k, signature=b"") for k in roster.keys)
+    )
+    refused(share, unsigned, Reason.FORGED_SIGNATURE, known)
+
+
+def test_who_was_shown_another_roster_opens_nothing():
+    """Neighbours, masks and seals hang on the whole roster."""
+    there = Playing.of(numbers(7), terms()).keys()
+    _, data = there.server.close_keys()
+    roster = Roster.from_bytes(data, there.terms, 7)
+    shorter = replace(roster, keys=roster.keys[:6]).to_bytes()
+    server, _ = there.server.close_keys()
+    sides = {}
+    for name, side in there.without(("client-006",)).sides.items():
+        shown = shorter if name == NAMES[0] else data
+        sides[name], sent = side.share(shown)
+        server = server.accept(name, sent)
+    assert [(r.sender, r.reason) for r in server.refused] == [
+        (NAMES[0], Reason.WRONG_CLIENTS)
+    ]
+
+
+def reasons(server: ServerRound) -> list[tuple[str, Reason]]:
+    return [(each.sender, each.reason) for each in server.refused]
+
+
+def test_messages_that_are_not_in_order_are_refused_by_name_and_the_round_goes_on():
+    there = Playing.of(FEW, terms()).keys()
+    first, second = NAMES[:2]
+    keys = there.sent["keys"]
+    stale = Keys.from_bytes(keys[first], there.terms, 6)
+    server = replace(there.server, keys=there.server.keys[1:])
+    for sender, data in (
+        ("stranger", keys[first]),
+        (first, keys[second]),
+        (second, keys[second]),
+        (first, b"{}"),
+        (first, b"x" * 10**6),
+        (first, replace(stale, session=bytes(32)).to_bytes()),
+        (first, replace(stale, masking=bytes(32)).to_bytes()),
+        (first, replace(stale, masking=there.server.keys[1].masking).to_bytes()),
+    ):
+        server = server.accept(sender, data)
+    assert [reason for _, reason in reasons(server)] == [
+        Reason.UNKNOWN_SENDER,
+        Reason.IMPERSONATED,
+        Reason.REPEATED,
+        Reason.MALFORMED,
+        Reason.OVERSIZED,
+        Reason.WRONG_SESSION,
+        Reason.WEAK_KEY,
+        Reason.FORGED_KEYS,
+    ]
+    mended = replace(there, server=server.accept(first, keys[first]))
+    assert np.array_equal(
+        mended.shares().masked().opened().sum().values, total(FEW, NAMES)
+    )
+
+
+def test_masked_numbers_are_taken_once_in_time_and_whole():
+    there = Playing.of(FEW, terms()).keys().shares().without(NAMES[5:]).masked()
+    first, late = NAMES[0], NAMES[5]
+    sent = there.sent["masked"][first]
+    found = MaskedInput.from_bytes(sent, there.terms, 6)
+    server = there.server.accept(first, sent)
+    server = server.accept(late, replace(found, sender=late).to_bytes()[:-8])
+    server = server.accept(late, sent[:20])
+    server = server.accept(late, bytes(10**6))
+    server, _ = server.close_masked()
+    server = server.accept(late, replace(found, sender=late).to_bytes())
+    assert reasons(server) == [
+        (first, Reason.REPEATED),
+        (late, Reason.WRONG_LENGTH),
+        (late, Reason.MALFORMED),
+        (late, Reason.OVERSIZED),
+        (late, Reason.LATE),
+    ]
+    assert np.array_equal(
+        replace(there, server=server).opened().sum().values, total(FEW, NAMES[:5])
+    )
+
+
+def test_a_forged_share_is_named_and_does_not_count():
+    there = Playing.of(FEW, terms()).keys().shares().without(NAMES[5:]).masked()
+    server, survivors = there.server.close_masked()
+    for name, side in there.sides.items():
+        data = side.unmask(survivors)[1]
+        if name == NAMES[0]:
+            opened = Unmasking.from_bytes(data, there.terms, 6)
+            forged = tuple(
+                replace(each, share=each.share[:-1] + bytes([each.share[-1] ^ 1]))
+                for each in opened.shares
+            )
+            other = replace(forged[0], owner="stranger")
+            wrong = replace(opened, shares=(other, *forged[1:]))
+            server = server.accept(name, wrong.to_bytes())
+            data = replace(opened, shares=forged).to_bytes()
+        server = server.accept(name, data)
+    assert reasons(server) == [
+        (NAMES[0], Reason.WRONG_CLIENTS),
+        *[(NAMES[0], Reason.FORGED_SHARE)] * 5,
+    ]
+    found = server.close()[1]
+    assert np.array_equal(found.values, total(FEW, NAMES[:5]))
+
+
+def test_who_shares_no_secret_ends_the_round_by_name():
+    """It masked with another seed than it shared: nobody can take that off."""
+    there = Playing.of(FEW, terms()).keys().shares()
+    liar = replace(there.sides[NAMES[2]], seed=seeded("other")(32))
+    there = replace(there, sides={**there.sides, NAMES[2]: liar})
+    assert not np.array_equal(
+        there.masked().opened().sum().values, total(FEW, NAMES)
+    )  # a wrong summand, as any client may send one
+    sent = there.sent["shares"][NAMES[2]]
+    shares = Shares.from_bytes(sent, there.terms, 6)
+    false = replace(shares, seed_digest=bytes(32))
+    others = tuple(s for s in there.server.shares if s.sender != NAMES[2])
+    server = replace(there.server, shares=(*others, false))
+    with pytest.raises(RoundGivenUpError, match=NAMES[2]):
+        replace(there, server=server).masked().opened().sum()
+
+
+def test_deliveries_of_strangers_or_too_few_are_refused():
+    there = Playing.of(FEW, terms()).keys().shares()
+    given = there.server.close_shares()[1][NAMES[0]]
+    found = Deliveries.from_bytes(given, there.terms, 6)
+    mask = there.sides[NAMES[0]].mask
+    values = FEW[NAMES[0]]
+    cut = replace(found, deliveries=found.deliveries[:2])
+    refused(mask, cut, Reason.TOO_FEW_CLIENTS, values)
+    twice = replace(found, deliveries=found.deliveries[:1] * 5)
+    refused(mask, twice, Reason.WRONG_CLIENTS, values)
+    others = replace(found, recipient=NAMES[1])
+    refused(mask, others, Reason.WRONG_CLIENTS, values)
+    refused(mask, found, Reason.WRONG_LENGTH, values[:-1])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"minimum": 2},
+        {"neighbours": 3},
+        {"majority": 0.4},
+        {"majority": 1.0},
+        {"length": 0},
+    ],
+)
+def test_terms_that_protect_nobody_are_refused(wrong):
+    with pytest.raises(ConfigError, match="secure sums"):
+        terms(**{"length": LENGTH, **wrong})
+
+
+def test_two_disjoint_majorities_of_neighbours_do_not_exist():
+    for clients in range(3, 60):
+        for k in range(2, 20, 2):
+            agreed = terms(neighbours=k)
+            assert 2 * agreed.threshold(clients) > agreed.degree(clients)
+            assert 2 * agreed.quorum(clients) > clients

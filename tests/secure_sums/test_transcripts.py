@@ -1,0 +1,195 @@
+"""A server that keeps every message, alone or with colluders, has sums and nothing else.
+
+It is given all that helps: the population that might have been there, and every secret
+that opened shares or colluders tell. Whatever it takes off a masked vector, and whichever
+numbers it believes to be under the rest: the remainder must be uniform mod 2^64. The same
+test must find a client that leaves out its masks.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, ks_2samp
+
+from covey.secure_sums import ClientRound, Terms
+from covey.secure_sums.masks import add_stream, private_key
+from covey.secure_sums.messages import MaskedInput, Unmasking
+from covey.secure_sums.pairs import Pairs, seed_key
+from covey.secure_sums.shamir import secret_from
+from secure_sums.playing import Playing, numbers, played, terms, total
+
+CLIENTS, LENGTH = 10, 400
+HERE = numbers(CLIENTS, LENGTH)
+THERE = {
+    name: (each + 10**6 if i % 2 else each - 10**6)
+    for i, (name, each) in enumerate(HERE.items())
+}
+"""Another population with the same sums."""
+
+AGREED = terms(LENGTH, minimum=5)
+SURE = 1e-6
+
+
+def masked(playing: Playing, name: str) -> np.ndarray:
+    sent = playing.sent["masked"][name]
+    found = MaskedInput.from_bytes(sent, playing.terms, CLIENTS).numbers
+    return np.frombuffer(found, "<u8").copy()
+
+
+def without_own_mask(playing: Playing, name: str) -> np.ndarray:
+    """Take off what the opened shares of a survivor's seed make: what a server can do."""
+    pairs = Pairs(playing.terms, playing.server.roster)
+    shares = {
+        pairs.point(each.sender): share.share
+        for each in playing.server.unmaskings
+        for share in each.shares
+        if share.owner == name
+    }
+    seed = secret_from(shares)
+    assert seed is not None
+    left = masked(playing, name)
+    add_stream(left, seed_key(seed, playing.terms), sign=-1)
+    return left
+
+
+def without_colluders(playing: Playing, name: str, colluders) -> np.ndarray:
+    """Take off the pairwise masks that colluding neighbours tell, too."""
+    left = without_own_mask(playing, name)
+    pairs = Pairs(playing.terms, playing.server.roster)
+    for other in colluders:
+        pairs.add_mask(left, private_key(playing.sides[other].masking), other, name)
+    return left
+
+
+def chance(remainders: list[np.ndarray]) -> float:
+    """Return how probable bytes as uneven as these are if they are uniform."""
+    counts = np.bincount(np.concatenate(remainders).view(np.uint8), minlength=256)
+    expected = counts.sum() / 256
+    return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), 255))
+
+
+def test_populations_have_equal_sums_and_differ():
+    assert np.array_equal(sum(HERE.values()), sum(THERE.values()))
+    assert not any(np.array_equal(HERE[name], THERE[name]) for name in HERE)
+
+
+VIEWS: dict[str, Callable[[Playing, str], np.ndarray]] = {
+    "as it came": masked,
+    "without its own mask": without_own_mask,
+    "of t - 1 colluders": lambda playing, name: without_colluders(
+        playing, name, list(HERE)[: AGREED.threshold(CLIENTS) - 1]
+    ),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("guess", [HERE, THERE], ids=["right", "wrong"])
+def test_what_is_left_of_each_client_is_uniform(view, guess):
+    playing = played(HERE, AGREED)
+    victims = list(HERE)[AGREED.threshold(CLIENTS) - 1 :]
+    each = [VIEWS[view](playing, name) - guess[name].astype("<u8") for name in victims]
+    assert chance(each) > SURE
+    assert all(chance([one]) > SURE for one in each)
+
+
+def test_two_populations_of_equal_sums_send_alike():
+    first, second = played(HERE, AGREED), played(THERE, AGREED, seed="second")
+    for name in HERE:
+        one, other = without_own_mask(first, name), without_own_mask(second, name)
+        alike = np.asarray(ks_2samp(one.astype(float), other.astype(float)))
+        assert alike[1] > SURE
+    assert np.array_equal(first.sum().values, second.sum().values)
+
+
+def test_the_sum_of_everybody_is_what_is_left_of_all_masks():
+    """So the test above looks at the right numbers: added up, they are not uniform."""
+    playing = played(HERE, AGREED)
+    left = np.sum([without_own_mask(playing, name) for name in HERE], axis=0)
+    assert np.array_equal(left, total(HERE, HERE).astype("<u8"))
+    assert chance([left]) < SURE
+
+
+class NoPairs(ClientRound):
+    """A client that is masked by its own mask alone, which survivors' shares take off."""
+
+    def mask(self, data, values):
+        after, message = super().mask(data, values)
+        sent = MaskedInput.from_bytes(message, self.terms, CLIENTS)
+        left = values.astype("<u8")
+        add_stream(left, seed_key(self.seed, self.terms), sign=1)
+        return after, replace(sent, numbers=left.tobytes()).to_bytes()
+
+
+class NoMaskOfItsOwn(ClientRound):
+    """A client under pairwise masks alone."""
+
+    def mask(self, data, values):
+        after, message = super().mask(data, values)
+        sent = MaskedInput.from_bytes(message, self.terms, CLIENTS)
+        left = np.frombuffer(sent.numbers, "<u8").copy()
+        add_stream(left, seed_key(self.seed, self.terms), sign=-1)
+        return after, replace(sent, numbers=left.tobytes()).to_bytes()
+
+
+def with_one(kind: type[ClientRound], agreed: Terms) -> tuple[Playing, str]:
+    name = list(HERE)[-1]
+    there = Playing.of(HERE, agreed).keys().shares()
+    side = there.sides[name]
+    given = {f.name: getattr(side, f.name) for f in fields(side)}
+    there = replace(there, sides={**there.sides, name: kind(**given)})
+    return there.masked(), name
+
+
+def test_a_client_without_pairwise_masks_is_found():
+    playing, name = with_one(NoPairs, AGREED)
+    playing = playing.opened()
+    left = without_own_mask(playing, name)
+    assert chance([left - HERE[name].astype("<u8")]) < SURE
+    assert chance([left]) < SURE  # even by who does not guess its numbers
+    assert chance([masked(playing, name)]) > SURE  # and not by who keeps the masks on
+
+
+def test_a_client_without_a_mask_of_its_own_is_found_once_it_is_taken_for_gone():
+    playing, name = with_one(NoMaskOfItsOwn, AGREED)
+    lost = replace(playing.server, masked=tuple(set(HERE) - {name}))
+    left = masked(playing, name)
+    opened = replace(playing, server=lost).without((name,)).opened()
+    key = private_key(secret_of(opened, name))
+    pairs = Pairs(opened.terms, opened.server.roster)
+    for other in set(HERE) - {name}:
+        minus = np.zeros_like(left)
+        pairs.add_mask(minus, key, name, other)
+        left -= minus
+    assert np.array_equal(left, HERE[name].astype("<u8"))
+    assert chance([left]) < SURE
+
+
+def test_a_late_client_s_numbers_stay_under_its_own_mask():
+    """Its masking key is told, as if it had dropped out, and its numbers came after all."""
+    playing = Playing.of(HERE, AGREED).keys().shares().masked()
+    name = list(HERE)[-1]
+    lost = replace(playing.server, masked=tuple(set(HERE) - {name}))
+    opened = replace(playing, server=lost).without((name,)).opened()
+    key = private_key(secret_of(opened, name))
+    left = masked(playing, name)
+    pairs = Pairs(opened.terms, opened.server.roster)
+    for other in set(HERE) - {name}:
+        minus = np.zeros_like(left)
+        pairs.add_mask(minus, key, name, other)
+        left -= minus
+    assert chance([left - HERE[name].astype("<u8")]) > SURE
+
+
+def secret_of(playing: Playing, name: str) -> bytes:
+    pairs = Pairs(playing.terms, playing.server.roster)
+    opened = {
+        pairs.point(one): share.share
+        for one, data in playing.sent["unmasking"].items()
+        for share in Unmasking.from_bytes(data, playing.terms, CLIENTS).shares
+        if share.owner == name
+    }
+    secret = secret_from(opened)
+    assert secret is not None
+    return secret
