@@ -25,6 +25,7 @@ from covey.events import (
     ModelsPooled,
     OrganisationsAttested,
     PricesSet,
+    RecordsChanged,
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
@@ -215,6 +216,8 @@ def _between(history: History, events: Sequence[Event]) -> History:
             x = event.deniability_threshold
             began = replace(history.started, deniability_threshold=x)
             history = replace(history, started=began)
+        if isinstance(event, RecordsChanged) and history.started:
+            history = replace(history, started=_with_records(history.started, event))
         if isinstance(event, ClientLeft):
             stay = {h: j for h, j in history.assignment.items() if h != event.handle}
             began = history.started
@@ -225,6 +228,19 @@ def _between(history: History, events: Sequence[Event]) -> History:
                 history, started=began, assignment=stay, left=(*earlier, event)
             )
     return history
+
+
+def _with_records(began: RunStarted, changed: RecordsChanged) -> RunStarted:
+    """Return how a run would have begun, had it known of a client's new records."""
+    began = replace(began, data_hash=changed.data_hash)
+    tau = changed.risk_threshold
+    if tau is None:
+        return began
+    return replace(
+        began,
+        groups={**began.groups, changed.handle: None},
+        risk_thresholds={**began.risk_thresholds, changed.handle: tau},
+    )
 
 
 def after(history: History, round_index: int, events: Sequence[Event]) -> History:

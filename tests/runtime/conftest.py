@@ -80,7 +80,7 @@ def settings() -> Callable[..., Config]:
 DEADLY = """
 import os, signal, sys
 from covey.ledger import Ledger
-from covey.runtime import loop, unlearning_executor
+from covey.runtime import changing, loop, record_changes, unlearning_executor
 
 when, what, calls, *words = sys.argv[1:]
 left = int(calls)
@@ -104,6 +104,11 @@ place, name = {
     "delete": (unlearning_executor, "delete_from"),
     "keep": (unlearning_executor, "keep_subtracted"),
     "save": (loop, "save_state"),
+    "records": (changing, "keep_records"),
+    "state": (changing, "keep_subtracted"),
+    "change": (Ledger, "append_between"),
+    "aside": (record_changes, "set_aside_from"),
+    "settle": (loop, "settle_change"),
 }[what]
 setattr(place, name, deadly(getattr(place, name)))
 """

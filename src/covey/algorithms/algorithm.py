@@ -49,11 +49,15 @@ class Subtraction(NamedTuple):
         without: the state in which the sums lack what these clients added. Of who is not
             given nothing can be subtracted: the sums are then made anew, of all others'.
         solve: a round's models, from the sums and these choices; nobody is asked. A model
-            that no sums determine stays as it is. Tells `HeadsSolved` and `ModelsMerged`.
+            that no sums determine stays as it is. Clients that the choices have and the
+            sums do not are counted. Tells `HeadsSolved` and `ModelsMerged`.
+        choose: as `Strategy.conclude`, without measuring risks: what clients that were
+            never there take, among models as they are. None: nobody can join.
     """
 
     without: Callable[[ServerState, Clients], ServerState]
     solve: Callable[[ServerState, ClientsAssigned, Clients, Streams], RoundResult]
+    choose: Callable[[ServerState, Clients, Streams], RoundResult] | None = None
 
 
 class Strategy(NamedTuple):

@@ -185,7 +185,7 @@ class Solved(Algorithm):
             return self._solved(state, chosen, asked, streams)
 
         init = super().strategy(setup).init
-        subtraction = Subtraction(without_leavers, solve)
+        subtraction = Subtraction(without_leavers, solve, self.finalize)
         return Strategy(init, play_round, self.finalize, subtraction)
 
     def _round(

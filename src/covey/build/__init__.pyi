@@ -14,6 +14,7 @@ from .algorithms import (
 from .attested import attested_organisations
 from .client_backend import ClientBackend, ClientReports, DataProfile, KnowsKeys
 from .client_runtime import ClientRuntime, ClusterChoice
+from .newcomers import brought_client
 from .parts import Components
 from .populations import data_hash
 from .risk import red_team_of
@@ -36,6 +37,7 @@ __all__ = [
     "algorithm_of",
     "anonymity_of",
     "attested_organisations",
+    "brought_client",
     "build_run",
     "client_runtime_of",
     "clients_of",

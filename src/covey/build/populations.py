@@ -37,7 +37,7 @@ from covey.models import NETWORKS
 from covey.rng import Streams
 from covey.types import ClientName
 
-__all__ = ["data_hash", "population_and_notes", "preference_of"]
+__all__ = ["data_hash", "population_and_notes", "preference_of", "request_of"]
 
 
 def population_and_notes(
@@ -48,7 +48,7 @@ def population_and_notes(
     `given` is what a program passes by hand as its clients; None: nothing.
     """
     source = source_of(config, given)
-    request = _request(config, streams)
+    request = request_of(config, streams)
     _check_fits(config, source, request.spec)
     population, notes = population_from(source, config, request)
     if config.data.normalise == "image":
@@ -57,7 +57,7 @@ def population_and_notes(
     return _without(population, config.population.exclude), notes
 
 
-def _request(config: Config, streams: Streams) -> PopulationRequest:
+def request_of(config: Config, streams: Streams) -> PopulationRequest:
     """Return what a data source is asked for."""
     task = TASKS[config.model.task]
 

@@ -61,6 +61,14 @@ COMMANDS = {
         "covey.cli.leaving",
         "Answer clients that ask to leave a run, and prove what was answered.",
     ),
+    "join": Row(
+        "covey.cli.changing",
+        "Let a client join a run whose models are solved from sums over clients.",
+    ),
+    "update": Row(
+        "covey.cli.changing",
+        "Replace a client's records, or add to them, and solve the models again.",
+    ),
     "explain": Row(
         "covey.cli.leaving",
         "Show what is held on a client, and where, before anything is erased.",

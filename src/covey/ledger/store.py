@@ -136,18 +136,29 @@ class Ledger:
                 )
             return rows.add(connection, records, written_at)
 
-    def append_between(self, records: Sequence[Record]) -> str:
+    def append_between(
+        self,
+        records: Sequence[Record],
+        joined: Mapping[Handle, ClientName] | None = None,
+    ) -> str:
         """Record what happened between two rounds, and return the new head.
 
         A record of kind `REWIND` makes the story go on before the round that it names.
 
+        Args:
+            records: what happened.
+            joined: clients that it enrols, in the same transaction.
+
         Raises:
-            LedgerError: there is no record, one belongs to a round, or it cannot be
-                written.
+            LedgerError: there is no record, one belongs to a round, a client cannot be
+                enrolled, or it cannot be written.
         """
         _check_between(records)
         written_at = self._writer().clock()
         with self._transaction() as connection:
+            if joined:
+                clients_and_requests.bind_names(connection, joined, self.location)
+                seal_tables(connection)
             return rows.add(connection, records, written_at)
 
     def links(self) -> list[Link]:

@@ -18,21 +18,25 @@ from covey.report.run_summary import guarantee_of
 from covey.runs.pages import page_of
 from covey.runs.parts import available_parts, check_answerable, playable, readable
 from covey.runs.story import RunRecord, read_run_record
-from covey.runs.wishes import Names, Several, listed, wanted_answer
+from covey.runs.wishes import Names, Several, examples_in, listed, wanted_answer
 from covey.runtime import (
     DEFAULT_ATTACKS,
     AnsweredRequest,
     AuditRequest,
+    ChangedRecords,
     ClientPlan,
     ForgetResult,
+    NewRecords,
     Observer,
     Returning,
     RunFolder,
     audit_run,
+    change_records,
     client_plans,
     continue_run,
     explain_client,
     forget,
+    join_run,
     open_session,
 )
 from covey.runtime.copies import Copy
@@ -205,6 +209,68 @@ class Run:
         self._record = None
         args = (observe, on_answer, check, on_receipt)
         return forget(run, self._folder, clients, *wanted, *args)[1]
+
+    def join(
+        self,
+        name: ClientName,
+        data: Any,  # noqa: ANN401 - as `covey.run(clients=...)` takes one client's
+        threshold: float | None = None,
+        risk_weight: float | None = None,
+        observe: Observer = quiet,
+    ) -> ChangedRecords:
+        """Let a client join, where models are solved from sums over clients.
+
+        It chooses among models that never met it, and they are solved again; the others
+        stay where they are.
+
+        Args:
+            name: one that nobody has or had.
+            data: its examples; or the path of an .npz file with `x` and `y`.
+            threshold: the risk that it accepts; None: what the settings say of its name.
+            risk_weight: how much a risk weighs in its choice; None: the same.
+            observe: called after the round that is solved again.
+
+        Raises:
+            CoveyError: nobody can join this run, or the name or the data do not fit.
+        """
+        brought = NewRecords(
+            name, examples_in(data), risk_threshold=threshold, risk_weight=risk_weight
+        )
+        return self._with_records(join_run, brought, "join(...)", observe)
+
+    def update(
+        self,
+        name: ClientName,
+        data: Any,  # noqa: ANN401 - as `covey.run(clients=...)` takes one client's
+        *,
+        add: bool = False,
+        observe: Observer = quiet,
+    ) -> ChangedRecords:
+        """Replace a client's records, where models are solved from sums over clients.
+
+        Args:
+            name: the client's.
+            data: its examples; or the path of an .npz file with `x` and `y`.
+            add: whether it keeps those that it has.
+            observe: called after the round that is solved again.
+
+        Raises:
+            CoveyError: models are not solved from sums, or the name or the data do not
+                fit.
+        """
+        brought = NewRecords(name, examples_in(data), add=add)
+        return self._with_records(change_records, brought, "update(...)", observe)
+
+    def _with_records(
+        self,
+        change: Callable[..., ChangedRecords],
+        brought: NewRecords,
+        call: str,
+        observe: Observer,
+    ) -> ChangedRecords:
+        run = playable(self._folder, self._overrides, call)
+        self._record = None
+        return change(run, self._folder, brought, observe)
 
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:

@@ -1,13 +1,16 @@
-"""What a request to leave may ask for."""
+"""What a request to leave may ask for, and what a client may bring."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from covey.data import read_client
 from covey.errors import ConfigError
 from covey.runtime import Returning
 from covey.types import BASES, Basis, ClientName
 from covey.unlearning import ANSWERS
 
-__all__ = ["Names", "Several", "basis_of", "listed", "wanted_answer"]
+__all__ = ["Names", "Several", "basis_of", "examples_in", "listed", "wanted_answer"]
 
 Who = ClientName | Returning
 Several = list[ClientName] | list[Who]
@@ -52,3 +55,12 @@ def listed(names: Names) -> tuple[Who, ...]:
     one = isinstance(names, str | Returning)
     several: Sequence[Who] = (names,) if one else names
     return tuple(dict.fromkeys(several))
+
+
+def examples_in(data: Any) -> Any:  # noqa: ANN401 - as `clients_of` takes one client's
+    """Return what a client brings; of a path, what its .npz file holds.
+
+    Raises:
+        DataError: the file is malformed.
+    """
+    return read_client(Path(data)) if isinstance(data, str | Path) else data

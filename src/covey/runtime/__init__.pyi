@@ -1,9 +1,11 @@
 from .asking import Returning
 from .auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
+from .changing import ChangedRecords, change_records, join_run
 from .completed_run import CompletedRun, is_finished, load_completed
 from .federation_metadata import FederationMetadata, Unreachable, rebuilt_run
 from .folder import RunFolder
 from .loop import Observer, continue_run, run_rounds
+from .new_records import NewRecords
 from .planning import UnlearningPlan, plan_for
 from .recorded import RecordedRun, recorded_run, unplayed_reason
 from .session import Session, open_or_create, open_session, read_events, read_history
@@ -23,10 +25,12 @@ __all__ = [
     "AnsweredRequest",
     "Audit",
     "AuditRequest",
+    "ChangedRecords",
     "ClientPlan",
     "CompletedRun",
     "FederationMetadata",
     "ForgetResult",
+    "NewRecords",
     "Observer",
     "RecordedRun",
     "Returning",
@@ -35,12 +39,14 @@ __all__ = [
     "UnlearningPlan",
     "Unreachable",
     "audit_run",
+    "change_records",
     "client_plans",
     "continue_run",
     "enqueue_requests",
     "explain_client",
     "forget",
     "is_finished",
+    "join_run",
     "load_completed",
     "load_state",
     "open_or_create",

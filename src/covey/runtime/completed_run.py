@@ -10,6 +10,7 @@ from covey.history import History, history_of
 from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import check_inputs
+from covey.runtime.record_files import with_changed_records
 from covey.runtime.session import (
     check_data,
     check_same,
@@ -63,6 +64,7 @@ def load_completed(run: BuiltRun, folder: RunFolder, purpose: str) -> CompletedR
     with Ledger.read(folder.ledger) as ledger:
         entries = read_events(ledger)
         secrets = recorded_secrets(run, folder, ledger)
+        run = with_changed_records(run, folder, ledger)
         history, whole = history_of(entries), run
         run = with_recorded_handles(run, ledger, secrets)
         check_same(run, history, folder)

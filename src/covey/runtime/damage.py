@@ -12,6 +12,7 @@ from covey.checkpoints import checkpoint_paths, round_of
 from covey.errors import CoveyError
 from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
+from covey.runtime.record_files import record_problems
 from covey.runtime.secrets import lost_secret, restored_marker
 from covey.runtime.session import earlier_config_hashes, read_history, settings_hash
 from covey.runtime.state_checks import missing_state, state_problem
@@ -85,6 +86,8 @@ def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
     yield from _secret(folder, ledger)
     yield from _states(folder, ledger)
     yield from _updates(folder, ledger)
+    for path, problem in record_problems(folder, ledger):
+        yield Damage(path, "a client's records", problem, COPY)
     for request in ledger.requests():
         path = folder.proofs / f"{request.id}.json"
         if request.state == "done" and not path.is_file():

@@ -49,6 +49,7 @@ class RunFolder:
     exports/ of models; copies/: what was exported or shown where, and for whom
     updates/ and baseline/ and audit/ where they were asked for; proofs/ of who left
     imports.json: where the user's own code lay
+    records/ of clients that joined, or that changed theirs
     receipts/ of who asked to; unacknowledged/ salts, sealed
     superseded/ while rounds are played again
     """
@@ -138,6 +139,11 @@ class RunFolder:
     def subtracted(self) -> Path:
         """The state without the sums of who leaves, until that was answered."""
         return self.path / "subtracted"
+
+    @property
+    def records(self) -> Path:
+        """Records of clients that joined, or that changed them."""
+        return self.path / "records"
 
     @property
     def updates(self) -> Path:

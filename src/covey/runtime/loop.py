@@ -37,6 +37,7 @@ from covey.runtime.evaluation import (
 from covey.runtime.finalization import finalize
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import by_entry
+from covey.runtime.record_changes import change_of, settle_change
 from covey.runtime.remote_hooks import (
     gather_present,
     queue_requests,
@@ -168,7 +169,7 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
     observe(history)
     while True:
         t = state.round_index
-        if last is None or t > last or t == rounds:
+        if not _owed(replay, t) and (last is None or t > last or t == rounds):
             served, pending = _next_requests(session, t)
             if served or pending:
                 if not on_disk:
@@ -235,12 +236,14 @@ class Replay:
         run: the run with the choices that were recorded, if they are to be kept.
         chosen: where sums were subtracted, the choices of the last round: it alone is
             played again, and nobody is asked.
+        changed: whether a client's own records changed; its choice is in `chosen`.
     """
 
     until: int
     calibrating: bool
     run: BuiltRun
     chosen: ClientsAssigned | None = None
+    changed: bool = False
 
 
 def _replay(session: Session) -> Replay | None:
@@ -249,9 +252,18 @@ def _replay(session: Session) -> Replay | None:
     if not rewinds:
         return None
     rewind = RunRolledBack(**records[rewinds[-1]].body)
-    if rewind.how == "subtracted":
+    if rewind.how in ("subtracted", "changed"):
         chosen = _last_choices(records[: rewinds[-1]], rewind.round_index)
-        return Replay(rewind.until, calibrating=False, run=session.run, chosen=chosen)
+        if (change := change_of(records)) is not None:
+            _, handle, cluster = change
+            chosen = replace(chosen, clusters={**chosen.clusters, handle: cluster})
+        return Replay(
+            until=rewind.until,
+            calibrating=False,
+            run=session.run,
+            chosen=chosen,
+            changed=change is not None,
+        )
     recorded = (
         _choices(records[: rewinds[-1]], rewind.round_index)
         if rewind.how == "recorded"
@@ -259,6 +271,11 @@ def _replay(session: Session) -> Replay | None:
     )
     replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
     return Replay(rewind.until, rewind.how == "calibrated", replayed)
+
+
+def _owed(replay: Replay | None, t: int) -> bool:
+    """Say whether the models of this round wait for a client's new records."""
+    return replay is not None and replay.changed and t < replay.until
 
 
 def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int]]:
@@ -439,10 +456,13 @@ def _store_round(session: Session, played: RoundResult, replay: Replay | None) -
     if every and (done - 1) % every == 0 and not calibrated:
         noted = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, noted)
-    due = done == config.rounds or done % config.checkpoints.every == 0
+    changed = replay is not None and replay.changed and done == replay.until
+    due = changed or done == config.rounds or done % config.checkpoints.every == 0
     if due:
         _save(session, played.state)
         thin(session.folder.checkpoints, config.checkpoints.keep)
+    if changed:
+        settle_change(session)
     return due
 
 

@@ -25,6 +25,7 @@ from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.inputs import check_inputs, note_inputs
 from covey.runtime.ledger_record import Entry, LedgerRecord, RecordReader
+from covey.runtime.record_files import with_changed_records
 from covey.runtime.secrets import Secrets, check_secret, note_secret, secrets_of
 from covey.types import ClientName, Handle
 
@@ -133,6 +134,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     check_anchors(folder, ledger)
     if run.client_backend is not None:  # who is not here now may come back
         run = run.with_clients_named(ledger.names().values())
+    run = with_changed_records(run, folder, ledger)
     secrets = recorded_secrets(run, folder, ledger)
     note_secret(folder.secret_marker, ledger)
     active = with_recorded_handles(run, ledger, secrets)
@@ -348,6 +350,7 @@ TRACES = (
     "exports",
     "metrics.csv",
     "proofs",
+    "records",
     "report.html",
     "secret",
     "superseded",

@@ -18,6 +18,7 @@ from covey.checkpoints import checkpoint_of, checkpoint_paths, round_of
 from covey.errors import RunError
 from covey.events import ClientsAssigned, RunRolledBack
 from covey.ledger import REWIND
+from covey.runtime.record_changes import owed_change
 from covey.runtime.session import Session
 from covey.runtime.state_checks import state_problem
 from covey.runtime.state_io import load_state, save_state
@@ -68,7 +69,8 @@ def subtracted_state(session: Session) -> ServerState | None:
     Raises:
         RunError: it is lost, and so is the one that it came of.
     """
-    if not is_subtracting(session):
+    change = owed_change(session)
+    if not is_subtracting(session) and change is None:
         return None
     found = (each for each in session.record().records if each.kind == REWIND)
     rewind = RunRolledBack(**[*found][-1].body)
@@ -78,7 +80,8 @@ def subtracted_state(session: Session) -> ServerState | None:
         return None  # it was played, and kept
     present = {client.handle for client in session.run.population.clients}
     state = _kept(session, first)
-    state = state.without(state.assignment.keys() - present)
+    changed = {change[1]} if change else set[Handle]()
+    state = state.without((state.assignment.keys() - present) | changed)
     return replace(state, round_index=first)
 
 

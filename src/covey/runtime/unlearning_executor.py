@@ -35,6 +35,7 @@ from covey.runtime.inputs import note_inputs
 from covey.runtime.planning import UnlearningPlan, read_plan
 from covey.runtime.proof_builder import write_proof
 from covey.runtime.receipts import key_of
+from covey.runtime.record_changes import tend_change
 from covey.runtime.recorded_facts import ChosenAnswer, recorded_facts
 from covey.runtime.session import Session
 from covey.runtime.settling import (
@@ -270,7 +271,8 @@ def cleanup(session: Session) -> None:
     """
     served = _being_served(session)
     subtracting = is_subtracting(session)
-    if not subtracting:  # what a kill left of an answer that was never recorded
+    changing = tend_change(session)
+    if not (subtracting or changing):  # what a kill left of what was never recorded
         delete_whole(session.folder.subtracted)
     if served:
         session.ledger.scrub()

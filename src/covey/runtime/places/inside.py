@@ -10,6 +10,7 @@ from covey.runtime.copies import Copy, copies_of
 from covey.runtime.folder import RunFolder
 from covey.runtime.places.found import COVEY, YOU, Findings, Place, SearchTarget
 from covey.runtime.places.walk import mentions_below
+from covey.runtime.record_files import records_of
 from covey.runtime.secrets import secret_path
 from covey.runtime.settling import BASELINE, RENDERED, unrecorded
 from covey.runtime.updates import stored_rounds
@@ -21,6 +22,7 @@ def inside_run(target: SearchTarget) -> Findings:
     """Yield what is in the run's folder, and in its ledger wherever that is."""
     yield from _ledger(target)
     yield from _queued(target)
+    yield from _records(target)
     yield from _trained(target)
     yield from _rendered(target)
     yield from _copied(target)
@@ -58,6 +60,13 @@ def _queued(target: SearchTarget) -> Findings:
         path = target.display_path(target.folder.request_queue, target.folder.path)
         how = "Whoever plays the run takes it away, and answers."
         yield Place(path, "its name, in a request to leave", "request", COVEY, how)
+
+
+def _records(target: SearchTarget) -> Findings:
+    for path in records_of(target.folder, target.handle):
+        shown = target.display_path(path, target.folder.path)
+        how = "Every answer deletes it."
+        yield Place(shown, "its records, as it brought them", "data", COVEY, how)
 
 
 def _trained(target: SearchTarget) -> Findings:
