@@ -6,6 +6,7 @@ from covey import Config, ConfigError
 from covey.config import flat
 from covey.config.unsupported import LATER_VALUES
 from covey_papers.reproduce import Experiment, experiment, experiments
+from covey_papers.reproduce.figures import SIDES
 from covey_papers.reproduce.leaving import EVERY_ANSWER, NAMES
 from covey_papers.reproduce.leaving import MEASURES as OF_LEAVING
 from covey_papers.reproduce.measures import MEASURES
@@ -141,8 +142,8 @@ def test_both_papers_and_what_goes_beyond_are_covered():
     assert names <= set(EVERY)
     others = set(EVERY) - names
     assert len([each for each in others if each.startswith("theory-")]) == 2
-    assert len([each for each in others if each.startswith("beyond-")]) == 3
-    assert len(others) == 5
+    assert len([each for each in others if each.startswith("beyond-")]) == 4
+    assert len(others) == 6
 
 
 def test_fedavg_stands_beside_every_choice():
@@ -151,6 +152,21 @@ def test_fedavg_stands_beside_every_choice():
         if any("IFCA" in row.name for row in rows):
             methods = [row.settings["method"]["name"] for row in rows]
             assert "fedavg" in methods, name
+
+
+def test_solved_heads_stand_beside_networks_in_all_that_goes_beyond():
+    for name, asked in EVERY.items():
+        if name.startswith("beyond-"):
+            methods = {row.settings["method"]["name"] for row in asked.rows}
+            assert {"fedavg", "solved"} <= methods, name
+
+
+def test_a_front_is_drawn_from_what_is_measured():
+    fronts = [each for each in EVERY.values() if each.figure == "front"]
+    assert fronts
+    for asked in fronts:
+        needed = {f"{a}_{g}" for a in ("accuracy", "mia") for g in SIDES}
+        assert needed <= set(asked.measures)
 
 
 def test_layers_lie_over_each_other_section_by_section():

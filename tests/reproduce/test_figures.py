@@ -124,6 +124,29 @@ def test_lines_have_a_panel_per_column_and_dashed_bounds():
     assert mnist.lines[0].get_color() == cifar.lines[0].get_color()
 
 
+def test_a_front_has_a_panel_per_column_and_group_and_no_point_for_what_is_unknown():
+    told = [
+        cell(f"{what}, {group}", row, *values, column=column)
+        for column in ("MNIST", "CIFAR-10")
+        for group in ("minority", "majority")
+        for row, accuracy, risk in (
+            ("FedAvg", (0.4, 0.6), (0.6, 0.7)),
+            ("solved", (0.7, 0.7), (0.6, 0.6)),
+            ("by risk", (0.7, 0.7), (0.6, None)),
+        )
+        for what, values in (("accuracy", accuracy), ("MIA accuracy", risk))
+    ]
+    figure = drawn(record(figure="front", found=Found(cells=tuple(told))))
+    assert titles(figure) == [
+        *("MNIST: minority", "MNIST: majority"),
+        *("CIFAR-10: minority", "CIFAR-10: majority"),
+    ]
+    assert list(legend(figure)) == ["FedAvg", "solved", "by risk"]
+    for axes in figure.axes:
+        points = [np.ravel(line.get_xydata()) for line in axes.lines]
+        assert np.allclose(points, [(0.65, 0.5), (0.6, 0.7)])
+
+
 def test_without_any_value_there_is_nothing_to_draw():
     nobody = (cell("accuracy", "IFCA", None), cell("accuracy", "FedAvg"))
     assert not Found().known

@@ -1,20 +1,24 @@
 """A record's figure, in the form in which the paper draws it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from covey.report.figures import (
     GROUPS,
     INK,
+    MARKERS,
     cycled,
     key,
     legend,
     quiet,
 )
+from covey_papers.reproduce.measures import MEASURES
 from covey_papers.reproduce.record import Cell, Record
 
 __all__ = ["drawn"]
@@ -22,6 +26,8 @@ __all__ = ["drawn"]
 MOST_PANELS = 4
 DASHES = ("--", ":", "-.")
 HATCHES = ("", "//", "..")
+SIDES = ("minority", "majority")
+ACROSS = ("accuracy", "mia")
 WIDTH = 0.8
 """Of what stands at one place of the horizontal axis."""
 
@@ -29,12 +35,16 @@ WIDTH = 0.8
 def drawn(record: Record) -> Figure:
     """Draw bars or box plots, a panel per measure, or lines, a panel per column.
 
+    A front is accuracy against risk, a panel per column and group.
+
     The first measures that are known get a panel, and one must be; the table has them all.
     Bars are means with their 95% intervals, points are the repeats; a white diamond is
     what the paper prints. In box plots it is the mean, as the papers have it.
     """
     if record.figure == "lines":
         return _lines(record)
+    if record.figure == "front":
+        return _front(record)
     measures = [m for m in record.measures if _known(record, m)][:MOST_PANELS]
     figure, panels = _panels(len(measures), height=2.6)
     draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {
@@ -153,3 +163,34 @@ def _lines(record: Record) -> Figure:
                 )
         axes.legend(fontsize=8, frameon=False)
     return figure
+
+
+def _front(record: Record) -> Figure:
+    """Draw a group's accuracy against its risk, a point per row: up and left is better.
+
+    Means over the repeats; a row without one of the two figures has no point.
+    """
+    means = {(c.column, c.row, c.measure): c.mean for c in record.found.cells}
+    columns = list(dict.fromkeys(column for column, _, _ in means))
+    keys = {row: _shape(i, row) for i, row in enumerate(_rows(record.found.cells))}
+    figure = Figure(figsize=(9.0, 1.0 + 3.0 * len(columns)), layout="constrained")
+    grid = figure.subplots(len(columns), len(SIDES), squeeze=False)
+    for (column, panels), (side, group) in product(
+        zip(columns, grid, strict=True), enumerate(SIDES)
+    ):
+        quiet(panels[side], f"{column}: {group}", "accuracy", "MIA accuracy")
+        up, along = (MEASURES[f"{what}_{group}"].title for what in ACROSS)
+        for row, look in keys.items():
+            place = means.get((column, row, along)), means.get((column, row, up))
+            if None not in place:
+                panels[side].plot(
+                    *place, marker=look.get_marker(), color=look.get_color()
+                )
+    legend(figure, list(keys.values()), 3)
+    return figure
+
+
+def _shape(place: int, row: str) -> Line2D:
+    """Return a row's key: where colours begin again, points have another shape."""
+    marker = cycled(MARKERS, place // len(GROUPS))
+    return key(marker, row, cycled(GROUPS, place))
