@@ -227,7 +227,7 @@ def test_a_retraining_is_a_run_of_all_who_are_there_with_their_records_of_today(
     (done,) = solved.forget(OTHER, "retrain")
     del held[OTHER]
     never = run(
-        Config.of(SOLVED),
+        config=Config.of(SOLVED),
         clients={name: (each.inputs, each.labels) for name, each in held.items()},
         out=tmp_path / "never",
     )

@@ -1,0 +1,112 @@
+"""Clients come, change their records and leave: the sums are those of who is there now."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from covey import Config
+from covey.algorithms.summing import Asked, counted_sums, without_leavers
+from covey.build import BuiltRun, build_run
+from covey.data import Client, Examples
+from covey.engine.fixed_features import params_of
+from covey.heads import ClusterSums, Sums
+from covey.params import model_hash
+from covey.types import Handle
+
+SEQUENCES, CLUSTERS = 200, 3
+SETTINGS = {
+    "population": {"clients": 6, "examples_per_client": 8, "audit_examples": 0},
+    "model": {
+        "name": "linear-head",
+        "options": {"feature_options": {"filters": 2, "size": 3, "pool": 2}},
+    },
+    "method": {
+        "name": "solved",
+        "num_clusters": CLUSTERS,
+        "options": {"initialisation": "random"},
+    },
+    "redteam": {"source": "none"},
+}
+POOLING, LAMBDA = (0.3, 0.0, 1.0), (0.5, 1.0, 0.1)
+
+
+class Present:
+    """Who is there now, and what a server knows of them."""
+
+    def __init__(self, run: BuiltRun, drawn: np.random.Generator) -> None:
+        self.run, self.drawn = run, drawn
+        self.clients: dict[Handle, Client] = {}
+        self.choices: dict[Handle, tuple[int, int]] = {}
+        self.state = run.strategy.init(run.streams)
+        for client in run.population.clients:
+            self.come(client.handle, client.train)
+
+    def come(self, who: Handle, new: Examples) -> None:
+        """Count a client in a cluster, as a round with its choice does."""
+        first = self.run.population.clients[0]
+        self.clients[who] = replace(first, name=who, handle=who, train=new)
+        drawn = int(self.drawn.integers(CLUSTERS)), int(self.drawn.integers(1, 257))
+        cluster, weight = self.choices.setdefault(who, drawn)
+        assert self.run.records is not None
+        asked = Asked(self.run.records, self.clients, again=True)
+        sums = counted_sums(self.state, {who: cluster}, weight, asked)
+        self.state = self.state.with_choices({who: cluster}).keeping(sums)
+
+    def change(self, who: Handle, new: Examples) -> None:
+        """Subtract a client's records, and count it where it was with new ones."""
+        self._subtract(who)
+        self.come(who, new)
+
+    def leave(self, who: Handle) -> None:
+        self._subtract(who)
+        del self.choices[who]
+
+    def _subtract(self, who: Handle) -> None:
+        leaver = self.run.clients((self.clients.pop(who),))
+        self.state = without_leavers(self.state, leaver)
+
+    def directly(self) -> tuple[Sums, ...]:
+        d, records = self.state.kept(ClusterSums).targets[0].shape[0], self.run.records
+        assert records is not None
+        inside = [
+            [(self.clients[h].train, w) for h, (c, w) in self.choices.items() if c == j]
+            for j in range(CLUSTERS)
+        ]
+        return tuple(records.sums(each, d) for each in inside)
+
+
+def heads(known: ClusterSums) -> str:
+    solved = known.model_copy(update={"pooling": POOLING, "regularisation": LAMBDA})
+    return model_hash(tuple(params_of(solved.head(j)) for j in range(CLUSTERS)))
+
+
+def test_two_hundred_sequences_end_in_the_bits_of_the_direct_computation(digits):
+    run = build_run(Config.of(SETTINGS))
+    done = Counter[str]()
+    for seed in range(SEQUENCES):
+        drawn = np.random.default_rng(seed)
+        present = Present(run, drawn)
+        for step in range(6):
+            at, size = int(drawn.integers(1_000)), int(drawn.integers(1, 7))
+            new = digits.take(torch.arange(at, at + size))
+            who = sorted(present.clients)[int(drawn.integers(len(present.clients)))]
+            match int(drawn.integers(3)):
+                case 0:
+                    present.come(f"h-new-{step}", new)
+                    done["come"] += 1
+                case 1:
+                    present.change(who, new)
+                    done["change"] += 1
+                case _ if len(present.clients) > 1:
+                    present.leave(who)
+                    done["leave"] += 1
+        known, direct = present.state.kept(ClusterSums), present.directly()
+        assert known.is_whole
+        assert dict(known.counted) == present.choices
+        assert known.sums == direct
+        nothing = Sums.nothing(*direct[0].targets.shape)
+        if nothing not in direct:
+            assert heads(known) == heads(known.of(direct, present.choices))
+    assert min(done.values()) > SEQUENCES
