@@ -1,0 +1,46 @@
+"""Joining and changing records by the command line: what is told, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey import Config, load, run
+
+SOLVED = {
+    "rounds": 1,
+    "population": {"clients": 4, "examples_per_client": 10, "audit_examples": 0},
+    "model": {
+        "name": "linear-head",
+        "options": {"feature_options": {"filters": 2, "size": 3, "pool": 2}},
+    },
+    "method": {"name": "solved", "num_clusters": 1, "selection": "loss"},
+    "redteam": {"source": "none"},
+}
+
+
+@pytest.fixture
+def records(tmp_path, digits) -> Path:
+    x, y = digits.inputs[:20].numpy(), digits.labels[:20].numpy()
+    np.savez(tmp_path / "records.npz", x=x, y=y)
+    return tmp_path / "records.npz"
+
+
+def test_a_client_joins_and_changes_its_records(answer, covey, records):
+    made = run(config=Config.of(SOLVED), out="solved")
+    told = answer("join", "solved", "new", "--data", records, "--threshold", 0.7)
+    assert (told["client"], told["cluster"], told["examples"]) == ("new", 0, 16)
+    assert told["model_before"] == made.summary["model_hash"] != told["model_hash"]
+    more = answer("update", "solved", "new", "--data", records, "--add")
+    assert more["examples"] == 32
+    assert more["sums_before"] == told["sums_after"] != more["sums_after"]
+    assert load("solved").summary["model_hash"] == more["model_hash"]
+    assert (made.folder / "report.html").is_file()
+    code, out, err = covey("update", "solved", "client-00001", "--data", records)
+    assert code == 0, err
+    assert "16 records in cluster 0" in out
+    code, _, err = covey("join", "solved", "new", "--data", records)
+    assert code == 2
+    assert "covey update" in " ".join(err.split())
+    code, _, err = covey("join", "solved", "more", "--data", "no such.npz")
+    assert code == 2
