@@ -51,7 +51,7 @@ class Present:
         cluster, weight = self.choices.setdefault(who, drawn)
         assert self.run.records is not None
         asked = Asked(self.run.records, self.clients, again=True)
-        sums = counted_sums(self.state, {who: cluster}, weight, asked)
+        sums = counted_sums(self.state, {who: cluster}, {who: weight}, asked)
         self.state = self.state.with_choices({who: cluster}).keeping(sums)
 
     def change(self, who: Handle, new: Examples) -> None:

@@ -16,7 +16,13 @@ from covey.build import build_run
 from covey.checkpoints import checkpointed_rounds
 from covey.data import Examples
 from covey.engine.fixed_features import params_of
-from covey.events import ClientsAssigned, HeadsSolved, RecordsChanged, RunRolledBack
+from covey.events import (
+    ClientsAssigned,
+    ExposureChosen,
+    HeadsSolved,
+    RecordsChanged,
+    RunRolledBack,
+)
 from covey.heads import ClusterSums, weight_steps
 from covey.ledger import Ledger
 from covey.params import model_hash
@@ -296,18 +302,12 @@ getattr(load(Path(folder)), what)(name, data)
 @pytest.mark.parametrize(
     ("where", "happened"),
     [
-        pytest.param("before records", False, marks=SLOW),
         pytest.param("after records", False, marks=SLOW),
-        pytest.param("before state", False, marks=SLOW),
         ("after state", False),
         ("after change", True),  # recorded, and nothing solved
-        pytest.param("before aside", True, marks=SLOW),
         pytest.param("after aside", True, marks=SLOW),
-        pytest.param("before append", True, marks=SLOW),
         pytest.param("after append", True, marks=SLOW),  # and no state of it
-        pytest.param("before save", True, marks=SLOW),
         pytest.param("after save", True, marks=SLOW),
-        pytest.param("before settle", True, marks=SLOW),
         pytest.param("after settle", True, marks=SLOW),  # and the end is not recorded
     ],
 )
@@ -383,3 +383,19 @@ def test_in_whatever_order_clients_come_change_and_go_heads_are_those_of_today(
             solved.update(name, brought, add=what == "add")
             held[name] = Examples.joined((held[name], new)) if what == "add" else new
         assert model_of(solved.folder) == computed(solved.folder, held), (step, what)
+
+
+@SLOW
+def test_where_weights_follow_risks_all_are_found_anew(some, tmp_path):
+    told = json.loads(json.dumps(SOLVED))
+    told["method"]["options"]["exposure"] = "risk"
+    made = run(config=Config.of(told), out=tmp_path / "run")
+    accepted = made.summary["model_hash"]
+    done = made.join(NEW, some(9, 50), threshold=0.55)
+    weights = facts(made.folder, ExposureChosen)[-1]
+    assert weights.risks[done.handle] <= 0.55
+    made.update(OLD, some(7, 20))
+    made.forget(OLD, "subtract")
+    made.forget(NEW, "subtract")
+    assert load(made.folder).summary["model_hash"] != accepted
+    resume(made.folder)
