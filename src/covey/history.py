@@ -18,6 +18,7 @@ from covey.events import (
     ClusterWaited,
     ComponentsUsed,
     Event,
+    ExposureChosen,
     FairnessMeasured,
     GroupsSought,
     HeadChosen,
@@ -128,6 +129,7 @@ class History:
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
         heads_chosen: per cluster, its newest choice of a head by risk, and of which round.
+        weights_chosen: how much each client enters, where its own risk decided it last.
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was last answered to each, in order.
         reported: what clients that are apart last told of themselves.
@@ -159,6 +161,7 @@ class History:
     heads_chosen: Mapping[int, tuple[int, HeadChosen]] = field(
         default_factory=dict[int, tuple[int, HeadChosen]]
     )
+    weights_chosen: ExposureChosen | None = None
     hidden: tuple[tuple[int, AnonymitySetsFormed | OrganisationsAttested], ...] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
@@ -322,6 +325,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
         case HeadChosen():
             newest = {event.cluster: (round_index, event)}
             return replace(history, heads_chosen={**history.heads_chosen, **newest})
+        case ExposureChosen():
+            return replace(history, weights_chosen=event)
         case RiskMeasured():
             return _measured(history, event)
         case ClusterAudited():

@@ -10,7 +10,8 @@ from algorithms.test_solved import built, counted_anew
 from covey.algorithms import RoundResult
 from covey.build import BuiltRun
 from covey.data import Client
-from covey.events import ExposureChosen, HeadsSolved
+from covey.engine.fixed_features import params_of
+from covey.events import ClientsAssigned, ExposureChosen, HeadsSolved
 from covey.heads import ClusterSums
 from covey.membership import risk_curve
 from covey.params import model_hash
@@ -113,16 +114,52 @@ def test_a_lower_threshold_of_one_client_never_gives_it_a_larger_weight():
     assert found[-1] == 0
 
 
-def test_weights_stay_while_nobody_moves():
+def test_who_leaves_changes_nobody_elses_weight_and_no_other_bit():
     run, played = standard()
+    subtraction = run.strategy.subtraction
+    assert subtraction is not None
+    weights = chosen_in(played).weights
+    leavers = tuple(c for c in run.population.clients if 0 < weights[c.handle] < 1)[:2]
+    gone = {c.handle for c in leavers}
+    stay = tuple(c for c in run.population.clients if c.handle not in gone)
+    less = subtraction.without(played.state, run.clients(leavers))
+    where = {c.handle: played.state.assignment[c.handle] for c in stay}
+    chosen = ClientsAssigned(where, "clients")
+    solved = subtraction.solve(less, chosen, run.clients(stay), run.streams)
+    assert not [e for e in solved.events if isinstance(e, ExposureChosen)]
+    known = solved.state.kept(ClusterSums)
+    before = played.state.kept(ClusterSums)
+    assert known.counted == {h: before.counted[h] for h in where}
+    anew = counted_anew(run, solved.state)
+    assert known.sums == anew
+    direct = before.of(anew, known.counted)
+    heads = tuple(params_of(direct.head(j)) for j in range(2))
+    assert model_hash(solved.state.clusters) == model_hash(heads)
+    assert model_hash(heads) != model_hash(played.state.clusters)
+
+
+def test_weights_are_found_anew_once_somebody_moves_and_never_in_a_replay():
+    run, played = standard()
+    moved = dict(played.state.assignment)
+    handle = run.population.clients[7].handle
+    moved[handle] = 1 - moved[handle]
     there = run.clients(run.population.clients, 1)
-    after = run.strategy.play_round(played.state, there, run.streams.at("round", 1))
-    if after.state.assignment != played.state.assignment:
-        pytest.skip("somebody moved")
-    assert not [e for e in after.events if isinstance(e, ExposureChosen)]
-    assert (
-        after.state.kept(ClusterSums).counted == played.state.kept(ClusterSums).counted
+    replayed = run.strategy.subtraction
+    assert replayed is not None
+    stayed = replayed.solve(
+        played.state, ClientsAssigned(moved, "clients"), there, run.streams
     )
+    assert not [e for e in stayed.events if isinstance(e, ExposureChosen)]
+    told = stayed.state.kept(ClusterSums).counted
+    assert told[handle] == (moved[handle], 256)
+    state = played.state
+    for t in range(1, 4):
+        again = run.strategy.play_round(
+            state, run.clients(run.population.clients, t), run.streams.at("round", t)
+        )
+        found = [e for e in again.events if isinstance(e, ExposureChosen)]
+        assert bool(found) == (again.state.assignment != state.assignment)
+        state = again.state
 
 
 def test_nobody_in_is_a_head_that_knows_nothing():

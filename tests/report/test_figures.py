@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from covey.events import HeadChosen, PricesSet
+from covey.events import ExposureChosen, HeadChosen, PricesSet
 from covey.history import History, after
 from covey.report.figures import (
     accuracy_figure,
@@ -24,6 +24,7 @@ from covey.report.figures import (
     samples_figure,
     svg,
     violations_figure,
+    weights_figure,
 )
 from covey.report.figures.pareto import front
 
@@ -44,6 +45,7 @@ def test_every_kind_of_run_has_every_figure(any_history: History):
         fairness_figure,
         prices_figure,
         heads_figure,
+        weights_figure,
     ):
         assert draw(any_history).axes
 
@@ -204,3 +206,22 @@ def test_heads_that_were_tried_are_drawn_with_the_one_that_was_taken(
     assert np.asarray(ring.get_xdata()).tolist() == [0.6]
     assert np.asarray(accepted.get_xdata()).tolist() == [0.65, 0.65]
     assert "no head was chosen" in words(heads_figure(histories["two clusters"]))
+
+
+def test_a_clients_weight_and_its_own_risk_stand_over_what_it_accepts(
+    histories: dict[str, History],
+):
+    history = histories["two clusters"]
+    assert history.started is not None
+    taus = history.started.risk_thresholds
+    handles = [h for h in history.assignment if h in taus]
+    gone = {"left": 1.0}
+    weights = {h: i / len(handles) for i, h in enumerate(handles)}
+    risks = {h: min(taus[h], 0.6) for h in handles}
+    fact = ExposureChosen({**weights, **gone}, {**risks, **gone}, 3)
+    figure = weights_figure(after(history, 2, [fact]))
+    drawn = [np.asarray(axes.collections[0].get_offsets()) for axes in figure.axes]
+    assert drawn[0].tolist() == [[taus[h], weights[h]] for h in handles]
+    assert drawn[1].tolist() == [[taus[h], risks[h]] for h in handles]
+    assert "cluster 0 | cluster 1" in words(figure)
+    assert "no weight was chosen" in words(weights_figure(history))

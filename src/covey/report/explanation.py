@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from covey.report.figures import own_risk_figure, png
 from covey.report.page import rendered, write
 
 __all__ = ["write_explanation"]
@@ -18,5 +19,10 @@ def write_explanation(told: Mapping[str, Any], run: str, out: Path) -> Path:
         out: the file.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, rendered("explanation.html", {}, {**told, "run": run}))
+    by_weight = told.get("risk_against_weight", {})
+    points = by_weight.get("points", ())
+    pictures = (
+        {"weight": png(own_risk_figure(points, by_weight["weight"]))} if points else {}
+    )
+    write(out, rendered("explanation.html", pictures, {**told, "run": run}))
     return out

@@ -24,6 +24,7 @@ from covey.report.figures import (
     samples_figure,
     spent_figure,
     violations_figure,
+    weights_figure,
 )
 from covey.report.metrics_file import metrics_csv
 from covey.report.page_model import MOST_CLUSTERS, run_view
@@ -99,6 +100,8 @@ def _figures(run: Reported) -> dict[str, Figure]:
         figures["prices"] = prices_figure(run.history)
     if run.history.heads_chosen:
         figures["heads"] = heads_figure(run.history)
+    if run.history.weights_chosen is not None:
+        figures["weights"] = weights_figure(run.history)
     if guarantee_of(run.history)["guarantee"]:
         figures["spent"] = spent_figure(run.history)
     if run.samples:

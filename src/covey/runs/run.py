@@ -10,11 +10,13 @@ from covey.build import BuiltRun, Overrides
 from covey.components.foreign_code import no_foreign_code
 from covey.data import Population
 from covey.errors import ConfigError, RunError
+from covey.events import HeadsSolved
 from covey.history import History
 from covey.ledger import Ledger
 from covey.membership import Scorer
 from covey.report import summary, write_audit
 from covey.report.run_summary import guarantee_of
+from covey.runs.own_risk import risk_by_weight
 from covey.runs.pages import page_of
 from covey.runs.parts import available_parts, check_answerable, playable, readable
 from covey.runs.story import RunRecord, read_run_record
@@ -169,12 +171,18 @@ class Run:
     def explain(self, name: ClientName) -> dict[str, Any]:
         """Return what is held on a client, before anything is erased.
 
+        Where heads are solved, also its risk at several weights of its records.
+
         Raises:
             RunError: the client is not known to the run.
         """
         with no_foreign_code():
             run = readable(self._folder, self._overrides, "explain(...)")
-            return explain_client(run, self._folder, name)
+            told = explain_client(run, self._folder, name)
+        if not any(isinstance(each, HeadsSolved) for each in self.history.told):
+            return told
+        found = risk_by_weight(self._folder, self._overrides, told["handle"])
+        return {**told, "risk_against_weight": found}
 
     def forget(  # noqa: PLR0913, PLR0917 - the last three are callbacks
         self,

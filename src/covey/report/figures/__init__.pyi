@@ -27,6 +27,7 @@ from .style import (
     say,
     svg,
 )
+from .weights import own_risk_figure, weights_figure
 
 __all__ = [
     "GROUPS",
@@ -42,6 +43,7 @@ __all__ = [
     "key",
     "legend",
     "overlaid_accuracy",
+    "own_risk_figure",
     "pareto_figure",
     "png",
     "prices_figure",
@@ -53,4 +55,5 @@ __all__ = [
     "spent_figure",
     "svg",
     "violations_figure",
+    "weights_figure",
 ]
