@@ -138,6 +138,19 @@ def test_who_leaves_changes_nobody_elses_weight_and_no_other_bit():
     assert model_hash(heads) != model_hash(played.state.clusters)
 
 
+def test_who_comes_back_is_weighed_again_with_everybody():
+    run, played = standard()
+    subtraction = run.strategy.subtraction
+    assert subtraction is not None
+    leaver = run.clients(run.population.clients[2:3])
+    less = subtraction.without(played.state, leaver)
+    chosen = ClientsAssigned(dict(played.state.assignment), "clients")
+    everybody = run.clients(run.population.clients)
+    whole = subtraction.solve(less, chosen, everybody, run.streams)
+    assert chosen_in(whole) == chosen_in(played)
+    assert model_hash(whole.state.clusters) == model_hash(played.state.clusters)
+
+
 def test_weights_are_found_anew_once_somebody_moves_and_never_in_a_replay():
     run, played = standard()
     moved = dict(played.state.assignment)

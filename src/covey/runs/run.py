@@ -63,8 +63,9 @@ class Run:
     """A run on disk: what its events tell, and what can be done with it.
 
     Explaining, planning, denying, verifying, reporting and exporting read the folder
-    alone. What plays rounds or measures models needs the model and the data too: from the
-    settings, or as they were passed when the run was started or loaded.
+    alone; explaining tells a little more where the data are at hand. What plays rounds or
+    measures models needs the model and the data too: from the settings, or as they were
+    passed when the run was started or loaded.
 
     Attributes:
         folder: where it is.
