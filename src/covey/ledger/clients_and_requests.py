@@ -137,13 +137,13 @@ class ServedRequest:
 def names(connection: Connection) -> dict[Handle, ClientName]:
     """Return the client's name for each handle."""
     query = select(clients.c.handle, clients.c.name).order_by(clients.c.handle)
-    return {handle: name for handle, name in connection.execute(query)}  # noqa: C416 - rows
+    return dict(map(tuple, connection.execute(query).all()))
 
 
 def bind_names(
     connection: Connection, handles: Mapping[Handle, ClientName], location: str
-) -> None:
-    """Record each handle's client; existing entries stay as they are.
+) -> bool:
+    """Record each handle's client, and say if any is new; existing entries stay.
 
     Raises:
         LedgerError: a handle or a name is bound to another one, or was erased.
@@ -169,6 +169,7 @@ def bind_names(
     ]
     if rows:
         connection.execute(insert(clients), rows)
+    return bool(rows)
 
 
 def bound(connection: Connection, table: Table) -> dict[Handle, str]:
@@ -176,11 +177,11 @@ def bound(connection: Connection, table: Table) -> dict[Handle, str]:
     if not has_table(connection, table):
         return {}
     rows = connection.execute(select(table).order_by(table.c.handle))
-    return {handle: what for handle, what in rows}  # noqa: C416 - rows are no tuples
+    return dict(map(tuple, rows.all()))
 
 
-def bind(connection: Connection, table: Table, found: Mapping[Handle, str]) -> None:
-    """Bind clients to keys or organisations; who is bound otherwise is bound anew."""
+def bind(connection: Connection, table: Table, found: Mapping[Handle, str]) -> bool:
+    """Bind clients to keys or organisations, anew if they were; say if any is changed."""
     known, (_, column) = bound(connection, table), table.c
     rows = [
         {"handle": handle, column.name: what}
@@ -191,6 +192,7 @@ def bind(connection: Connection, table: Table, found: Mapping[Handle, str]) -> N
         changed = [row["handle"] for row in rows]
         connection.execute(delete(table).where(table.c.handle.in_(changed)))
         connection.execute(insert(table), rows)
+    return bool(rows)
 
 
 def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:

@@ -28,9 +28,12 @@ from covey.ledger.tables import (
     tombstones,
 )
 
-__all__ = ["FileHashes", "check_tables", "seal_tables"]
+__all__ = ["FileHashes", "check_tables", "seal_tables", "unsealed_tables"]
 
 SEALED = (clients, client_keys, client_organisations, requests, tombstones)
+
+# repr: a damaged file can hold any type in any column
+CELLS = json.JSONEncoder(default=repr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,11 @@ def seal_tables(connection: Connection, tables: Iterable[Table] = SEALED) -> Non
         _note(connection, _seal_name(table), digest)
 
 
+def unsealed_tables(connection: Connection) -> list[Table]:
+    """Return the tables outside the chain of which nothing was noted yet."""
+    return [table for table in SEALED if not _of(connection, _seal_name(table))]
+
+
 def check_tables(connection: Connection) -> None:
     """Compare the tables outside the chain with what was last noted of them.
 
@@ -159,9 +167,7 @@ def _seal_name(table: Table) -> str:
 
 
 def _content_hash(connection: Connection, table: Table) -> str:
-    # repr: a damaged file can hold any type in any column
-    rows = (
-        json.dumps(list(row), default=repr) for row in connection.execute(select(table))
-    )
+    rows = connection.execute(select(table)).all()
+    told = (CELLS.encode(list(row)) for row in rows)
     # sorted here: databases differ in how they order text
-    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()

@@ -7,14 +7,19 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, select
 
 from covey.errors import LedgerError, LedgerLocked, LedgerMismatch
 from covey.ledger import clients_and_requests, rows, tables
 from covey.ledger.backend import Backend, Lock, backend_of, errors_explained
 from covey.ledger.chain import GENESIS, Link, Record, verify
 from covey.ledger.clients_and_requests import NewRequest, Request, ServedRequest
-from covey.ledger.file_hashes import FileHashes, check_tables, seal_tables
+from covey.ledger.file_hashes import (
+    FileHashes,
+    check_tables,
+    seal_tables,
+    unsealed_tables,
+)
 from covey.ledger.replay_diff import first_difference
 from covey.ledger.rollback import current_records, rewound_to
 from covey.types import ClientName, Handle
@@ -81,7 +86,7 @@ class Ledger:
                 ledger._backend.check(connection)
                 check_tables(connection)
                 verify(rows.read_links(connection))
-                seal_tables(connection)
+                seal_tables(connection, unsealed_tables(connection))
             return ledger
 
     @classmethod
@@ -294,20 +299,29 @@ class Ledger:
         """
         self._writer()
         with self._transaction() as connection:
-            clients_and_requests.bind_names(connection, handles, self.location)
             found = {
                 h: keys[name] for h, name in handles.items() if keys and name in keys
             }
-            clients_and_requests.bind(connection, tables.client_keys, found)
-            clients_and_requests.bind(
-                connection, tables.client_organisations, organisations or {}
-            )
-            seal_tables(connection)
+            bind, owners = clients_and_requests.bind, tables.client_organisations
+            changed = {
+                tables.clients: clients_and_requests.bind_names(
+                    connection, handles, self.location
+                ),
+                tables.client_keys: bind(connection, tables.client_keys, found),
+                owners: bind(connection, owners, organisations or {}),
+            }
+            seal_tables(connection, [table for table, new in changed.items() if new])
 
     def names(self) -> dict[Handle, ClientName]:
         """Return the name of each handle's client, where it is still known."""
         with self._transaction() as connection:
             return clients_and_requests.names(connection)
+
+    def name_of(self, handle: Handle) -> ClientName | None:
+        """Return the name of one handle's client, where it is still known."""
+        query = select(tables.clients.c.name).where(tables.clients.c.handle == handle)
+        with self._transaction() as connection:
+            return connection.scalar(query)
 
     def keys(self) -> dict[ClientName, str]:
         """Return the fingerprint of the key that each client's name is bound to."""
@@ -349,7 +363,7 @@ class Ledger:
                 clients_and_requests.ask(connection, each, asked_at)
                 for each in new_requests
             ]
-            seal_tables(connection)
+            seal_tables(connection, [tables.requests])
             return asked
 
     def requests(self) -> list[Request]:
@@ -466,7 +480,7 @@ class Ledger:
         settled = {**changes, "answered_at": self._writer().clock(), "note": None}
         with self._transaction() as connection:
             clients_and_requests.advance(connection, request_id, before, settled)
-            seal_tables(connection)
+            seal_tables(connection, [tables.requests])
 
 
 def _existing(location: str | Path) -> Backend:

@@ -55,7 +55,7 @@ def write_proof(
     """
     key_path = session.run.config.secrets.key_path
     key = signing_key(Path(key_path) if key_path else None)
-    known = session.ledger.names().values()
+    known = session.ledger.names().values() if copies else ()
     _check_models(session, state)
     before = asdict(request.being_served().facts)
     earlier = _value_or_reason(before.pop("measured_before"), before.pop("unmeasured"))

@@ -161,15 +161,12 @@ def _compatible_requests(session: Session, pending: Sequence[Request]) -> list[R
     Somebody has to stay: the last one is refused. So is a client's second request, if
     it was put down before the first one was served.
     """
-    names, present = (
-        session.ledger.names(),
-        {c.handle for c in session.run.population.clients},
-    )
+    present = {c.handle for c in session.run.population.clients}
     calibrated = pending[0].wanted == "calibrate"
     compatible: list[Request] = []
     served = [each for each in session.ledger.requests() if each.served_at]
     for each in pending:
-        gone = each.handle not in names and any(
+        gone = session.ledger.name_of(each.handle) is None and any(
             other.handle == each.handle and (other.served_at or "") > each.asked_at
             for other in served
         )
@@ -246,7 +243,7 @@ def _serving(
     """Return what is kept of one request until it is answered, and what after that."""
     request, option = answered
     handle, first = request.handle, option.first_replayed_round
-    name = session.ledger.names().get(handle)
+    name = session.ledger.name_of(handle)
     mark = mark_of(request, name)
     chosen = ChosenAnswer(request, option, mark, batch.replay_kind)
     served = Served(

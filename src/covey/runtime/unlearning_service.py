@@ -1,7 +1,9 @@
 """The requests of an operator: explain, plan and carry out that a client leaves."""
 
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -127,7 +129,7 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
             done.
     """
     began = time.monotonic()
-    with open_session(run, folder) as session:
+    with _data_set_aside(), open_session(run, folder) as session:
         session, known = find_clients(session, run, clients)
         requests = _enqueue(session, known, wanted, basis, check)
         receipts = receipts_of(folder, requests)
@@ -144,6 +146,19 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
         for name, request in zip(known, requests, strict=True)
         if request.id in by_request
     )
+
+
+@contextmanager
+def _data_set_aside() -> Iterator[None]:
+    """Look for garbage among what is made meanwhile, not among all clients' data too."""
+    if gc.get_freeze_count():  # a program did it by itself
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def enqueue_requests(
@@ -240,10 +255,10 @@ def _enqueue(
         if each.chosen is None:
             who = f"{each.client}: " if len(known) > 1 else ""
             raise RunError(f"{who}{each.reason}")
-    names = session.ledger.names()
     for name, handle in known.items():
-        if handle not in names:  # nobody else knows the name of who comes back
-            erase_from_copies(session.folder, name, {*names.values(), name})
+        if session.ledger.name_of(handle) is None:  # nobody else knows who comes back
+            present = session.ledger.names().values()
+            erase_from_copies(session.folder, name, {*present, name})
     asked = {
         name: WantedAnswer(handle, wanted, basis) for name, handle in known.items()
     }
