@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -91,13 +91,18 @@ class Secrets:
 
     def tombstone(self, name: ClientName) -> str:
         """Return the mark that keeps a client from being invited again."""
+        return self.tombstones([name])[name]
+
+    def tombstones(self, names: Iterable[ClientName]) -> dict[ClientName, str]:
+        """Return each client's mark by its name; the key is read once for all."""
         if self.path is None:
             key = self.streams.hidden().at("tombstones").digest()
         else:
             key = bytes.fromhex(self._kept()["tombstones"])
-        return hmac.new(
-            key, name.encode("utf-8", "surrogatepass"), "sha256"
-        ).hexdigest()
+        words = {name: name.encode("utf-8", "surrogatepass") for name in names}
+        return {
+            name: hmac.digest(key, word, "sha256").hex() for name, word in words.items()
+        }
 
     def handle(self, derived: Handle) -> Handle:
         """Return the handle of a client that has none yet."""

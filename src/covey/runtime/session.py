@@ -326,20 +326,19 @@ def _hash(settings: Mapping[str, object]) -> str:
 
 def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:
     """Return the run with the clients that have not left, under their handles."""
-    tombstones = ledger.tombstones()
+    all_clients, tombstones = run.population.clients, ledger.tombstones()
     handles = {name: handle for handle, name in ledger.names().items()}
 
     def recorded(client: Client) -> Client:
         handle = handles.get(client.name) or secrets.handle(client.handle)
         return client if handle == client.handle else replace(client, handle=handle)
 
-    all_clients = run.population.clients
-    stay = [
-        c
-        for c in all_clients
-        if not tombstones or secrets.tombstone(c.name) not in tombstones
-    ]
-    clients = tuple(recorded(client) for client in stay)
+    names = (client.name for client in all_clients)
+    marks = secrets.tombstones(names) if tombstones else {}
+    left = {name for name, mark in marks.items() if mark in tombstones}
+    clients = tuple(
+        recorded(client) for client in all_clients if client.name not in left
+    )
     same = [c.handle for c in clients] == [c.handle for c in all_clients]
     return run if same else run.with_clients(clients)
 

@@ -9,9 +9,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from covey.errors import LedgerError
 from covey.unlearning.proof_text import (
@@ -157,6 +158,11 @@ def proof_json(document: Mapping[str, Any]) -> str:
 
 def proof_page(document: Mapping[str, Any]) -> str:
     """Return a signed proof as one printable page that needs nothing beside it."""
+    return _page().render(proof=document)
+
+
+@cache
+def _page() -> Template:
     environment = Environment(
         loader=PackageLoader("covey.unlearning"),
         autoescape=True,
@@ -165,7 +171,7 @@ def proof_page(document: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["digits"] = _digits
-    return environment.get_template("proof.html").render(proof=document)
+    return environment.get_template("proof.html")
 
 
 def _digits(value: object) -> object:
