@@ -181,6 +181,8 @@ class History:
 
         None as soon as the figure of one chosen cluster is unknown.
         """
+        if not self.figures:
+            return None
         chosen = [(h, self.figures.get(j)) for h, j in self.assignment.items()]
         known = [(handle, each.risk) for handle, each in chosen if each is not None]
         taus = self.started.risk_thresholds if self.started else {}
@@ -363,12 +365,16 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
     num_clusters = history.started.num_clusters if history.started else 1
     if event.by == SHARED and num_clusters > 1:
         return history
+    began = history.started
+    moved = {
+        j: frozenset(fed(j, num_clusters, began.releases) if began else [j])
+        for j in set(event.clusters.values())
+    }
     trained = dict(history.trained)
     for handle, j in event.clusters.items():
-        moved = (
-            fed(j, num_clusters, history.started.releases) if history.started else [j]
-        )
-        trained[handle] = trained.get(handle, frozenset()).union(moved)
+        before = trained.get(handle, frozenset())
+        if not moved[j] <= before:
+            trained[handle] = before | moved[j]
     return _mixed(replace(history, assignment=assignment, trained=trained))
 
 

@@ -40,6 +40,12 @@ class ComponentState(BaseModel):
 
 LEAVES = (int, float, str, Tensor)
 
+NUMBERS = frozenset({int, float, bool})
+"""Rows of these alone hold nobody, and are nearly all that there is of many clients."""
+
+FINITE = frozenset({int, str, bool})
+"""Rows of these alone are in JSON what they are."""
+
 States = Mapping[str, object]
 """What all components keep, by key: a state, or what a checkpoint holds of one."""
 
@@ -73,7 +79,7 @@ def without(states: States, handles: Collection[Handle]) -> States:
 
 
 def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401, PLR0911 - a tree
-    if isinstance(value, LEAVES):  # nearly all that there is of many clients
+    if isinstance(value, LEAVES) or _is_row_of(NUMBERS, value):
         return value
     if isinstance(value, BaseModel):
         return value.model_copy(update={k: _cut(v, gone) for k, v in value})
@@ -91,6 +97,10 @@ def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401, PLR0911 -
         stay = (each for each in row if not isinstance(each, str) or each not in gone)
         return type(value)(_cut(each, gone) for each in stay)
     return value
+
+
+def _is_row_of(kinds: frozenset[type], value: Any) -> bool:  # noqa: ANN401 - a tree
+    return type(value) in (tuple, list) and kinds.issuperset(map(type, value))
 
 
 def encoded(states: States) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -112,8 +122,10 @@ def _plain(  # noqa: PLR0911 - a tree
     key: str,
     tensors: dict[str, Tensor],
 ) -> Any:  # noqa: ANN401
-    if type(value) in (int, str, bool):  # nearly all that there is of many clients
+    if type(value) in FINITE:  # nearly all that there is of many clients
         return value
+    if _is_row_of(FINITE, value):
+        return list(value)
     if isinstance(value, Tensor):
         name = f"state/{key}/{len(tensors)}"
         tensors[name] = value
@@ -156,14 +168,14 @@ def decoded(found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> States:
     def whole(value: Any) -> Any:  # noqa: ANN401 - a tree
         if isinstance(value, list):
             row = cast("list[Any]", value)
-            nested = any(isinstance(each, (list, dict)) for each in row)
-            return [whole(each) for each in row] if nested else row
+            plain = _is_row_of(NUMBERS, row)
+            return row if plain else [whole(each) for each in row]
         if not isinstance(value, dict):
             return value
         tree = cast("dict[str, Any]", value)
-        if tree.keys() == {TENSOR}:
+        if TENSOR in tree and len(tree) == 1:
             return tensors[tree[TENSOR]]
-        if tree.keys() == {NUMBER}:
+        if NUMBER in tree and len(tree) == 1:
             return float(tree[NUMBER])
         return {key: whole(each) for key, each in tree.items()}
 

@@ -70,11 +70,7 @@ def solved_head(
     else:
         ours, theirs = squared or (own, others)
         varying = ours.matrices(theirs, pooling**2)[0]
-    both = own.gram.double() + others.gram.double()
-    unit = float(both[_diagonal(len(system))].mean()) / (
-        FEATURE_STEPS**2 * WEIGHT_STEPS
-    )
-    system.diagonal().add_(regularisation * (unit or 1.0))
+    system.diagonal().add_(regularisation * unit_of(own, others))
     try:
         lower: Tensor = torch.linalg.cholesky(system)  # pyright: ignore[reportUnknownMemberType]
     except RuntimeError as error:

@@ -85,4 +85,6 @@ class ClusterSums(ComponentState):
 
 def _parted(sums: tuple[Sums, ...], cluster: int) -> tuple[Sums, Sums]:
     others = sums[:cluster] + sums[cluster + 1 :]
-    return sums[cluster], sum(others, Sums.nothing(*sums[cluster].targets.shape))
+    if not others:
+        return sums[cluster], Sums.nothing(*sums[cluster].targets.shape)
+    return sums[cluster], sum(others[1:], others[0])

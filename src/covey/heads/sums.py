@@ -87,7 +87,7 @@ class Sums:
 
     def digest(self) -> str:
         """Return the SHA-256 of all numbers."""
-        found = hashlib.sha256(self.gram.numpy().tobytes())
+        found = hashlib.sha256(self.gram.numpy().data)
         found.update(self.targets.contiguous().numpy().tobytes())
         return found.hexdigest()
 
@@ -102,7 +102,7 @@ class Sums:
         """
         d, classes = self.targets.shape
         half, targets = self.gram.double(), self.targets.double()
-        if others is not None:
+        if others is not None and share:
             half = half + share * others.gram.double()
             targets = targets + share * others.targets.double()
         gram = torch.zeros(d, d, dtype=torch.float64)
