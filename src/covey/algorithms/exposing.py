@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from covey.algorithms.base import ServerState
 from covey.algorithms.summing import Asked, Dial, adjusted, counted_sums
@@ -102,22 +101,29 @@ def _at_rest(full: ClusterSums, asked: Asked) -> tuple[ClusterSums, ExposureChos
     each risk is exact, at everybody's weights. What is not exact is that a weight is the
     largest: a later fall of others may let it rise again, which nobody tries.
     """
-    weighed = _Weighed(full, full.sums)
-    for done in count():
-        risks: dict[Handle, float] = {}
-        lower: dict[Handle, int] = {}
-        for handle, own in weighed.own_risks(asked):
-            weight = weighed.sums.counted[handle][1]
-            accepted = asked.everybody[handle].preference.risk_threshold
-            risks[handle] = own.at(weight)
-            if weight and not risks[handle] <= accepted:
-                last = done >= PASSES
-                lower[handle] = (
-                    0 if last else largest_weight(own.at, accepted, weight - 1)
-                )
-        if not lower:
-            counted = weighed.sums.counted
-            weights = {h: counted[h][1] / WEIGHT_STEPS for h in sorted(risks)}
-            return weighed.sums, ExposureChosen(weights, risks, done)
+    weighed, passes = _Weighed(full, full.sums), 0
+    risks, lower = _looked_at(weighed, asked, passes)
+    while lower:
+        passes += 1
         weighed = weighed.at(lower, asked)
-    raise AssertionError
+        risks, lower = _looked_at(weighed, asked, passes)
+    counted = weighed.sums.counted
+    weights = {handle: counted[handle][1] / WEIGHT_STEPS for handle in sorted(risks)}
+    return weighed.sums, ExposureChosen(weights, risks, passes)
+
+
+def _looked_at(
+    weighed: _Weighed, asked: Asked, passes: int
+) -> tuple[dict[Handle, float], dict[Handle, int]]:
+    """Return each client's risk, and the weights of those who accept less."""
+    risks: dict[Handle, float] = {}
+    lower: dict[Handle, int] = {}
+    for handle, own in weighed.own_risks(asked):
+        weight = weighed.sums.counted[handle][1]
+        accepted = asked.everybody[handle].preference.risk_threshold
+        risks[handle] = own.at(weight)
+        if not weight or risks[handle] <= accepted:
+            continue
+        left_out = passes >= PASSES
+        lower[handle] = 0 if left_out else largest_weight(own.at, accepted, weight - 1)
+    return risks, lower
