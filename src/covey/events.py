@@ -230,19 +230,21 @@ class RepresentativesPerturbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SumPerturbed(Event):
-    """Gaussian noise was added to the sum of one cluster's clipped updates.
+    """Gaussian noise was added to a sum of one cluster: of clipped updates, or for a head.
 
     Attributes:
         clip: C, the largest L2 norm of an update, and so of what a client adds to the sum.
         noise_multiplier: z of all that the round released about the updates together; the
             sum alone has noise of standard deviation z C per coordinate, or more.
         sampling: chance that a client took part, by a secret coin of its own; 1: all did.
+        unit: whether what one "client" adds is bounded so, or what one "record" does.
     """
 
     cluster: int
     clip: float
     noise_multiplier: float
     sampling: float
+    unit: str = "client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +294,12 @@ class HeadsSolved(Event):
     """Every cluster's head was solved from the sums over its clients' records.
 
     Attributes:
-        sums: SHA-256 of each cluster's sums, which are whole numbers.
+        sums: SHA-256 of each cluster's sums, which are whole numbers: where noise is added,
+            of the noisy ones, and the same hash is the same release.
         clients: how many clients are in each cluster's.
         pooling: per cluster, how much of the other clusters' sums enters.
-        regularisation: per cluster, in units of the mean diagonal of everybody's sums.
+        regularisation: per cluster, in units of the mean diagonal of everybody's sums or,
+            where noise is added, of the noise's largest eigenvalue.
     """
 
     sums: tuple[str, ...]

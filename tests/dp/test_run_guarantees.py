@@ -13,6 +13,7 @@ from covey.dp import (
     NoisePlan,
     aggregate_multiplier,
     forecast,
+    gaussian_epsilon,
     guarantees,
 )
 from covey.dp.accountant import choice, epsilon_bound, gaussian, representative
@@ -21,8 +22,10 @@ from covey.events import (
     ChoicesPerturbed,
     ClientsAssigned,
     ClusterWaited,
+    ComponentsUsed,
     Event,
     GroupsSought,
+    HeadsSolved,
     ModelsMerged,
     RepresentativesPerturbed,
     RiskMeasured,
@@ -250,3 +253,58 @@ def test_raw_updates_that_are_kept_are_named():
     )
     found = the_one([began, SHARED, *noisy_sums(4.0, 0), TOGETHER])
     assert any("raw updates" in each for each in found.does_not_cover)
+
+
+def solved(*sums: str) -> HeadsSolved:
+    return HeadsSolved(sums, (1,) * len(sums), (0.0,) * len(sums), (1.0,) * len(sums))
+
+
+def test_one_release_of_sums_costs_what_the_analytic_gaussian_costs():
+    once = [SHARED, *noisy_sums(0.8, 0), solved("x"), TOGETHER]
+    again = [SHARED, solved("x"), TOGETHER]
+    found = the_one([*once, *again * 5])
+    assert found.epsilon == pytest.approx(gaussian_epsilon(1 / 0.8, DELTA), abs=2e-3)
+    assert (found.unit, found.reason) == ("client", "")
+
+
+def test_who_moves_changes_two_sums_of_which_a_client_is_in_one():
+    first = [CHOSEN, *noisy_sums(2.0, 0, 1), solved("x", "y"), MERGED]
+    moved = [CHOSEN, *noisy_sums(2.0, 1), solved("x", "z"), MERGED]
+    found = the_one([*first, *moved])
+    assert found.epsilon == epsilon_of(*[gaussian(2.0)] * 2)
+    assert any("which cluster a client chose" in each for each in found.does_not_cover)
+
+
+def test_other_sums_without_new_noise_end_it():
+    once = [SHARED, *noisy_sums(2.0, 0), solved("x"), TOGETHER]
+    other = [SHARED, solved("y"), TOGETHER]
+    assert "bare" in the_one([*once, *other]).reason
+    bare = [SHARED, solved("x"), TOGETHER]  # what was never hidden is no release before
+    assert "bare" in the_one([*bare, *once]).reason
+
+
+def test_records_hide_in_noisy_sums_as_well_and_the_server_is_trusted():
+    noisy = [SumPerturbed(0, 1.0, 2.0, 1.0, "record"), solved("x")]
+    found = the_one([SHARED, *noisy, TOGETHER])
+    assert (found.unit, found.epsilon) == ("record", epsilon_of(gaussian(2.0)))
+    assert found.relation == "one example of one client is there or not"
+    assert any("the server itself" in each for each in found.does_not_cover)
+    assert "every cluster model" in found.adversary
+    steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
+    assert the_one([SHARED, *noisy, steps, TOGETHER]).epsilon is None
+
+
+@pytest.mark.parametrize(
+    ("key", "source", "known"),
+    [
+        ("model.name", "", True),
+        ("model.features", "her own", True),
+        ("method.name", "her own", False),
+    ],
+)
+def test_what_is_a_user_s_own_is_accounted_for_only_as_features(key, source, known):
+    used = ComponentsUsed({key: {"name": "", "options": {}, "source": source}})
+    found = the_one([used, SHARED, *noisy_sums(4.0, 0), TOGETHER])
+    assert (found.epsilon is not None) == known
+    named = any("one record at a time" in each for each in found.does_not_cover)
+    assert named == (key == "model.features")

@@ -7,6 +7,7 @@ from covey.aggregation import private
 from covey.build import build_run
 from covey.dp import gaussian_epsilon
 from covey.engine import private as steps
+from covey.heads import SumNoise, noisy
 from covey.runtime.dp_audit import audit_noise
 
 DRAWS = 2_000
@@ -25,11 +26,20 @@ SOUND = {
 }
 
 
+SUMS = {
+    "model": {
+        "name": "linear-head",
+        "options": {"feature_options": {"filters": 2, "size": 3, "pool": 2}},
+    },
+    "method": {"name": "solved", "num_clusters": 1},
+}
+
+
 @pytest.fixture
 def audited(settings):
     def found(draws: int, **sections):
         quiet = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
-        run = build_run(settings(rounds=1, **quiet, **sections))
+        run = build_run(settings(**{"rounds": 1, **quiet, **sections}))
         return audit_noise(run, draws)
 
     return found
@@ -81,6 +91,31 @@ def test_the_noise_of_representatives_is_delivered_and_its_lack_is_caught(
     assert found.refuted.mu is None
     monkeypatch.setattr("covey.aggregation.anonymity.projected", lambda u, _: u)
     assert not audited(1_000, **SOUND).holds
+
+
+@pytest.mark.parametrize("privacy", [CLIENT, RECORD])
+def test_one_noisy_release_of_sums_is_delivered(audited, privacy):
+    found = audited(1_000, **SUMS, **privacy)
+    (unit,) = (key.removesuffix("_clip") for key in privacy["privacy"] if "clip" in key)
+    assert found.mechanism == unit
+    assert found.accounted == pytest.approx(gaussian_epsilon(0.5, 1e-5), abs=1e-3)
+    assert found.holds
+    assert found.refuted.epsilon > 0.2
+
+
+def test_halved_noise_on_sums_is_caught(audited, monkeypatch):
+    right = SumNoise._std
+    monkeypatch.setattr(SumNoise, "_std", lambda self: right(self) / 2)
+    found = audited(DRAWS, **SUMS, **CLIENT)
+    assert found.accounted < 2 < found.refuted.epsilon
+    assert not found.holds
+
+
+@pytest.mark.parametrize("bound", ["bounded_client", "bounded_records"])
+def test_a_bound_on_sums_that_is_skipped_is_caught(audited, monkeypatch, bound):
+    monkeypatch.setattr(noisy, bound, lambda rows, *_: rows)
+    unit = CLIENT if bound == "bounded_client" else RECORD
+    assert not audited(500, **SUMS, **unit).holds
 
 
 def test_a_run_without_noise_has_nothing_to_test(audited):

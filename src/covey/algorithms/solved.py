@@ -15,6 +15,7 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import Evaluate, Prices
 from covey.algorithms.exposing import exposed_by_risk
+from covey.algorithms.released_sums import head_alone, release_of
 from covey.algorithms.summing import (
     Asked,
     adjusted,
@@ -38,9 +39,7 @@ from covey.events import (
 )
 from covey.heads import (
     ClusterSums,
-    Sums,
     scores_without_client,
-    solved_head,
     weight_steps,
 )
 from covey.membership import PlayRound
@@ -143,7 +142,9 @@ class Solved(Algorithm):
         """Several clusters are no model for everybody."""
         several = self.num_clusters > 1
         one = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
-        return Claim(part, self.requires, self.rules_out | one)
+        by_risk = "risk" in (self.pooling, self.regularisation, self.exposure)
+        exact = frozenset({Capability.EXACT_SUMS}) if by_risk else frozenset()
+        return Claim(part, self.requires | exact, self.rules_out | one)
 
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield what a start from mean features takes beside the choice itself."""
@@ -221,21 +222,21 @@ class Solved(Algorithm):
         """Count the sums of clients that chose, and solve every cluster's head."""
         sums, walked = self._weighed(state, chosen.clusters, asked, streams)
         in_each = sums.clients_per_cluster()
+        release = release_of(state, sums, asked.records.noise, streams)
         models = tuple(
-            params_of(sums.head(j)) if in_each[j] else model
+            params_of(release.head(j)) if in_each[j] else model
             for j, model in enumerate(state.clusters)
         )
         counts = Counter(chosen.clusters.values())
-        after = state.with_choices(chosen.clusters).keeping(sums, Settled())
+        kept = (sums, *release.kept, Settled())
+        after = state.with_choices(chosen.clusters).keeping(*kept)
         solved = HeadsSolved(
-            tuple(each.digest() for each in sums.sums),
-            in_each,
-            sums.pooling,
-            sums.regularisation,
+            release.digests, in_each, sums.pooling, sums.regularisation
         )
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        return RoundResult(after.with_models(models), (chosen, *walked, solved, merged))
+        events = (chosen, *walked, *release.facts, solved, merged)
+        return RoundResult(after.with_models(models), events)
 
     def _weighed(
         self,
@@ -274,7 +275,7 @@ class Solved(Algorithm):
         if not remembers and _nothing_new(state, clients):
             stay = {c.handle: state.assignment[c.handle] for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
-        if self.select_on == "train":
+        if self.select_on == "train" and clients.records.noise is None:
             clients = clients.comparing(self._losses_without_oneself(state, clients))
         choice = clients.choose(state, streams)
         return choice.state, ClientsAssigned(choice.clusters, "clients"), choice.events
@@ -330,7 +331,7 @@ class Solved(Algorithm):
         """Return how an auditor solves one head from other records, in a first round."""
 
         def play_round(
-            index: int, params: Params, sets: tuple[Examples, ...], _: Streams
+            index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
         ) -> Params:
             leans = self.pooling != 0 and self.num_clusters > 1
             if (
@@ -342,11 +343,10 @@ class Solved(Algorithm):
                 raise ConfigError(NO_REFERENCE)
             if index:
                 return params  # a head depends on no earlier one
-            d, classes = width_of(params), records.classes
             weight = weight_steps(self.exposure)
-            sums = records.sums(((each, weight) for each in sets), d)
-            nothing = Sums.nothing(d, classes)
-            return params_of(solved_head(sums, nothing, 0.0, self.regularisation))
+            sums = records.sums(((each, weight) for each in sets), width_of(params))
+            head = head_alone(sums, self.regularisation, records.noise, streams)
+            return params_of(head)
 
         return play_round
 

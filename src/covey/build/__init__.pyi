@@ -3,6 +3,7 @@ from .aggregators import (
     anonymity_of,
     noise_on_clients,
     server_step_of,
+    sum_noise_of,
 )
 from .algorithms import (
     ReplayOptions,
@@ -48,4 +49,5 @@ __all__ = [
     "noise_on_clients",
     "red_team_of",
     "server_step_of",
+    "sum_noise_of",
 ]

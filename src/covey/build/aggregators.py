@@ -19,6 +19,7 @@ from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
 from covey.components import Capability, component_of, is_built_in
 from covey.config import Config
+from covey.heads import SumNoise
 from covey.types import Handle
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "anonymity_of",
     "noise_on_clients",
     "server_step_of",
+    "sum_noise_of",
 ]
 
 
@@ -70,6 +72,18 @@ def noise_on_clients(config: Config) -> bool:
     """Say whether the aggregation adds noise whose guarantee counts on every client."""
     terms = anonymity_of(config)
     return config.privacy.client_noise > 0 or (terms is not None and terms.accounted)
+
+
+def sum_noise_of(config: Config) -> SumNoise | None:
+    """Return the noise on the sums that heads are solved from; None: there is none."""
+    privacy = config.privacy
+    if not algorithm_of(config).subtracts:
+        return None
+    if privacy.client_noise > 0:
+        return SumNoise("client", privacy.client_clip, privacy.client_noise)
+    if privacy.record_noise > 0:
+        return SumNoise("record", privacy.record_clip, privacy.record_noise)
+    return None
 
 
 def _aggregation(

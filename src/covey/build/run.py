@@ -10,7 +10,7 @@ from covey.algorithms import (
     Cohort,
     Strategy,
 )
-from covey.build.aggregators import anonymity_of
+from covey.build.aggregators import anonymity_of, sum_noise_of
 from covey.build.algorithms import (
     NO_REPLAY,
     ReplayOptions,
@@ -43,6 +43,7 @@ from covey.data import (
     absent_population,
 )
 from covey.engine import TASKS, Engine, EngineFactory
+from covey.engine.bounded_records import BoundedRecords
 from covey.engine.fixed_features import (
     FeatureCache,
     FixedFeatureEngine,
@@ -277,7 +278,10 @@ def _on_fixed_features(
     cache, task = FeatureCache(module), TASKS[config.model.task]
     scale = float(getattr(module, "scale", 1.0))
     scoring = FixedFeatureEngine(engine, cache, scale, task)
-    return scoring, LocalRecords(cache, scale, task, population.num_classes)
+    of_records = (cache, scale, task, population.num_classes)
+    noise = sum_noise_of(config)
+    records = BoundedRecords(*of_records, noise) if noise else LocalRecords(*of_records)
+    return scoring, records
 
 
 def _engine(config: Config, module: nn.Module) -> Engine:

@@ -20,6 +20,7 @@ class Capability(Enum):
     SINGLE_UPDATES = "the server to see single updates"
     TRAINED_UPDATES = "updates that clients train"
     STORED_UPDATES = "clients' updates to be kept and calibrated"
+    EXACT_SUMS = "sums without noise"
     BOUNDED_CONTRIBUTION = "every client's contribution to be bounded"
     UNIFORM_WEIGHTS = "clients to count alike, however many examples they hold"
     EXAMPLE_COUNTS = "to know how many examples each client holds"

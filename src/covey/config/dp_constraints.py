@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from covey.components.foreign import foreign_options
-from covey.config.sections import MergeConfig, Sections
+from covey.config.plain_claims import solves
+from covey.config.sections import MergeConfig, PrivacyConfig, Sections
 
 __all__ = ["privacy_problems"]
 
@@ -12,10 +13,28 @@ def privacy_problems(config: Sections) -> Iterator[str]:
     """Yield why these settings cannot be private as they ask."""
     yield from _hiding_problems(config.merge)
     yield from _client_problems(config)
+    if solves(config):
+        yield from _sums_problems(config.privacy)
     if config.privacy.record_noise > 0 and config.privacy.record_clip == 0:
         yield (
             "privacy.record_noise hides an example only if its gradient is clipped, "
             "found privacy.record_clip = 0. Set it, for example to 1.0."
+        )
+
+
+def _sums_problems(privacy: PrivacyConfig) -> Iterator[str]:
+    """Yield why sums that heads are solved from are not hidden as they are asked to be."""
+    if privacy.client_noise > 0 and privacy.record_clip > 0:
+        yield (
+            f"Sums are released once, under noise for clients or for records, found "
+            f"privacy.client_noise = {privacy.client_noise} and privacy.record_clip = "
+            f"{privacy.record_clip}. Noise that hides a client hides each of its records, "
+            f"too: remove privacy.record_clip and privacy.record_noise."
+        )
+    elif privacy.record_clip > 0 and privacy.record_noise == 0:
+        yield (
+            "privacy.record_clip bounds what noise on sums hides, found "
+            "privacy.record_noise = 0. Set the noise, or remove the clip."
         )
 
 

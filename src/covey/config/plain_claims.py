@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from covey.components.capability import Capability, Claim
+from covey.components.registry import find, is_built_in
 from covey.config.sections import Sections
 
-__all__ = ["plain_claims", "plain_rows"]
+__all__ = ["plain_claims", "plain_rows", "solves"]
 
 Row = tuple[str, bool, tuple[Capability, ...], tuple[Capability, ...], str]
 """A setting, whether it counts, what it requires and rules out, and another remedy."""
@@ -125,19 +126,21 @@ def _of_the_method(config: Sections) -> Iterator[Row]:
 
 def _of_noise(config: Sections) -> Iterator[Row]:
     privacy = config.privacy
-    hidden = privacy.client_noise > 0
+    hidden, solved = privacy.client_noise > 0, solves(config)
+    exact = (Capability.EXACT_SUMS,) if solved else ()
+    noised = Capability.SIMULATED_CLIENTS if solved else Capability.TRAINED_UPDATES
     # a sum is hidden, and not what its terms are or how many examples they stand for
     yield (
         "privacy.client_noise",
         hidden,
-        (Capability.UNIFORM_WEIGHTS, Capability.TRAINED_UPDATES),
-        (Capability.SINGLE_UPDATES, Capability.EXAMPLE_COUNTS),
+        (Capability.UNIFORM_WEIGHTS, noised),
+        (Capability.SINGLE_UPDATES, Capability.EXAMPLE_COUNTS, *exact),
         "Remove the noise, or use privacy.record_noise.",
     )
     yield (
         "train.participation",
         hidden and config.train.participation < 1,
-        (Capability.SHARED_MODEL,),
+        (Capability.SHARED_MODEL, Capability.TRAINED_UPDATES),
         (),
         "Set train.participation = 1: with privacy.client_noise it is secret who came, "
         "which the sizes of several clusters tell.",
@@ -145,14 +148,16 @@ def _of_noise(config: Sections) -> Iterator[Row]:
     yield (
         "privacy.adaptive_clip",
         hidden and privacy.adaptive_clip,
-        (),
+        (Capability.TRAINED_UPDATES,),
         (Capability.SETTLED_ROUNDS,),
         "Set privacy.adaptive_clip = false.",
     )
     yield (
         "privacy.record_clip",
         privacy.record_clip > 0,
-        (
+        (Capability.SIMULATED_CLIENTS,)
+        if solved
+        else (
             Capability.EXAMPLE_GRADIENTS,
             Capability.FULL_PRECISION,
             Capability.TRAINED_UPDATES,
@@ -164,7 +169,7 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         "privacy.record_noise",
         privacy.record_noise > 0,
         (Capability.CLIENT_DATA,),
-        (),
+        exact,
         "Set privacy.record_noise = 0.",
     )
     yield (
@@ -173,6 +178,14 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         (Capability.CLUSTER_CHOICE, Capability.COST_CHOICE, Capability.BOUNDED_LOSS),
         (),
         "",
+    )
+
+
+def solves(config: Sections) -> bool:
+    """Say whether the method's models depend on data through sums, which noise hides."""
+    name = config.method.name
+    return is_built_in("algorithm", name) and bool(
+        find("algorithm", name, "method.name").subtracts
     )
 
 

@@ -131,13 +131,15 @@ class PrivacyConfig(SettingsSection):
     client_clip: NotNegative = Field(
         default=0.0,
         description="largest L2 norm of a client's update; longer ones are shortened. "
-        "Needed, and only allowed, with `client_noise`",
+        "Needed, and only allowed, with `client_noise`. Of a client's sums "
+        '(`method.name = "solved"`), which have 1 at most: .3 is good',
     )
     client_noise: NotNegative = Field(
         default=0.0,
         description="z: Gaussian noise on each cluster's sum of updates, in units of the "
         'clip. For `merge.name = "mean"` with equal weights. With `train.participation` '
-        "below 1 it is secret who came, which takes a method with one cluster",
+        "below 1 it is secret who came, which takes a method with one cluster. With "
+        '`method.name = "solved"` on the sums of each cluster, once',
     )
     adaptive_clip: bool = Field(
         default=False,
@@ -147,12 +149,14 @@ class PrivacyConfig(SettingsSection):
     record_clip: NotNegative = Field(
         default=0.0,
         description="C: largest L2 norm of one example's gradient; above 0, clients train "
-        "by DP-SGD (`docs/privacy.md`). By itself no guarantee",
+        "by DP-SGD (`docs/privacy.md`). By itself no guarantee. With "
+        '`method.name = "solved"` records have one norm anyway, so any number will do',
     )
     record_noise: NotNegative = Field(
         default=0.0,
         description="z: noise on each step's sum of clipped gradients, in units of "
-        "`record_clip`, which it needs",
+        '`record_clip`, which it needs. With `method.name = "solved"` on the sums of each '
+        "cluster, once, by the server",
     )
     selection_noise: NotNegative = Field(
         default=0.0,

@@ -7,7 +7,7 @@ version does not know, leaves no guarantee.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from covey.components.capability import Capability
@@ -21,6 +21,7 @@ from covey.dp.accountant import (
     representative,
 )
 from covey.dp.guarantee import Guarantee, Unit
+from covey.dp.known_facts import has_own_features, is_known_fact
 from covey.dp.wording import (
     ADVERSARY,
     ALWAYS_OPEN,
@@ -30,6 +31,7 @@ from covey.dp.wording import (
     HOLDS_IF,
     NOISY_CHOICES,
     OPEN,
+    OWN_FEATURES,
     RELATION,
     RELEASES,
     SEEDED,
@@ -38,60 +40,26 @@ from covey.dp.wording import (
 )
 from covey.events import (
     AnonymitySetsFormed,
-    AnswersMissing,
     ChoicesPerturbed,
-    ClientLeft,
     ClientsAssigned,
-    ClientsJoined,
-    ClusterAbandoned,
-    ClustersCollapsed,
     ClusterWaited,
-    CohortSampled,
     Event,
+    HeadsSolved,
     ModelsMerged,
-    OrganisationsAttested,
-    RecordsChanged,
     RepresentativesPerturbed,
-    RiskUnknown,
     RunFinished,
-    RunRolledBack,
     RunStarted,
     StepsPerturbed,
     SumPerturbed,
-    ThresholdChanged,
 )
 from covey.types import Handle
 
 __all__ = ["aggregate_multiplier", "aggregations_of", "guarantees"]
 
 Noisy = SumPerturbed | RepresentativesPerturbed
-
-KNOWN = (
-    *OPEN,
-    AnswersMissing,
-    ClientsJoined,
-    SumPerturbed,
-    RepresentativesPerturbed,
-    StepsPerturbed,
-    ChoicesPerturbed,
-    AnonymitySetsFormed,
-    OrganisationsAttested,
-    ClientsAssigned,
-    ModelsMerged,
-    # What these tell of anybody is told by another one too, or always named as open.
-    ClientLeft,
-    ClusterAbandoned,
-    ClusterWaited,
-    ClustersCollapsed,
-    CohortSampled,
-    RecordsChanged,
-    RiskUnknown,
-    RunFinished,
-    RunRolledBack,
-    RunStarted,
-    ThresholdChanged,
+BOTH = (
+    "records hide in gradients and in sums, and nobody has said what both cost together"
 )
-"""The facts that a guarantee can say something about."""
 
 
 def _nobody_chooses(method: str) -> bool:
@@ -117,14 +85,27 @@ def guarantees(
         None, one or two guarantees, that of the client first. One with `epsilon` None
         says in its `reason` why nothing holds.
     """
-    kinds = {type(fact) for fact in facts}
     reason = "" if secret else SEEDED
-    found: list[Guarantee] = []
-    if kinds & {SumPerturbed, RepresentativesPerturbed}:
-        found.append(_guarantee("client", facts, delta, reason))
-    if StepsPerturbed in kinds:
-        found.append(_guarantee("record", facts, delta, reason))
-    return tuple(found)
+    units: tuple[Unit, ...] = ("client", "record")
+    return tuple(
+        _guarantee(unit, facts, delta, reason)
+        for unit in units
+        if any(_hides(fact, unit) for fact in facts)
+    )
+
+
+def _hides(fact: Event, unit: Unit) -> bool:
+    """Say whether somebody's noise was told by this fact."""
+    if isinstance(fact, SumPerturbed):
+        return fact.unit == unit
+    kinds = {"client": RepresentativesPerturbed, "record": StepsPerturbed}
+    return isinstance(fact, kinds[unit])
+
+
+def _at_server(unit: Unit, facts: Sequence[Event]) -> bool:
+    """Say whether the noise hides from those who see models, and not from the server."""
+    sums = (fact for fact in facts if isinstance(fact, SumPerturbed))
+    return unit == "client" or any(_hides(fact, unit) for fact in sums)
 
 
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
@@ -153,10 +134,12 @@ def _guarantee(
     unit: Unit, facts: Sequence[Event], delta: float, reason: str
 ) -> Guarantee:
     merges = list(aggregations_of(facts))
+    view: Unit = "client" if _at_server(unit, facts) else "record"
     reason = reason or _unknown(facts)
     cost: EpsilonBound | None = None
     if not reason:
-        charged = _client_cost(merges) if unit == "client" else _record_cost(merges)
+        in_sums = view == "client"
+        charged = _sums_cost(merges, unit) if in_sums else _record_cost(merges)
         choices = _choices(merges)
         costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
         reason = charged.unaccounted_reason
@@ -171,17 +154,17 @@ def _guarantee(
         delta=delta,
         unit=unit,
         relation=RELATION[unit, cost.relation if cost else "contributes or not"],
-        adversary=ADVERSARY[unit],
-        covers=_covered(unit, merges),
+        adversary=ADVERSARY[view],
+        covers=_covered(view, merges),
         does_not_cover=_uncovered(unit, facts, merges),
-        holds_if=HOLDS_IF[unit],
+        holds_if=HOLDS_IF[view],
         accountant=cost.accountant if cost else None,
         noise_multiplier=min(_multipliers(unit, facts)),
     )
 
 
 def _unknown(facts: Sequence[Event]) -> str:
-    unknown = {type(fact).__name__ for fact in facts if not isinstance(fact, KNOWN)}
+    unknown = {type(fact).__name__ for fact in facts if not is_known_fact(fact)}
     if not unknown:
         return ""
     return f"nobody has said yet what {min(unknown)} tells about clients"
@@ -200,22 +183,29 @@ class Cost:
     unaccounted_reason: str = ""
 
 
-def _client_cost(merges: Sequence[tuple[Event, ...]]) -> Cost:
+def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
-    A client is in one cluster at a time, of which a menu makes several models.
+    A client is in one cluster at a time, of which a menu makes several models. Heads that
+    are solved from noisy sums that were released before tell nothing new.
     """
+    facts = [fact for merge in merges for fact in merge]
+    if unit == "record" and any(isinstance(f, StepsPerturbed) for f in facts):
+        return Cost((), BOTH)
+    released: set[str] = set()
     paid: list[Mechanism] = []
     releases = max(
         (f.releases for merge in merges for f in merge if isinstance(f, RunStarted)),
         default=1,
     )
     for number, merge in enumerate(merges):
-        noisy = [fact for fact in merge if isinstance(fact, Noisy)]
+        noisy = [f for f in merge if isinstance(f, Noisy) and _hides(f, unit)]
         waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
-        bare = _merged(merge) - waiting - {fact.cluster for fact in noisy}
+        hidden = {fact.cluster for fact in noisy} | _as_before(merge, released)
+        bare = _merged(merge) - waiting - hidden
         if bare:
             return Cost((), f"merge {number} took cluster {min(bare)}'s updates bare")
+        released |= _released(merge, hidden)
         sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
         sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
         if sums:
@@ -223,6 +213,19 @@ def _client_cost(merges: Sequence[tuple[Event, ...]]) -> Cost:
         if sets:
             paid += [_costliest_set(sets)] * releases
     return Cost((tuple(paid),))
+
+
+def _as_before(merge: Sequence[Event], released: Collection[str]) -> set[int]:
+    """Return the clusters whose noisy sums are those of an earlier release."""
+    solved = (fact for fact in merge if isinstance(fact, HeadsSolved))
+    return {
+        j for fact in solved for j, sums in enumerate(fact.sums) if sums in released
+    }
+
+
+def _released(merge: Sequence[Event], hidden: Collection[int]) -> set[str]:
+    solved = (fact for fact in merge if isinstance(fact, HeadsSolved))
+    return {s for fact in solved for j, s in enumerate(fact.sums) if j in hidden}
 
 
 def _costliest_sum(sums: Sequence[SumPerturbed]) -> Mechanism:
@@ -301,9 +304,9 @@ def _choices_are_open(merges: Sequence[tuple[Event, ...]]) -> bool:
     return False
 
 
-def _covered(unit: Unit, merges: Sequence[tuple[Event, ...]]) -> tuple[str, ...]:
+def _covered(view: Unit, merges: Sequence[tuple[Event, ...]]) -> tuple[str, ...]:
     noisy = _choices(merges) and not _choices_are_open(merges)
-    return (RELEASES[unit], *([NOISY_CHOICES] if noisy else []))
+    return (RELEASES[view], *([NOISY_CHOICES] if noisy else []))
 
 
 def _uncovered(
@@ -319,9 +322,10 @@ def _uncovered(
     chosen = all(f.num_clusters > 1 and not _nobody_chooses(f.method) for f in began)
     stored = any(fact.updates_stored for fact in began)
     return (
-        SERVER if unit == "client" else COUNTS,
+        SERVER if _at_server(unit, facts) else COUNTS,
         *([CHOICES] if chosen and _choices_are_open(merges) else []),
         *([DIAMETERS] if wide else []),
+        *([OWN_FEATURES] if any(map(has_own_features, facts)) else []),
         *([STORED] if stored and unit == "client" else []),
         *told,
         *ALWAYS_OPEN,
@@ -330,5 +334,5 @@ def _uncovered(
 
 def _multipliers(unit: Unit, facts: Sequence[Event]) -> Iterator[float]:
     for fact in facts:
-        if isinstance(fact, StepsPerturbed if unit == "record" else Noisy):
+        if isinstance(fact, Noisy | StepsPerturbed) and _hides(fact, unit):
             yield fact.noise_multiplier

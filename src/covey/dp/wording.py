@@ -29,6 +29,7 @@ __all__ = [
     "NOISY_CHOICES",
     "NOT_ACCOUNTED",
     "OPEN",
+    "OWN_FEATURES",
     "RELATION",
     "RELEASES",
     "SEEDED",
@@ -80,6 +81,10 @@ NOISY_CHOICES = "every choice of a cluster, given what is not covered"
 CHOICES = "which cluster a client chose: the rest holds given the choices"
 COUNTS = "how many examples a client holds: its steps and its weight follow from it"
 DIAMETERS = "how far apart the updates of an anonymity set are"
+OWN_FEATURES = (
+    "a feature map that covey does not bring: the rest holds if it looks at one record at "
+    "a time, and holds nobody's data"
+)
 AUDITED = "a simulation's own audit at the end: true risk, exposure, fairness"
 OPEN: Mapping[type[Event], str] = {
     RiskMeasured: "risk figures, which members' scores make: the rest holds given them",

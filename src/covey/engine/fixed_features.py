@@ -16,6 +16,7 @@ from covey.heads import (
     WEIGHT_STEPS,
     Head,
     Rows,
+    SumNoise,
     Sums,
     feature_grid,
     sums_of,
@@ -135,7 +136,12 @@ class LocalRecords:
         scale: by which a head's scores become logits.
         task: its losses are told in nats.
         classes: how many outputs the head has.
+
+    Attributes:
+        noise: on sums over them; None: there is none.
     """
+
+    noise: SumNoise | None = None
 
     def __init__(
         self, features: FeatureCache, scale: float, task: Task, classes: int

@@ -10,6 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from covey.errors import ModelError
+from covey.features.one_norm import OneNorm
 
 __all__ = ["FrozenFeatures"]
 
@@ -35,6 +36,13 @@ class FrozenFeatures(nn.Module):
         self.name, self.options = name, dict(options)
         self.source, self.tensors = source, _tensor_hash(module)
         self.size = 0
+
+    def at_norm(self, norm: float) -> "FrozenFeatures":
+        """Return the same features, centred and scaled to this norm for each record."""
+        module = OneNorm(self._held[0], norm)
+        found = FrozenFeatures(module, self.name, self.options, self.source)
+        found.size = self.size
+        return found
 
     def sized(self, input_shape: tuple[int, ...]) -> "FrozenFeatures":
         """Try it on two examples, and learn its size.

@@ -1,3 +1,10 @@
+from .bounding import (
+    MAX_NORM,
+    bounded_client,
+    bounded_records,
+    joint_norm,
+    target_norm,
+)
 from .exposure import error_precision, joined, likelihood_ratio_successes
 from .grid import (
     FEATURE_STEPS,
@@ -7,6 +14,7 @@ from .grid import (
     weight_steps,
 )
 from .leave_out import LeftOut, scores_without_client, scores_without_records
+from .noisy import SumNoise, noisy_head
 from .own_weight import OwnWeight
 from .solving import Head, solved_head
 from .spectrum import left_out_along
@@ -15,22 +23,29 @@ from .sums import Rows, Sums, sums_of
 
 __all__ = [
     "FEATURE_STEPS",
+    "MAX_NORM",
     "WEIGHT_STEPS",
     "ClusterSums",
     "Head",
     "LeftOut",
     "OwnWeight",
     "Rows",
+    "SumNoise",
     "Sums",
+    "bounded_client",
+    "bounded_records",
     "error_precision",
     "feature_grid",
     "joined",
+    "joint_norm",
     "left_out_along",
     "likelihood_ratio_successes",
+    "noisy_head",
     "scores_without_client",
     "scores_without_records",
     "solved_head",
     "squared_steps",
     "sums_of",
+    "target_norm",
     "weight_steps",
 ]

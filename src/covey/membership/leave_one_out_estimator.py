@@ -24,7 +24,9 @@ class LeaveOneOutEstimator(RiskEstimator):
     is of the stronger one. Nobody holds examples out for it, and no model is trained.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.CLIENT_DATA})
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.CLIENT_DATA, Capability.EXACT_SUMS}
+    )
 
     def estimate(
         self, target: Target, context: RiskContext, streams: Streams

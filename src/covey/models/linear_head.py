@@ -39,11 +39,19 @@ class LinearHead(ModelFactory):
 
     Every model starts at zero, so clusters that start apart (`method.initialisation =
     "random"`) start alike, and choices by loss find one cluster.
+
+    Attributes:
+        features: the feature map.
+        feature_options: of the feature map.
+        scale: times the head's scores are the logits.
+        norm: L2 norm to which each record's features are scaled, less their mean first; 0:
+            they stay as they are. Noise on sums (`privacy.client_noise`) wants 3.8.
     """
 
     features: str = DEFAULTS["features"]
     feature_options: Options = Field(default={})
     scale: float = Field(default=10.0, gt=0)
+    norm: float = Field(default=0.0, ge=0, le=16)
 
     @model_validator(mode="before")
     @classmethod
@@ -74,4 +82,6 @@ class LinearHead(ModelFactory):
         features = build_features(
             self.features, input_shape, seed, self.feature_options, key
         )
+        if self.norm:
+            features = features.at_norm(self.norm)
         return LinearHeadNetwork(features, num_classes, self.scale)

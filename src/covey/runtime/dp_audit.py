@@ -18,18 +18,41 @@ from numpy import ndarray
 from torch import nn
 
 from covey.aggregation import Aggregator, ClientUpdate
-from covey.build import BuiltRun, aggregator_of, anonymity_of
+from covey.build import BuiltRun, aggregator_of, anonymity_of, sum_noise_of
 from covey.config import Config
 from covey.data import Examples
 from covey.dp import RefutedEpsilon, guarantees, least_epsilon
 from covey.engine import Recipe, TrainingJob, private_gradients
 from covey.errors import RunError
-from covey.events import ClientsAssigned, Event, ModelsMerged, StepsPerturbed
+from covey.events import (
+    ClientsAssigned,
+    Event,
+    ModelsMerged,
+    StepsPerturbed,
+    SumPerturbed,
+)
+from covey.heads import (
+    FEATURE_STEPS,
+    MAX_NORM,
+    Rows,
+    SumNoise,
+    Sums,
+    sums_of,
+    target_norm,
+)
 from covey.rng import Streams
 
-__all__ = ["CanaryAudit", "aggregation_draws", "audit_noise", "gradient_draws"]
+__all__ = [
+    "CanaryAudit",
+    "aggregation_draws",
+    "audit_noise",
+    "gradient_draws",
+    "release_draws",
+]
 
 COORDINATES = 10
+CLASSES = 2
+RECORDS = 50
 CANARY_SCALE = 1e3
 """Times the bound: a canary that is not clipped gives itself away at once."""
 
@@ -68,6 +91,9 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
     """
     config, streams = run.config, run.streams.at("canaries")
     privacy, clients = config.privacy, len(run.population.clients)
+    if (noise := sum_noise_of(config)) is not None:
+        cases, facts = release_draws(noise, draws, streams)
+        return _audited(noise.unit, cases, facts, privacy.delta)
     if privacy.client_noise > 0:
         merge = aggregator_of(_all_taking_part(config), clients)
         loud = CANARY_SCALE * privacy.client_clip
@@ -125,6 +151,36 @@ def aggregation_draws(
         return float(merged.clusters[0]["weight"][0])
 
     return _cases(moved, canary, draws, streams), facts
+
+
+def release_draws(
+    noise: SumNoise, draws: int, streams: Streams
+) -> tuple[tuple[Draws, Draws], tuple[Event, ...]]:
+    """Return how much of a canary's own sums is in noisy ones, with it and without.
+
+    All its records are one, far outside every bound. A is symmetric, so the noise tells
+    least along the sums themselves, each counted in what is drawn for it.
+    """
+    records = 1 if noise.unit == "record" else RECORDS
+    loud = torch.zeros(records, COORDINATES, dtype=torch.int16)
+    loud[:, 0], loud[:, -1] = torch.iinfo(torch.int16).max, FEATURE_STEPS
+    labels = torch.zeros(records, dtype=torch.int64)
+    rows = noise.bounded(Rows(loud, labels), CLASSES)
+    there = sums_of([rows], COORDINATES, CLASSES)
+    absent = Sums.nothing(COORDINATES, CLASSES)
+    gram, targets = there.matrices()
+    scale = MAX_NORM**2 / target_norm(CLASSES) ** 2
+
+    def found(present: float, draw_streams: Streams) -> float:
+        hidden = draw_streams.hidden().generator()
+        own = noise.released(there if present else absent, hidden).matrices()
+        return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
+
+    facts = (
+        SumPerturbed(0, noise.clip, noise.multiplier, 1.0, noise.unit),
+        ModelsMerged("", (1,)),
+    )
+    return _cases(found, (1.0, 0.0), draws, streams), facts
 
 
 def gradient_draws(

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from covey.build import algorithm_of, anonymity_of, depends_on_population
+from covey.build import (
+    algorithm_of,
+    anonymity_of,
+    depends_on_population,
+    sum_noise_of,
+)
 from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.events import Event
@@ -74,6 +79,7 @@ def read_plan(
         prefix_independent=not depends_on_population(run.config),
         min_organisations=terms.min_organisations if terms else 1,
         subtracts=algorithm.subtracts,
+        noisy_sums=sum_noise_of(run.config) is not None,
     )
     return UnlearningPlan(record.events, record.participation, ()), rules
 

@@ -12,7 +12,12 @@ from pathlib import Path
 
 from covey.algorithms import ServerState
 from covey.atomic_io import delete_whole
-from covey.build import algorithm_of, anonymity_of, has_independent_clusters
+from covey.build import (
+    algorithm_of,
+    anonymity_of,
+    has_independent_clusters,
+    sum_noise_of,
+)
 from covey.checkpoints import (
     checkpoint_of,
     delete_before,
@@ -121,7 +126,8 @@ def simulated_request(session: Session, t: int) -> Request | None:
 
 def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
-    if anonymity_of(config) or algorithm_of(config).subtracts:
+    subtracts = algorithm_of(config).subtracts and sum_noise_of(config) is None
+    if anonymity_of(config) or subtracts:
         return "auto"
     return "calibrate" if config.unlearning.store_updates else "retrain"
 

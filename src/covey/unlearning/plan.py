@@ -56,6 +56,7 @@ class AnswerRules:
             attested organisation, and one that is the leaver's own does not; of a set of
             which none is recorded, nobody counts.
         subtracts: whether the models depend on clients' data through sums alone.
+        noisy_sums: whether these sums were released under noise.
     """
 
     deniability_threshold: int | None
@@ -65,6 +66,7 @@ class AnswerRules:
     prefix_independent: bool = True
     min_organisations: int = 1
     subtracts: bool = False
+    noisy_sums: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,14 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
             "A client's data are subtracted where models depend on them through sums "
             "alone, and with this method (method.name) they do not. Ask with --answer "
             "retrain.",
+        )
+    if rules.noisy_sums:
+        return Option(
+            "subtract",
+            "Sums without a client, under the noise that hid it, would tell its own to "
+            "whoever holds both releases, and under new noise they are a second release "
+            "(privacy.client_noise, privacy.record_noise). Ask with --answer retrain, "
+            "which the guarantee counts.",
         )
     if first is None or rules.next_round == 0:
         return Option("subtract")

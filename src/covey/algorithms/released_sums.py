@@ -1,0 +1,123 @@
+"""What heads are solved from: the sums as they are, or one noisy release of them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from covey.algorithms.base import ServerState
+from covey.components.state import ComponentState
+from covey.events import SumPerturbed
+from covey.heads import ClusterSums, Head, SumNoise, Sums, noisy_head, solved_head
+from covey.rng import Streams
+
+__all__ = ["Release", "ReleasedSums", "head_alone", "release_of"]
+
+
+class ReleasedSums(ComponentState):
+    """Every cluster's sums under the noise that was drawn when they last changed.
+
+    Attributes:
+        gram, targets: the noisy sums, cluster by cluster.
+        exact: SHA-256 of the sums that they are of: while these stay, so does the noise.
+    """
+
+    key = "released-sums"
+    gram: tuple[Tensor, ...] = ()
+    targets: tuple[Tensor, ...] = ()
+    exact: tuple[str, ...] = ()
+
+    @property
+    def sums(self) -> tuple[Sums, ...]:
+        """The noisy sums of every cluster."""
+        return tuple(map(Sums, self.gram, self.targets))
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Sums that heads are solved from.
+
+    Attributes:
+        digests: SHA-256 of each cluster's, as they are released.
+        head: a cluster's.
+        kept: what a server keeps of the release.
+        facts: of the noise that was drawn for it.
+    """
+
+    digests: tuple[str, ...]
+    head: Callable[[int], Head]
+    kept: tuple[ReleasedSums, ...] = ()
+    facts: tuple[SumPerturbed, ...] = ()
+
+
+def release_of(
+    state: ServerState, sums: ClusterSums, noise: SumNoise | None, streams: Streams
+) -> Release:
+    """Return what heads are solved from: without noise the sums themselves.
+
+    Noise is drawn for a cluster whose sums have changed, and for no other: the same sums
+    under other noise would be a second release, and other sums under the same noise would
+    tell exactly what changed.
+
+    Args:
+        state: before the round.
+        sums: of the round.
+        noise: hides them; None: nothing does.
+        streams: of the round.
+    """
+    if noise is None:
+        return Release(tuple(each.digest() for each in sums.sums), sums.head)
+    known, clients = state.kept(ReleasedSums), sums.clients_per_cluster()
+    exact = tuple(each.digest() for each in sums.sums)
+    released: list[Sums] = []
+    facts: list[SumPerturbed] = []
+    for j, own in enumerate(sums.sums):
+        there = known.exact[j : j + 1] == exact[j : j + 1]
+        if there or not clients[j]:
+            released.append(known.sums[j] if there else own)
+            continue
+        hidden = streams.hidden().at("sums", j).generator()
+        released.append(noise.released(own, hidden))
+        facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0, noise.unit))
+    noisy = ReleasedSums(
+        gram=tuple(each.gram for each in released),
+        targets=tuple(each.targets for each in released),
+        exact=exact,
+    )
+
+    def head(cluster: int) -> Head:
+        return _head(sums, noisy.sums, cluster, noise)
+
+    digests = tuple(each.digest() for each in released)
+    return Release(digests, head, (noisy,), tuple(facts))
+
+
+def _head(
+    sums: ClusterSums, released: tuple[Sums, ...], cluster: int, noise: SumNoise
+) -> Head:
+    """Return a cluster's head, solved from what was released of all clusters."""
+    hidden = sums.model_copy(
+        update={
+            "gram": tuple(each.gram for each in released),
+            "targets": tuple(each.targets for each in released),
+        }
+    )
+    own, others = hidden.own_and_others(cluster)
+    pooling = sums.pooling[cluster]
+    noisy = [clients > 0 for clients in sums.clients_per_cluster()]
+    elsewhere = sum(noisy) - noisy[cluster]
+    edge = noise.edge(len(own.targets)) * math.sqrt(1 + pooling**2 * elsewhere)
+    return noisy_head(own, others, pooling, sums.regularisation[cluster], edge)
+
+
+def head_alone(
+    sums: Sums, regularisation: float, noise: SumNoise | None, streams: Streams
+) -> Head:
+    """Return the head of one cluster by itself, as a release of these sums makes it."""
+    nothing = Sums.nothing(*sums.targets.shape)
+    if noise is None:
+        return solved_head(sums, nothing, 0.0, regularisation)
+    released = noise.released(sums, streams.hidden().at("sums", 0).generator())
+    edge = noise.edge(len(sums.targets))
+    return noisy_head(released, nothing, 0.0, regularisation, edge)

@@ -1,0 +1,76 @@
+"""The facts that a guarantee can say something about; any other leaves none."""
+
+from covey.dp.wording import OPEN
+from covey.events import (
+    AnonymitySetsFormed,
+    AnswersMissing,
+    ChoicesPerturbed,
+    ClientLeft,
+    ClientsAssigned,
+    ClientsJoined,
+    ClusterAbandoned,
+    ClustersCollapsed,
+    ClusterWaited,
+    CohortSampled,
+    ComponentsUsed,
+    Event,
+    HeadsSolved,
+    ModelsMerged,
+    OrganisationsAttested,
+    RecordsChanged,
+    RepresentativesPerturbed,
+    RiskUnknown,
+    RunFinished,
+    RunRolledBack,
+    RunStarted,
+    StepsPerturbed,
+    SumPerturbed,
+    ThresholdChanged,
+)
+
+__all__ = ["has_own_features", "is_known_fact"]
+
+FEATURES = "model.features"
+KNOWN = (
+    *OPEN,
+    AnswersMissing,
+    ClientsJoined,
+    SumPerturbed,
+    RepresentativesPerturbed,
+    StepsPerturbed,
+    ChoicesPerturbed,
+    AnonymitySetsFormed,
+    OrganisationsAttested,
+    ClientsAssigned,
+    ModelsMerged,
+    # What these tell of anybody is told by another one too, or always named as open.
+    ClientLeft,
+    ClusterAbandoned,
+    ClusterWaited,
+    ClustersCollapsed,
+    CohortSampled,
+    HeadsSolved,
+    RecordsChanged,
+    RiskUnknown,
+    RunFinished,
+    RunRolledBack,
+    RunStarted,
+    ThresholdChanged,
+)
+
+
+def is_known_fact(fact: Event) -> bool:
+    """Say whether a guarantee accounts for a fact, or names it."""
+    if isinstance(fact, ComponentsUsed):  # of covey's own it tells options alone
+        return _own_code(fact) <= {FEATURES}
+    return isinstance(fact, KNOWN)
+
+
+def has_own_features(fact: Event) -> bool:
+    """Say whether a run has a feature map that covey does not bring."""
+    return isinstance(fact, ComponentsUsed) and FEATURES in _own_code(fact)
+
+
+def _own_code(fact: ComponentsUsed) -> set[str]:
+    """Return the settings behind which code stands that covey does not bring."""
+    return {key for key, used in fact.components.items() if used.get("source") != ""}

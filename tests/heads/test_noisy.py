@@ -1,0 +1,175 @@
+"""Bounded sums and one noisy release: sensitivity, distribution, and what is solved from it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.features import build_features
+from covey.heads import (
+    FEATURE_STEPS,
+    MAX_NORM,
+    Rows,
+    SumNoise,
+    Sums,
+    bounded_client,
+    bounded_records,
+    joint_norm,
+    noisy_head,
+    sums_of,
+    target_norm,
+)
+from covey.heads.bounding import CLIENT_STEPS, MAX_RECORDS
+from covey.heads.grid import WEIGHT_STEPS
+
+CLASSES = 3
+
+
+@st.composite
+def clients(draw: st.DrawFn, most: int = 40) -> Rows:
+    """Records of any size, whole ones of the grid, often alike."""
+    n, d = draw(st.integers(1, most)), draw(st.integers(2, 6))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    size = draw(st.sampled_from([1, 30, 1000, 32_767]))
+    features = generator.integers(-size, size + 1, (n, d))
+    if draw(st.booleans()):
+        features[:] = features[0]
+    features[:, -1] = FEATURE_STEPS
+    labels = generator.integers(0, draw(st.integers(1, CLASSES)), n)
+    weight = draw(st.sampled_from([1, 100, 256]))
+    return Rows(
+        torch.from_numpy(features.astype(np.int16)), torch.from_numpy(labels), weight
+    )
+
+
+def norm_of(sums: Sums) -> float:
+    """|(svec(A) / R^2, B / (R |t|))| / sqrt(2), from the matrices themselves."""
+    gram, targets = sums.matrices()
+    off = math.sqrt(2) * gram[np.tril_indices(len(gram), -1)]
+    half = torch.cat([gram.diagonal(), off]) / MAX_NORM**2
+    rest = targets.flatten() / MAX_NORM / target_norm(CLASSES)
+    return float(torch.cat([half, rest]).norm()) / math.sqrt(2)
+
+
+def sums(rows: Rows) -> Sums:
+    return sums_of([rows], rows.features.shape[1], CLASSES)
+
+
+@given(clients(), st.sampled_from([0.05, 0.3, 1.0, 3.0]))
+def test_no_client_adds_more_than_the_noise_counts_on(rows: Rows, clip: float):
+    bounded = SumNoise("client", clip, 1.0).bounded(rows, CLASSES)
+    most = CLIENT_STEPS / WEIGHT_STEPS
+    assert norm_of(sums(bounded)) <= most * rows.weight / WEIGHT_STEPS
+    assert (bounded.features[:, -1] == FEATURE_STEPS).all()
+
+
+@given(clients(most=1))
+def test_no_record_adds_more_than_the_noise_counts_on(row: Rows):
+    bounded = SumNoise("record", 1.0, 1.0).bounded(row, CLASSES)
+    assert norm_of(sums(bounded)) <= row.weight / WEIGHT_STEPS
+
+
+@given(clients())
+def test_the_norm_of_what_a_client_adds_is_known_without_its_sums(rows: Rows):
+    one = Rows(bounded_records(rows).features, rows.labels, WEIGHT_STEPS)
+    assert joint_norm(one, CLASSES) == pytest.approx(norm_of(sums(one)) / len(one))
+    assert joint_norm(one, CLASSES) <= 1
+
+
+@given(clients())
+def test_only_long_records_are_shortened(rows: Rows):
+    bounded = bounded_records(rows).features.double() / FEATURE_STEPS
+    before = rows.features.double() / FEATURE_STEPS
+    long = before.norm(dim=1) > MAX_NORM
+    assert torch.equal(bounded[~long], before[~long])
+    assert (bounded.norm(dim=1) <= MAX_NORM).all()
+    shrunk = before[long, :-1] * (
+        math.sqrt(MAX_NORM**2 - 1) / before[long, :-1].norm(dim=1, keepdim=True)
+    )
+    assert float((bounded[long, :-1] - shrunk).abs().amax() if long.any() else 0) < 0.01
+
+
+def test_of_many_records_some_enter_and_as_much_as_of_few():
+    def client(n: int) -> Rows:
+        generator = torch.Generator().manual_seed(0)
+        features = torch.randint(-500, 500, (n, 5), generator=generator)
+        features[:, -1] = FEATURE_STEPS
+        labels = torch.randint(0, CLASSES, (n,), generator=generator)
+        return bounded_client(Rows(features.short(), labels), 0.01, CLASSES)
+
+    few, many = client(100), client(10 * MAX_RECORDS + 1)
+    assert len(few) == 100
+    assert len(many) <= MAX_RECORDS
+    norms = [norm_of(sums(each)) * WEIGHT_STEPS / CLIENT_STEPS for each in (few, many)]
+    assert all(0.9 < norm <= 1 for norm in norms)
+
+
+@pytest.mark.parametrize("unit", ["client", "record"])
+def test_noise_is_white_where_sensitivity_is_measured(unit):
+    """In the coordinates in which a client adds at most 1, it is N(0, z^2), and symmetric."""
+    d, z = 60, 1.5
+    noise = SumNoise(unit, 0.3, z)
+    most = (CLIENT_STEPS if unit == "client" else WEIGHT_STEPS) / WEIGHT_STEPS
+    nothing = Sums.nothing(d, CLASSES)
+    released = [noise.released(nothing, np.random.default_rng(i)) for i in range(30)]
+    grams, targets = zip(*(each.matrices() for each in released), strict=True)
+    diagonal = torch.cat([g.diagonal() for g in grams])
+    beside = torch.cat([g[np.tril_indices(d, -1)] for g in grams])
+    on_targets = torch.cat([t.flatten() for t in targets])
+    unit_of_a = math.sqrt(2) * MAX_NORM**2 * most
+    unit_of_b = math.sqrt(2) * MAX_NORM * target_norm(CLASSES) * most
+    assert float(diagonal.std()) / unit_of_a == pytest.approx(z, rel=0.05)
+    assert float(beside.std()) * math.sqrt(2) / unit_of_a == pytest.approx(z, rel=0.02)
+    free = math.sqrt(1 - 1 / CLASSES)  # targets add up to 0, and so does their noise
+    assert float(on_targets.std()) / free / unit_of_b == pytest.approx(z, rel=0.05)
+    assert float(targets[0].sum(dim=1).abs().max()) < 1e-4
+    together = torch.stack([g[-1, :-1] for g in grams]).flatten()
+    of_targets = torch.stack([t[:-1, 0] for t in targets]).flatten()
+    correlation = np.corrcoef(together, of_targets)[0, 1]
+    assert abs(correlation) < 0.1  # though B is centred by a row of A
+
+
+def test_the_edge_is_the_noise_s_largest_eigenvalue():
+    d, noise = 200, SumNoise("client", 0.3, 2.0)
+    gram, _ = noise.released(
+        Sums.nothing(d, CLASSES), np.random.default_rng(0)
+    ).matrices()
+    largest = float(torch.linalg.eigvalsh(gram)[-1])
+    assert largest == pytest.approx(noise.edge(d), rel=0.1)
+
+
+def test_a_noisy_head_by_hand():
+    """Negative eigenvalues count as 0; what is added is a multiple of the noise alone."""
+    d = 5
+    noise = SumNoise("client", 0.3, 1.0)
+    released = noise.released(Sums.nothing(d, CLASSES), np.random.default_rng(1))
+    gram, targets = released.matrices()
+    values, basis = np.linalg.eigh(gram.numpy())
+    assert values.min() < 0
+    positive = basis @ np.diag(values.clip(0)) @ basis.T
+    expected = np.linalg.solve(positive + 0.5 * 70 * np.eye(d), targets.numpy())
+    head = noisy_head(released, Sums.nothing(d, CLASSES), 0.0, 0.5, 70.0)
+    np.testing.assert_allclose(head.theta, expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        head.lower @ head.lower.T, positive + 35 * np.eye(d), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_features_of_one_norm():
+    images = torch.rand(3, 1, 8, 8)
+    images[2] = 0.5
+    options = {"filters": 4, "size": 3, "pool": 2}
+    plain = build_features("gabor", (1, 8, 8), 0, options)
+    scaled = plain.at_norm(3.8)
+    found = scaled(images)
+    assert scaled.size == plain.size == found.shape[1]
+    assert found[:2].norm(dim=1).tolist() == pytest.approx([3.8, 3.8], rel=1e-5)
+    assert float(found.mean(dim=1).abs().max()) < 1e-5
+    assert float(found[2].abs().max()) < 1e-5
+    alike = torch.nn.functional.cosine_similarity(
+        found[:2], plain(images[:2]) - plain(images[:2]).mean(dim=1, keepdim=True)
+    )
+    assert alike.tolist() == pytest.approx([1, 1], abs=1e-5)
