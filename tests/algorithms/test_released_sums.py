@@ -1,4 +1,4 @@
-"""Heads solved from one noisy release: what is drawn, when, and what is refused beside it."""
+"""Heads of one noisy release: what is drawn, when, and what is refused beside it."""
 
 from dataclasses import replace
 

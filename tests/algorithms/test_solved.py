@@ -194,7 +194,7 @@ def test_the_estimate_is_of_the_stronger_attack_and_withheld_once_somebody_left(
         ({"model.name": "mlp", "model.options": {}}, "features that do not train"),
         ({"merge.name": "anonymity-sets"}, "single updates"),
         ({"merge.name": "geometric-median"}, "single updates"),
-        ({"privacy.record_clip": 1.0, "privacy.record_noise": 1.0}, "clients train"),
+        ({"privacy.record_clip": 1.0, "privacy.record_noise": 1.0}, "without noise"),
         ({"method.options": {"regularisation": 0.0}}, "regularisation"),
         ({"unlearning.store_updates": 1}, "updates"),
     ],

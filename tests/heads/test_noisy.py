@@ -1,4 +1,4 @@
-"""Bounded sums and one noisy release: sensitivity, distribution, and what is solved from it."""
+"""Bounded sums and one noisy release: sensitivity, distribution, what is solved."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_of_many_records_some_enter_and_as_much_as_of_few():
 
 @pytest.mark.parametrize("unit", ["client", "record"])
 def test_noise_is_white_where_sensitivity_is_measured(unit):
-    """In the coordinates in which a client adds at most 1, it is N(0, z^2), and symmetric."""
+    """In coordinates in which a client adds at most 1 it is N(0, z^2), and symmetric."""
     d, z = 60, 1.5
     noise = SumNoise(unit, 0.3, z)
     most = (CLIENT_STEPS if unit == "client" else WEIGHT_STEPS) / WEIGHT_STEPS

@@ -126,15 +126,14 @@ def _of_the_method(config: Sections) -> Iterator[Row]:
 
 def _of_noise(config: Sections) -> Iterator[Row]:
     privacy = config.privacy
-    hidden, solved = privacy.client_noise > 0, solves(config)
-    exact = (Capability.EXACT_SUMS,) if solved else ()
-    noised = Capability.SIMULATED_CLIENTS if solved else Capability.TRAINED_UPDATES
+    hidden = privacy.client_noise > 0
+    here = (Capability.SIMULATED_CLIENTS,) if solves(config) else ()
     # a sum is hidden, and not what its terms are or how many examples they stand for
     yield (
         "privacy.client_noise",
         hidden,
-        (Capability.UNIFORM_WEIGHTS, noised),
-        (Capability.SINGLE_UPDATES, Capability.EXAMPLE_COUNTS, *exact),
+        (Capability.UNIFORM_WEIGHTS, *here),
+        (Capability.SINGLE_UPDATES, Capability.EXAMPLE_COUNTS, Capability.EXACT_SUMS),
         "Remove the noise, or use privacy.record_noise.",
     )
     yield (
@@ -155,13 +154,7 @@ def _of_noise(config: Sections) -> Iterator[Row]:
     yield (
         "privacy.record_clip",
         privacy.record_clip > 0,
-        (Capability.SIMULATED_CLIENTS,)
-        if solved
-        else (
-            Capability.EXAMPLE_GRADIENTS,
-            Capability.FULL_PRECISION,
-            Capability.TRAINED_UPDATES,
-        ),
+        (Capability.EXAMPLE_GRADIENTS, Capability.FULL_PRECISION, *here),
         (),
         "Leave engine.precision at its default, and choose another engine.",
     )
@@ -169,7 +162,7 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         "privacy.record_noise",
         privacy.record_noise > 0,
         (Capability.CLIENT_DATA,),
-        exact,
+        (Capability.EXACT_SUMS,),
         "Set privacy.record_noise = 0.",
     )
     yield (
@@ -184,9 +177,9 @@ def _of_noise(config: Sections) -> Iterator[Row]:
 def solves(config: Sections) -> bool:
     """Say whether the method's models depend on data through sums, which noise hides."""
     name = config.method.name
-    return is_built_in("algorithm", name) and bool(
-        find("algorithm", name, "method.name").subtracts
-    )
+    if not is_built_in("algorithm", name):
+        return False
+    return bool(find("algorithm", name, "method.name").subtracts)
 
 
 def _of_leaving(config: Sections) -> Iterator[Row]:
