@@ -90,6 +90,26 @@ def test_the_noise_hangs_on_the_secret_and_on_nothing_else():
     assert noisy[0] != noisy[2]
 
 
+def test_other_sums_never_get_the_same_noise():
+    """The difference of two releases would be that of the sums: exactly who left."""
+    run = built()
+    assert run.records is not None
+    noise = run.records.noise
+    state = played(run, 1)[0].state
+    sums = state.kept(ClusterSums)
+    leaver = run.population.clients[0]
+    weight = sums.counted[leaver.handle][1]
+    d = len(sums.targets[0])
+    own = run.records.sums([(leaver.train, weight)], d)
+    rest = {h: c for h, c in sums.counted.items() if h != leaver.handle}
+    without = sums.of((sums.sums[0] - own,), rest)
+    streams = run.streams.at("round", 0)
+    releases = [release_of(state, each, noise, streams) for each in (sums, without)]
+    assert [len(each.facts) for each in releases] == [0, 1]
+    before, after = (each.kept[0].sums[0] for each in releases)
+    assert before - after != own
+
+
 def test_more_noise_is_a_worse_head_and_hardly_any_is_a_good_one():
     def right(noise: float) -> float:
         run = built(privacy={"client_noise": noise})

@@ -77,8 +77,7 @@ def release_of(
         if there or not clients[j]:
             released.append(known.sums[j] if there else own)
             continue
-        hidden = streams.hidden().at("sums", j).generator()
-        released.append(noise.released(own, hidden))
+        released.append(_noised(own, j, noise, streams))
         facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0, noise.unit))
     noisy = ReleasedSums(
         gram=tuple(each.gram for each in released),
@@ -91,6 +90,12 @@ def release_of(
 
     digests = tuple(each.digest() for each in released)
     return Release(digests, head, (noisy,), tuple(facts))
+
+
+def _noised(sums: Sums, cluster: int, noise: SumNoise, streams: Streams) -> Sums:
+    """Return sums under noise that no other sums ever get, under whatever secret."""
+    hidden = streams.hidden().at("sums", cluster, sums.digest())
+    return noise.released(sums, hidden.generator())
 
 
 def _head(
@@ -118,6 +123,6 @@ def head_alone(
     nothing = Sums.nothing(*sums.targets.shape)
     if noise is None:
         return solved_head(sums, nothing, 0.0, regularisation)
-    released = noise.released(sums, streams.hidden().at("sums", 0).generator())
+    released = _noised(sums, 0, noise, streams)
     edge = noise.edge(len(sums.targets))
     return noisy_head(released, nothing, 0.0, regularisation, edge)
