@@ -100,6 +100,8 @@ adaptive_clip = false
 record_clip = 0.0
 record_noise = 0.0
 selection_noise = 0.0
+secure_sums = false
+min_cohort = 5
 delta = 1e-5
 [secrets]
 source = "seeded"

@@ -39,6 +39,7 @@ __all__ = [
     "ModelDiverged",
     "ModelsMerged",
     "ModelsPooled",
+    "MovesWaited",
     "OrganisationsAttested",
     "PricesSet",
     "RecordsChanged",
@@ -208,6 +209,19 @@ class ClusterWaited(Event):
     cluster: int
     clients: int
     min_anonymity: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovesWaited(Event):
+    """Clients whose sums stay where they are, or in none: too few moved alike.
+
+    Attributes:
+        clients: who.
+        min_cohort: of how many clients together a sum may tell.
+    """
+
+    clients: tuple[Handle, ...]
+    min_cohort: int
 
 
 @dataclass(frozen=True, slots=True)

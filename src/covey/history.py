@@ -24,6 +24,7 @@ from covey.events import (
     HeadChosen,
     ModelDiverged,
     ModelsPooled,
+    MovesWaited,
     OrganisationsAttested,
     PricesSet,
     RecordsChanged,
@@ -351,7 +352,11 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
         case AnonymitySetsFormed() | OrganisationsAttested():
             return replace(history, hidden=(*history.hidden, (round_index, event)))
         case (
-            GroupsSought() | ClusterAbandoned() | ClustersCollapsed() | ClusterWaited()
+            GroupsSought()
+            | ClusterAbandoned()
+            | ClustersCollapsed()
+            | ClusterWaited()
+            | MovesWaited()
         ):
             return _noted(history, round_index, event)
         case _:

@@ -51,7 +51,7 @@ def test_three_of_ten_may_drop_out_at_any_step(step):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["keys", "shares", "masked", "opened"])
 def test_thirty_of_a_hundred_may_drop_out_at_any_step(step):
-    assert_sum(*dropping(100, terms(minimum=70), step))
+    assert_sum(*dropping(100, terms(neighbours=40, minimum=70), step))
 
 
 def test_thirty_of_a_hundred_may_drop_out_some_at_each_step():

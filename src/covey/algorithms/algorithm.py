@@ -33,6 +33,8 @@ class Setup:
         rounds: how many the run has.
         layers: the names of a model's parameters by layer, from input to output.
         chance_loss: of whoever knows nothing, in nats.
+        min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
+            they are.
     """
 
     draw_model: Callable[[Streams], Params]
@@ -40,6 +42,7 @@ class Setup:
     rounds: int
     layers: Sequence[Sequence[str]]
     chance_loss: float
+    min_cohort: int = 0
 
 
 class Subtraction(NamedTuple):
@@ -100,6 +103,7 @@ class Algorithm(Component):
         calibrates: whether its one model can be calibrated by updates that were kept.
         subtracts: whether its models depend on clients' data through sums alone, from
             which a client's can be subtracted: its strategy says how.
+        seen: what the server sees of single clients, where no masks hide it.
     """
 
     own_selection: ClassVar[ClusterSelection | None] = None
@@ -108,10 +112,13 @@ class Algorithm(Component):
     one_client_each: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
     subtracts: ClassVar[bool] = False
+    seen: ClassVar[str] = ""
 
     def claims(self, part: str) -> Iterator[Claim]:
-        """Yield the claim, and whether what clients sent can be calibrated."""
+        """Yield the claim, and what can be had of what clients send."""
         yield self.claim(part)
+        if not self.subtracts:
+            yield Claim(part, rules_out=frozenset({Capability.SUMS_ALONE}))
         if not self.calibrates or self.personal() is not None:
             yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))
 

@@ -15,6 +15,7 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import Evaluate, Prices
 from covey.algorithms.exposing import exposed_by_risk
+from covey.algorithms.masked_sums import with_waiting_moves
 from covey.algorithms.released_sums import head_alone, release_of
 from covey.algorithms.summing import (
     Asked,
@@ -27,7 +28,7 @@ from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
 from covey.components.section import Count, Positive, Share
 from covey.components.state import ComponentState
-from covey.data.examples import Client, Examples
+from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.errors import ConfigError
 from covey.events import (
@@ -120,6 +121,7 @@ class Solved(Algorithm):
     )
     summary: ClassVar[str] = "solves its models from sums, and trains none"
     subtracts: ClassVar[bool] = True
+    seen: ClassVar[str] = SEEN
 
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
@@ -133,10 +135,9 @@ class Solved(Algorithm):
 
     @property
     def note(self) -> str:
-        """What a reader must know: who told the groups, and what the server sees."""
+        """What a reader must know: who told the groups."""
         known = self.initialisation == "groups" and self.num_clusters > 1
-        oracle = "Clusters started from the true groups: an oracle. " if known else ""
-        return oracle + SEEN
+        return "Clusters started from the true groups: an oracle." if known else ""
 
     def claim(self, part: str) -> Claim:
         """Several clusters are no model for everybody."""
@@ -152,8 +153,14 @@ class Solved(Algorithm):
         if self.initialisation == "warm" and self.num_clusters > 1:
             yield Claim(
                 f"{part} with initialisation = 'warm'",
-                rules_out=frozenset({Capability.COST_CHOICE}),
+                rules_out=frozenset({Capability.COST_CHOICE, Capability.SUMS_ALONE}),
                 remedy="Set method.initialisation = 'random'.",
+            )
+        if self.exposure == "risk":
+            yield Claim(
+                f"{part} with exposure = 'risk'",
+                rules_out=frozenset({Capability.SUMS_ALONE}),
+                remedy="Set method.options.exposure to a number.",
             )
 
     def num_models(self, population: Cohort) -> int:
@@ -170,11 +177,14 @@ class Solved(Algorithm):
                 "and a linear `head`."
             )
         everybody = {client.handle: client for client in setup.population}
+        minimum = setup.min_cohort
 
         def play_round(
             state: ServerState, clients: Clients, streams: Streams
         ) -> RoundResult:
-            return self._round(state, clients, streams, everybody)
+            again = state.round_index in clients.steps.recorded
+            asked = Asked(clients.records, everybody, again, minimum)
+            return self._round(state, clients, streams, asked)
 
         def solve(
             state: ServerState,
@@ -182,7 +192,7 @@ class Solved(Algorithm):
             clients: Clients,
             streams: Streams,
         ) -> RoundResult:
-            asked = Asked(clients.records, everybody, again=True)
+            asked = Asked(clients.records, everybody, again=True, min_cohort=minimum)
             return self._solved(state, chosen, asked, streams)
 
         init = super().strategy(setup).init
@@ -194,7 +204,7 @@ class Solved(Algorithm):
         state: ServerState,
         clients: Clients,
         streams: Streams,
-        everybody: Mapping[Handle, Client],
+        asked: Asked,
     ) -> RoundResult:
         """Let clients choose, count their sums, and solve every cluster's head."""
         if not len(clients):
@@ -205,8 +215,6 @@ class Solved(Algorithm):
             return RoundResult(state.with_models(state.clusters), (nobody, merged))
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.steps.as_recorded(state, chosen)
-        again = state.round_index in clients.steps.recorded
-        asked = Asked(clients.records, everybody, again)
         settled = _settled(state, chosen)
         played = self._solved(state, chosen, asked, streams)
         after = played.state.keeping(settled)
@@ -220,7 +228,14 @@ class Solved(Algorithm):
         streams: Streams,
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
-        sums, walked = self._weighed(state, chosen.clusters, asked, streams)
+        clusters, waited = chosen.clusters, ()
+        if asked.min_cohort:
+            state, clusters, waited = with_waiting_moves(
+                state, clusters, asked.min_cohort
+            )
+            there = {h: j for h, j in clusters.items() if h in chosen.clusters}
+            chosen = replace(chosen, clusters=there)
+        sums, walked = self._weighed(state, clusters, asked, streams)
         in_each = sums.clients_per_cluster()
         release = release_of(state, sums, asked.records.noise, streams)
         models = tuple(
@@ -235,8 +250,8 @@ class Solved(Algorithm):
         )
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        events = (chosen, *walked, *release.facts, solved, merged)
-        return RoundResult(after.with_models(models), events)
+        facts = (chosen, *waited, *walked, *release.facts, solved, merged)
+        return RoundResult(after.with_models(models), facts)
 
     def _weighed(
         self,

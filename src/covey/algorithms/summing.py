@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from covey.algorithms.base import ServerState
 from covey.algorithms.clients import Clients
+from covey.algorithms.masked_sums import masked_sums
 from covey.algorithms.pooling import MAX_REFUSED_SHARE
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords, width_of
@@ -34,16 +36,25 @@ class Asked:
         records: theirs, as features.
         everybody: by handle, whether it is in this round's cohort or not.
         again: whether this round was played before.
+        min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
+            they are.
     """
 
     records: LocalRecords
     everybody: Mapping[Handle, Client]
     again: bool
+    min_cohort: int = 0
 
     def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
         """Return the sums over these clients at these weights."""
+        if self.min_cohort:
+            sending = {h: partial(self._own, h, weight, d) for h, weight in clients}
+            return masked_sums(sending, (d, self.records.classes), self.min_cohort)
         each = ((self.everybody[h].train, weight) for h, weight in clients)
         return self.records.sums(each, d)
+
+    def _own(self, handle: Handle, weight: int, d: int) -> Sums:
+        return self.records.sums([(self.everybody[handle].train, weight)], d)
 
     def head_by_risk(
         self,

@@ -91,6 +91,11 @@ class ReplayOptions:
 
 NO_REPLAY = ReplayOptions()
 
+SUMS_ALONE = (
+    "The server sees sums over clients alone, and who is in each. What is measured of all "
+    "records at once (risks, and heads by risk) a server of real clients would not see."
+)
+
 
 def compose(components: Components) -> Strategy:
     """Compose the algorithm with its wrappers, and with its red team around them."""
@@ -103,6 +108,7 @@ def compose(components: Components) -> Strategy:
         rounds=config.rounds,
         layers=layers_of(model),
         chance_loss=_chance_loss(config, population.num_classes),
+        min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
     )
     strategy = algorithm.strategy(setup)
     if not is_built_in("algorithm", config.method.name):
@@ -271,8 +277,10 @@ def has_independent_clusters(config: Config, engine: Engine) -> bool:
 def notes(config: Config) -> tuple[str, ...]:
     """Return what a reader must know of the settings: oracles, and what nobody sees."""
     found: list[str] = []
-    if note := algorithm_of(config).note:
-        found.append(note)
+    algorithm = algorithm_of(config)
+    found += filter(None, (algorithm.note,))
+    if algorithm.seen:
+        found.append(SUMS_ALONE if config.privacy.secure_sums else algorithm.seen)
     if config.model.task == "regression":
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right "

@@ -18,6 +18,7 @@ class Capability(Enum):
     """
 
     SINGLE_UPDATES = "the server to see single updates"
+    SUMS_ALONE = "clients to send nothing but sums"
     TRAINED_UPDATES = "updates that clients train"
     STORED_UPDATES = "clients' updates to be kept and calibrated"
     EXACT_SUMS = "sums without noise"

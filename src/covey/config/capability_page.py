@@ -31,6 +31,7 @@ SHOWN = (
     ("privacy.adaptive_clip", True),
     ("privacy.record_clip", 1.0),
     ("privacy.record_noise", 1.0),
+    ("privacy.secure_sums", True),
     ("privacy.selection_noise", 1.0),
     ("unlearning.store_updates", 1),
     ("unlearning.request_probability", 0.2),

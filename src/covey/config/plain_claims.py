@@ -166,6 +166,13 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         "Set privacy.record_noise = 0.",
     )
     yield (
+        "privacy.secure_sums",
+        privacy.secure_sums,
+        (Capability.SUMS_ALONE, Capability.SIMULATED_CLIENTS),
+        (Capability.SINGLE_UPDATES, Capability.ALL_LOSSES),
+        "Set privacy.secure_sums = false.",
+    )
+    yield (
         "privacy.selection_noise",
         privacy.selection_noise > 0,
         (Capability.CLUSTER_CHOICE, Capability.COST_CHOICE, Capability.BOUNDED_LOSS),

@@ -126,7 +126,7 @@ class MergeConfig(ComponentSection):
 
 
 class PrivacyConfig(SettingsSection):
-    """Differential privacy of clients, records and choices; off by default."""
+    """Differential privacy, and sums under masks; off by default."""
 
     client_clip: NotNegative = Field(
         default=0.0,
@@ -166,6 +166,17 @@ class PrivacyConfig(SettingsSection):
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=1e-5, description="delta of what is promised"
+    )
+    secure_sums: bool = Field(
+        default=False,
+        description="clients send their sums under masks that cancel, so that the server "
+        'sees sums over clients only. For `method.name = "solved"` with '
+        '`initialisation = "random"` or one cluster (`docs/solved.md`)',
+    )
+    min_cohort: Annotated[int, Field(ge=3)] = Field(
+        default=5,
+        description="of at least so many clients together `secure_sums` tell, also two "
+        "sums compared; who moves with fewer waits",
     )
 
 

@@ -11,6 +11,7 @@ from covey.events import (
     Event,
     GroupsSought,
     ModelDiverged,
+    MovesWaited,
     RiskUnknown,
 )
 from covey.history import History
@@ -114,6 +115,11 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
             yield (
                 f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "
                 f"fewer than the {least} that its aggregation needs."
+            )
+        case MovesWaited(clients, least):
+            yield (
+                f"Round {round_index}: {len(clients)} clients wait, as with fewer than "
+                f"{least} who move alike their sums would stand out between two rounds."
             )
         case ClusterAbandoned(cluster):
             yield (

@@ -151,6 +151,12 @@ def _state(session: Session) -> ServerState:
             f"which trains its models. Start a new run with the records as they are now. "
             f"Who is to be out of this one can leave it: covey forget {folder.path}"
         )
+    if run.config.privacy.secure_sums:
+        raise RunError(
+            "Under privacy.secure_sums nobody joins, or changes its records, by itself: "
+            "the sums after it, less those before, would be that client's. Start a new run "
+            "with the records as they are now, or set secure_sums = false in it."
+        )
     reason = "a change is not finished" if owed_change(session) else ""
     if reason := reason or unplayed_reason(folder):
         raise RunError(

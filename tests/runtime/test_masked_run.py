@@ -1,0 +1,53 @@
+"""Whole runs of solved heads under masks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from covey import Config, RunError, run
+from covey.data.examples import Examples
+from covey.events import HeadsSolved
+from covey.ledger import Ledger
+from covey.runtime import RunFolder, read_events
+
+GIVEN = {
+    "rounds": 2,
+    "population": {"clients": 6, "examples_per_client": 12, "audit_examples": 0},
+    "model": {
+        "name": "linear-head",
+        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
+    },
+    "method": {"name": "solved", "num_clusters": 1, "options": {"regularisation": 0.5}},
+    "redteam": {"source": "none"},
+}
+MASKED = {**GIVEN, "privacy": {"secure_sums": True, "min_cohort": 4}}
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def sums(folder: Path) -> list[tuple[str, ...]]:
+    with Ledger.read(RunFolder(folder).ledger) as ledger:
+        facts = [each for _, events in read_events(ledger) for each in events]
+    return [each.sums for each in facts if isinstance(each, HeadsSolved)]
+
+
+def test_a_masked_run_is_played_left_and_told_as_any_other(tmp_path):
+    plain = run(config=Config.of(GIVEN), out=tmp_path / "plain")
+    masked = run(config=Config.of(MASKED), out=tmp_path / "masked")
+    assert sums(masked.folder) == sums(plain.folder)
+    started = masked.history.started
+    assert started is not None
+    assert any("sums over clients alone" in note for note in started.notes)
+    assert not any("by themselves" in note for note in started.notes)
+    for each in (plain, masked):
+        each.forget("client-00001", "subtract")
+    assert sums(masked.folder) == sums(plain.folder)
+    proof = next((masked.folder / "proofs").glob("*.json")).read_text()
+    assert "finds, by subtracting" in proof
+    nothing = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
+    with pytest.raises(RunError, match="secure_sums nobody joins"):
+        masked.join("late", nothing)
