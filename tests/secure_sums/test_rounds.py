@@ -1,9 +1,12 @@
 """Whole rounds: who drops out, who forges, and what is left of it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from covey.errors import ConfigError
 from covey.secure_sums import (
@@ -349,3 +352,32 @@ def test_two_disjoint_majorities_of_neighbours_do_not_exist():
             agreed = terms(neighbours=k)
             assert 2 * agreed.threshold(clients) > agreed.degree(clients)
             assert 2 * agreed.quorum(clients) > clients
+
+
+def at_each_step() -> list[ServerRound]:
+    there = Playing.of(FEW, terms())
+    keys = there.keys()
+    shares = keys.shares()
+    masked = shares.masked()
+    return [
+        there.server,
+        keys.server.close_keys()[0],
+        shares.server.close_shares()[0],
+        masked.server.close_masked()[0],
+        masked.opened().server.close()[0],
+    ]
+
+
+AT_EACH_STEP = at_each_step()
+TEXT = st.dictionaries(
+    st.sampled_from(["session", "sender", "sealing", "masking", "sealed", "shares"]),
+    st.none() | st.text(max_size=4) | st.lists(st.integers(), max_size=2),
+).map(lambda fields: json.dumps(fields).encode() + b"\n")
+
+
+@given(st.binary(max_size=300) | TEXT, st.sampled_from([*NAMES, "stranger"]))
+def test_nothing_that_comes_breaks_a_round(data: bytes, sender: str):
+    for server in AT_EACH_STEP:
+        after = server.accept(sender, data)
+        assert len(after.refused) == len(server.refused) + 1
+        assert replace(after, refused=server.refused) == server
