@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from pydantic import PrivateAttr
 from torch import Tensor
 
 from covey.components.state import ComponentState
@@ -12,6 +14,22 @@ from covey.heads.sums import Sums
 from covey.types import Handle
 
 __all__ = ["ClusterSums"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solved:
+    """A head, and what it was solved from."""
+
+    sums: tuple[Tensor, ...]
+    dials: tuple[float, float]
+    head: Head
+
+    def is_of(self, sums: tuple[Tensor, ...], dials: tuple[float, float]) -> bool:
+        """Say whether it is the head of these very tensors, which nobody writes into."""
+        same = len(sums) == len(self.sums) and all(
+            one is other for one, other in zip(sums, self.sums, strict=True)
+        )
+        return same and dials == self.dials
 
 
 class ClusterSums(ComponentState):
@@ -31,6 +49,7 @@ class ClusterSums(ComponentState):
     clients: int = 0
     pooling: tuple[float, ...] = ()
     regularisation: tuple[float, ...] = ()
+    _solved: dict[int, _Solved] = PrivateAttr(default_factory=dict[int, _Solved])
 
     def of(
         self, sums: tuple[Sums, ...], counted: Mapping[Handle, tuple[int, int]]
@@ -66,17 +85,22 @@ class ClusterSums(ComponentState):
         return tuple(counts[j] for j in range(len(self.gram)))
 
     def head(self, cluster: int, squared: tuple[Sums, ...] | None = None) -> Head:
-        """Return a cluster's head, solved.
+        """Return a cluster's head, solved once: the newest of each cluster is kept.
 
         Args:
             cluster: its number.
             squared: all clusters' sums, each client at the square of its weight. Only
                 variances are made of them; None: all weights are 1.
         """
-        pooling, regularisation = self.pooling[cluster], self.regularisation[cluster]
-        varying = None if squared is None else _parted(squared, cluster)
-        own, others = self.own_and_others(cluster)
-        return solved_head(own, others, pooling, regularisation, varying)
+        dials = self.pooling[cluster], self.regularisation[cluster]
+        grams = (each.gram for each in squared or ())
+        sums = (*self.gram, *self.targets, *grams)
+        known = self._solved.get(cluster)
+        if known is None or not known.is_of(sums, dials):
+            varying = None if squared is None else _parted(squared, cluster)
+            head = solved_head(*self.own_and_others(cluster), *dials, varying)
+            self._solved[cluster] = known = _Solved(sums, dials, head)
+        return known.head
 
     def own_and_others(self, cluster: int) -> tuple[Sums, Sums]:
         """Return a cluster's sums, and those of all other clusters together."""
