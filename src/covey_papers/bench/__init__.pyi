@@ -34,6 +34,7 @@ from .profiler import Clock, Cost, Metered
 from .run_cache import found, put
 from .scenarios import FULL, QUICK, BenchSet
 from .solved_heads import HeadFigures, HeadMeans, agreement, head_figures, head_means
+from .subtractions import SubtractionSize, Waited, waits
 
 __all__ = [
     "ATTACKS",
@@ -64,7 +65,9 @@ __all__ = [
     "Poisoned",
     "Poisoning",
     "Row",
+    "SubtractionSize",
     "Suffered",
+    "Waited",
     "agreement",
     "calibration_figure",
     "cells",
@@ -83,4 +86,5 @@ __all__ = [
     "put",
     "suffered",
     "suffered_by_all",
+    "waits",
 ]

@@ -22,6 +22,7 @@ from covey.unlearning import ANSWERS
 from covey_papers import bench as benches
 from covey_papers.cli.poisoning import poisoning
 from covey_papers.cli.solved_heads import solved
+from covey_papers.cli.subtractions import subtract
 
 __all__ = ["bench", "redteam", "unlearning"]
 
@@ -35,6 +36,7 @@ bench = typer.Typer(
 app.add_typer(bench, name="bench")
 bench.command()(poisoning)
 bench.command()(solved)
+bench.command()(subtract)
 
 
 @bench.callback()
