@@ -58,6 +58,12 @@ from covey.algorithms.pooling import (
     share_by_risk,
     uniform,
 )
+from covey.algorithms.records import (
+    Records,
+    RecordsHere,
+    heads_of,
+    losses_without_oneself,
+)
 from covey.algorithms.redteam import (
     due_to_measure,
     estimate_lifetime,
@@ -75,6 +81,7 @@ from covey.algorithms.remote import (
     Send,
     loss_counter,
 )
+from covey.algorithms.remote_records import RemoteRecords
 from covey.algorithms.round_steps import Clips, Stalled, Steps
 
 __all__ = [
@@ -107,7 +114,10 @@ __all__ = [
     "PoolingShares",
     "PriceUpdate",
     "Prices",
+    "Records",
+    "RecordsHere",
     "RemoteClients",
+    "RemoteRecords",
     "RequestType",
     "RiskEstimates",
     "RoundResult",
@@ -132,9 +142,11 @@ __all__ = [
     "fixed_share",
     "group_initialized",
     "head_first",
+    "heads_of",
     "initial_state",
     "loss_counter",
     "loss_smoother",
+    "losses_without_oneself",
     "no_noise_events",
     "no_prices",
     "noise_events_of",

@@ -11,16 +11,15 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.client_memory import ObjectiveInputs
 from covey.algorithms.cluster_selection import (
     BY_LOSS,
-    Evaluate,
     SelectionConfig,
     SelectionResult,
     TrainAtOnce,
 )
-from covey.algorithms.local_clients import LocalClients
+from covey.algorithms.records import Records
 from covey.algorithms.round_steps import Steps
-from covey.engine.fixed_features import LocalRecords
 from covey.errors import ConfigError
 from covey.events import ClientsAssigned
+from covey.heads import ClusterSums
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -54,21 +53,28 @@ class Clients:
         """Return the same clients, asked in another way."""
         return replace(self, steps=steps)
 
-    def comparing(self, losses: Evaluate) -> "Clients":
-        """Return the same clients, simulated ones, who compare models by these losses."""
-        return self.asked_by(replace(self.steps, backend=LocalClients(losses)))
+    def comparing(self, known: ClusterSums | None, *, last: bool = False) -> "Clients":
+        """Return the same clients, who train nothing and choose among heads.
+
+        Args:
+            known: the sums from which each head is told without whoever looks at it; None:
+                models are compared as they are.
+            last: whether it is the last choice of a run.
+        """
+        backend = self.records.judging(self.steps.backend, known, last=last)
+        return self.asked_by(replace(self.steps, backend=backend))
 
     @property
-    def records(self) -> LocalRecords:
+    def records(self) -> Records:
         """Their records as fixed features.
 
         Raises:
-            ConfigError: the clients are remote, or the model trains all its parameters.
+            ConfigError: the model trains all its parameters.
         """
         if self.steps.records is None:
             raise ConfigError(
-                "Sums over records need simulated clients and a model with features that "
-                "do not train, found others. Set model.name = 'linear-head'."
+                "Sums over records need a model with features that do not train, found "
+                "another. Set model.name = 'linear-head'."
             )
         return self.steps.records
 

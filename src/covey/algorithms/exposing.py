@@ -83,9 +83,9 @@ class _Weighed:
                 yield from self._in_cluster(j, asked)
 
     def _in_cluster(self, j: int, asked: Asked) -> Iterator[tuple[Handle, OwnRisk]]:
-        head = self.sums.head(j, self.squared)
+        head, records = self.sums.head(j, self.squared), asked.records.here()
         rows = {
-            handle: asked.records.rows(asked.everybody[handle].train, weight)
+            handle: records.rows(asked.everybody[handle].train, weight)
             for handle, (cluster, weight) in sorted(self.sums.counted.items())
             if cluster == j
         }

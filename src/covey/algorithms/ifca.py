@@ -103,6 +103,11 @@ class Ifca(Algorithm):
                 frozenset({Capability.EXAMPLE_COUNTS}),
                 remedy="Set method.pooling = 0, or use privacy.record_noise.",
             )
+            yield Claim(
+                f"method.pooling = {self.pooling!r}",
+                frozenset({Capability.KNOWN_POPULATION}),
+                remedy="Set method.pooling = 0.",
+            )
 
     def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
         """Yield the order in which nothing is pooled."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Never
 
-from jaxtyping import Int
+from jaxtyping import Float64, Int
 from numpy import ndarray
+from torch import Tensor
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import Cohort, ServerState
@@ -27,6 +28,7 @@ from covey.clustering import UNASSIGNED
 from covey.components.capability import Capability
 from covey.engine.protocol import Recipe
 from covey.errors import ConfigError
+from covey.heads import Sums
 from covey.membership import Count, RiskEstimate, Target, combined_counts
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -41,7 +43,9 @@ __all__ = [
     "loss_counter",
 ]
 
-RequestType = Literal["choose", "train", "place", "settle", "count"]
+RequestType = Literal[
+    "choose", "train", "place", "settle", "count", "compare", "mean", "sum"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class ClientContext:
         settling: whether it moved too recently to move again.
         memory_round: the round after which it kept what its objective goes on from; None:
             it begins anew.
+        weight, shares: its stake in the heads that it compares (`ClusterSums.stake`).
+        digest: of the sums that it sent before, which it is to send again; "": of none.
     """
 
     given: int | None = None
@@ -62,6 +68,9 @@ class ClientContext:
     current: int = UNASSIGNED
     settling: bool = False
     memory_round: int | None = None
+    weight: int = 0
+    shares: tuple[float, ...] = ()
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +80,8 @@ class ClientRequest:
     Attributes:
         task: "choose" a cluster and train its model; "train" the model of the given one;
             "place": name the model with the lowest loss; "settle": choose, and train
-            nothing; "count" own losses under the model of the given cluster.
+            nothing; "count" own losses under the model of the given cluster; "compare":
+            choose during a round, and train nothing; "mean" and "sum": of its features.
         models: by cluster. Whoever is given a cluster needs only that one.
         available: the clusters that may be chosen.
         path: of the streams under which clients draw, each from a seed of its own.
@@ -80,6 +90,9 @@ class ClientRequest:
         round_index: of the round, where clients measure risks of their own, or keep
             something for their objective; negative: they are to keep nothing.
         broadcast: what is sent along for their objective, by name.
+        roots: of heads that are compared, where somebody is in them (`Head.root`).
+        width: how many features a head has, and its bias, where they are asked about.
+        features: fingerprint of the feature map; "": no features are fixed.
     """
 
     task: RequestType
@@ -90,6 +103,9 @@ class ClientRequest:
     recipe: Recipe = field(default_factory=Recipe)
     round_index: int = 0
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
+    roots: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
+    width: int = 0
+    features: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +118,8 @@ class ClientResponse:
         weight: share in a weighted mean, any positive unit.
         members: counts of its losses on the examples it trains on (`loss_counts`).
         held_out: the same of its holdout.
+        sums: over its records, each of weight 1.
+        mean: of its features, in steps of the grid.
     """
 
     handle: Handle
@@ -110,6 +128,8 @@ class ClientResponse:
     weight: float = 1.0
     members: Int[ndarray, "folds bins"] | None = None
     held_out: Int[ndarray, "folds bins"] | None = None
+    sums: Sums | None = None
+    mean: Float64[Tensor, " d"] | None = None
 
 
 Send = Callable[[ClientRequest, Cohort], tuple[ClientResponse, ...]]

@@ -28,9 +28,9 @@ from covey.algorithms.local_training import (
     Training,
     no_noise_events,
 )
+from covey.algorithms.records import Records
 from covey.algorithms.waiting import abandonment_events, with_waiting_counts
 from covey.components.state import ComponentState, States
-from covey.engine.fixed_features import LocalRecords
 from covey.events import (
     ClientsAssigned,
     ModelsMerged,
@@ -85,7 +85,7 @@ class Steps:
         server_step: what the server makes of the aggregated models.
         longer: the training of a round that is to show how clients differ; None: the same.
         broadcast: what the server sends along to every client's objective, by name.
-        records: simulated clients' records as fixed features, where the model has them.
+        records: clients' records as fixed features, where the model has them.
         frozen: the models after this round of clusters whose clients need not train, as the
             merge looks at each cluster by itself. Events are those of the whole round.
     """
@@ -104,7 +104,7 @@ class Steps:
     longer: Training | None = None
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     frozen: Mapping[int, Params] = field(default_factory=dict[int, Params])
-    records: LocalRecords | None = None
+    records: Records | None = None
 
     def trained_longer(self) -> "Steps":
         """Return the steps of a round whose training is to show differences."""

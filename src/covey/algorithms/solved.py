@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
-from covey.algorithms.cluster_selection import Evaluate, Prices
+from covey.algorithms.cluster_selection import Prices
 from covey.algorithms.exposing import exposed_by_risk
 from covey.algorithms.masked_sums import with_waiting_moves
 from covey.algorithms.released_sums import head_alone, release_of
@@ -40,7 +38,6 @@ from covey.events import (
 )
 from covey.heads import (
     ClusterSums,
-    scores_without_client,
     weight_steps,
 )
 from covey.membership import PlayRound
@@ -111,7 +108,7 @@ class Solved(Algorithm):
         Wang, Revisiting Differentially Private Linear Regression (AdaSSP), 2018.
     """
 
-    requires = frozenset({Capability.SIMULATED_CLIENTS, Capability.EXCLUSIVE_CLASSES})
+    requires = frozenset({Capability.EXCLUSIVE_CLASSES})
     rules_out = frozenset(
         {
             Capability.SINGLE_UPDATES,
@@ -148,8 +145,15 @@ class Solved(Algorithm):
         return Claim(part, self.requires | exact, self.rules_out | one)
 
     def claims(self, part: str) -> Iterator[Claim]:
-        """Yield what a start from mean features takes beside the choice itself."""
+        """Yield what a start, and dials that are found by risk, take beside the choice."""
         yield from super().claims(part)
+        for dial in ("pooling", "regularisation", "exposure"):
+            if getattr(self, dial) == "risk":
+                yield Claim(
+                    f"{part} with {dial} = 'risk'",
+                    frozenset({Capability.CLIENT_DATA}),
+                    remedy=f"Set {dial} to a number.",
+                )
         if self.initialisation == "warm" and self.num_clusters > 1:
             yield Claim(
                 f"{part} with initialisation = 'warm'",
@@ -186,6 +190,10 @@ class Solved(Algorithm):
             asked = Asked(clients.records, everybody, again, minimum)
             return self._round(state, clients, streams, asked)
 
+        def without(state: ServerState, leavers: Clients) -> ServerState:
+            asked = Asked(leavers.records, everybody, again=True)
+            return without_leavers(state, leavers.cohort, asked)
+
         def solve(
             state: ServerState,
             chosen: ClientsAssigned,
@@ -193,10 +201,11 @@ class Solved(Algorithm):
             streams: Streams,
         ) -> RoundResult:
             asked = Asked(clients.records, everybody, again=True, min_cohort=minimum)
+            asked, chosen = self._ready(state, chosen, asked)
             return self._solved(state, chosen, asked, streams)
 
         init = super().strategy(setup).init
-        subtraction = Subtraction(without_leavers, solve, self.finalize)
+        subtraction = Subtraction(without, solve, self.finalize)
         return Strategy(init, play_round, self.finalize, subtraction)
 
     def _round(
@@ -215,10 +224,21 @@ class Solved(Algorithm):
             return RoundResult(state.with_models(state.clusters), (nobody, merged))
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.steps.as_recorded(state, chosen)
+        asked, chosen = self._ready(state, chosen, asked)
         settled = _settled(state, chosen)
         played = self._solved(state, chosen, asked, streams)
         after = played.state.keeping(settled)
         return RoundResult(after, (*events, *played.events))
+
+    def _ready(
+        self, state: ServerState, chosen: ClientsAssigned, asked: Asked
+    ) -> tuple[Asked, ClientsAssigned]:
+        """Ask who comes or moves for its sums; who gives none has not chosen."""
+        if self.exposure == "risk":  # of simulated clients: all is here
+            return asked, chosen
+        weights = dict.fromkeys(chosen.clusters, weight_steps(self.exposure))
+        asked = asked.ready(state, chosen.clusters, weights)
+        return asked, asked.answered(chosen)
 
     def _solved(
         self,
@@ -251,6 +271,7 @@ class Solved(Algorithm):
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
         facts = (chosen, *waited, *walked, *release.facts, solved, merged)
+        facts = (*asked.records.facts, *facts)
         return RoundResult(after.with_models(models), facts)
 
     def _weighed(
@@ -274,29 +295,34 @@ class Solved(Algorithm):
         """Let clients choose once more."""
         if not state.assignment or not len(clients):
             return super().finalize(state, clients, streams)
-        state, chosen, events = self._choice(state, clients, streams)
+        state, chosen, events = self._choice(state, clients, streams, last=True)
         final = replace(chosen, by="final")
         return RoundResult(state.with_choices(final.clusters), (*events, final))
 
     def _choice(
-        self, state: ServerState, clients: Clients, streams: Streams
+        self,
+        state: ServerState,
+        clients: Clients,
+        streams: Streams,
+        *,
+        last: bool = False,
     ) -> tuple[ServerState, ClientsAssigned, tuple[Event, ...]]:
         """Return what each client takes: by the start, as before, or by comparing."""
         if self.num_clusters == 1:
             return state, clients.all_in(0, "shared"), ()
         if not state.assignment:
-            return state, *self._start(clients, streams)
+            return state, *self._start(state, clients, streams)
         remembers = self.hysteresis > 0 or self.smoothing > 0  # what no choice shows
         if not remembers and _nothing_new(state, clients):
             stay = {c.handle: state.assignment[c.handle] for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
-        if self.select_on == "train" and clients.records.noise is None:
-            clients = clients.comparing(self._losses_without_oneself(state, clients))
-        choice = clients.choose(state, streams)
+        exact = self.select_on == "train" and clients.records.noise is None
+        known = state.kept(ClusterSums) if exact else None
+        choice = clients.comparing(known, last=last).choose(state, streams)
         return choice.state, ClientsAssigned(choice.clusters, "clients"), choice.events
 
     def _start(
-        self, clients: Clients, streams: Streams
+        self, state: ServerState, clients: Clients, streams: Streams
     ) -> tuple[ClientsAssigned, tuple[Event, ...]]:
         """Return the first clusters: known, by chance, or found in the mean features."""
         cohort = clients.cohort
@@ -313,34 +339,15 @@ class Solved(Algorithm):
             return ClientsAssigned(drawn, "chance"), ()
         if len(cohort) <= self.num_clusters:
             return clients.all_in(0, "shared"), ()
-        records = clients.records
-        means = np.stack([records.mean(client.train).numpy() for client in cohort])
+        d = width_of(state.clusters[0])
+        told = clients.records.means(cohort, d, state.round_index)
+        if len(told) <= self.num_clusters:
+            return ClientsAssigned(dict.fromkeys(told, 0), "shared"), ()
+        means = np.stack([mean.numpy() for mean in told.values()])
         found = gap_split(means, self.num_clusters, streams.at("split").generator())
-        parts = {c.handle: int(j) for c, j in zip(cohort, found.labels, strict=True)}
+        parts = {h: int(j) for h, j in zip(told, found.labels, strict=True)}
         sought = GroupsSought({MEANS: found.gap}, MEANS, "the mean of its features")
         return ClientsAssigned(parts, "split"), (sought,)
-
-    def _losses_without_oneself(self, state: ServerState, clients: Clients) -> Evaluate:
-        """Return how a client compares heads: by what they would be without it."""
-        known, records = state.kept(ClusterSums), clients.records
-        heads = [known.head(j) for j in range(len(state.clusters))]
-
-        def share(handle: Handle, j: int) -> float:
-            if handle not in known.counted:
-                return 0.0
-            return 1.0 if known.counted[handle][0] == j else known.pooling[j]
-
-        def evaluate(_: object, cohort: Cohort, __: Streams) -> Tensor:
-            found = torch.empty(len(cohort), len(heads))
-            for i, client in enumerate(cohort):
-                _, weight = known.counted.get(client.handle, (0, 0))
-                rows = records.rows(client.train, weight)
-                for j, head in enumerate(heads):
-                    scores = scores_without_client(head, rows, share(client.handle, j))
-                    found[i, j] = records.losses(scores, rows.labels).mean()
-            return found
-
-        return evaluate
 
     def reference_round(self, records: LocalRecords) -> PlayRound:
         """Return how an auditor solves one head from other records, in a first round."""

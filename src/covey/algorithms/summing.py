@@ -1,19 +1,19 @@
 """How clients' sums are counted, taken off again, and made into heads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from covey.algorithms.base import ServerState
-from covey.algorithms.clients import Clients
+from covey.algorithms.base import Cohort, ServerState
 from covey.algorithms.masked_sums import masked_sums
 from covey.algorithms.pooling import MAX_REFUSED_SHARE
+from covey.algorithms.records import Records
 from covey.data.examples import Client
-from covey.engine.fixed_features import LocalRecords, width_of
-from covey.events import HeadChosen
+from covey.engine.fixed_features import width_of
+from covey.events import ClientsAssigned, HeadChosen
 from covey.heads import ClusterSums, Sums
 from covey.membership import best_point, risk_front
 from covey.rng import Streams
@@ -40,7 +40,7 @@ class Asked:
             they are.
     """
 
-    records: LocalRecords
+    records: Records
     everybody: Mapping[Handle, Client]
     again: bool
     min_cohort: int = 0
@@ -50,11 +50,37 @@ class Asked:
         if self.min_cohort:
             sending = {h: partial(self._own, h, weight, d) for h, weight in clients}
             return masked_sums(sending, (d, self.records.classes), self.min_cohort)
-        each = ((self.everybody[h].train, weight) for h, weight in clients)
+        each = ((self.everybody[h], weight) for h, weight in clients)
         return self.records.sums(each, d)
 
     def _own(self, handle: Handle, weight: int, d: int) -> Sums:
-        return self.records.sums([(self.everybody[handle].train, weight)], d)
+        return self.records.sums([(self.everybody[handle], weight)], d)
+
+    def ready(
+        self,
+        state: ServerState,
+        clusters: Mapping[Handle, int],
+        weights: Mapping[Handle, int],
+    ) -> "Asked":
+        """Return the same, with the sums at hand of everybody who comes or moves."""
+        known, counted = _before_and_after(state, clusters, weights)
+        changed = dict(known.counted.items() ^ counted.items())
+        weighs = {
+            h
+            for each in (known.counted, counted)
+            for h, (_, w) in each.items()
+            if w and h in changed
+        }
+        cohort = tuple(self.everybody[h] for h in sorted(weighs))
+        d = width_of(state.clusters[0])
+        records = self.records.ready(known, cohort, d, state.round_index)
+        return replace(self, records=records)
+
+    def answered(self, chosen: ClientsAssigned) -> ClientsAssigned:
+        """Return the choices of those whose sums are at hand, where they are needed."""
+        lacking = self.records.lacking
+        there = {h: j for h, j in chosen.clusters.items() if h not in lacking}
+        return replace(chosen, clusters=there)
 
     def head_by_risk(
         self,
@@ -65,10 +91,11 @@ class Asked:
     ) -> HeadChosen:
         """Return the best head of a cluster whose risk all but a quarter accept."""
         inside = [(h, w) for h, (j, w) in sums.counted.items() if j == cluster]
-        rows = [self.records.rows(self.everybody[h].train, w) for h, w in inside]
+        records = self.records.here()
+        rows = [records.rows(self.everybody[h].train, w) for h, w in inside]
         taus = [self.everybody[h].preference.risk_threshold for h, _ in inside]
         own_and_others = sums.own_and_others(cluster)
-        front = risk_front(self.records, own_and_others, dials, rows, streams)
+        front = risk_front(records, own_and_others, dials, rows, streams)
         accepted = float(np.quantile(taus, MAX_REFUSED_SHARE))
         best = front.index(best_point(front, accepted))
         return HeadChosen(cluster, accepted, tuple(map(astuple, front)), best)
@@ -81,13 +108,12 @@ def counted_sums(
     asked: Asked,
 ) -> ClusterSums:
     """Return the sums after these choices: who moved is taken off, and added anew."""
-    known = state.kept(ClusterSums)
-    counted = {
-        **known.counted,
-        **{handle: (j, weights[handle]) for handle, j in clusters.items()},
-    }
-    if not known.is_whole:  # somebody left, and its sums are in them still
-        known = known.of((), {})
+    known, counted = _before_and_after(state, clusters, weights)
+    for handle in asked.records.lacking & counted.keys():
+        if handle in known.counted:
+            counted[handle] = known.counted[handle]
+        else:
+            del counted[handle]
     d, classes = width_of(state.clusters[0]), asked.records.classes
     sums = list(known.sums) or [Sums.nothing(d, classes) for _ in state.clusters]
     for j in range(len(sums)):
@@ -95,7 +121,7 @@ def counted_sums(
             sums[j] += asked.sums(came, d)
         if went := _differing(known.counted, counted, j):
             sums[j] -= asked.sums(went, d)
-    return known.of(tuple(sums), counted)
+    return asked.records.noted(known.of(tuple(sums), counted))
 
 
 def adjusted(
@@ -139,23 +165,48 @@ def adjusted(
     return sums.model_copy(update=changed), chosen
 
 
-def without_leavers(state: ServerState, leavers: Clients) -> ServerState:
-    """Return the state after the sums of clients that leave were subtracted."""
+def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> ServerState:
+    """Return the state after the sums of clients that leave were subtracted.
+
+    Where somebody's cannot be, those of all others are counted anew: of remote clients
+    now, as nobody is asked once the answer is recorded.
+    """
     known = state.kept(ClusterSums)
-    stay = state.without({client.handle for client in leavers.cohort})
-    if not known.is_whole or not known.sums:
+    stay = state.without({client.handle for client in leavers})
+    if not known.sums:
         return stay
+    d = width_of(state.clusters[0])
+    weighs = tuple(c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
+    asked_for = weighs if known.is_whole else ()
+    records = asked.records.ready(known, asked_for, d, state.round_index)
+    if not (known.is_whole or asked.records.are_apart):
+        return stay
+    if not known.is_whole or records.lacking:
+        anew = asked.ready(stay, {}, {})
+        there = stay.without(anew.records.lacking)
+        return there.keeping(counted_sums(stay, {}, {}, anew))
     sums = list(known.sums)
     for j, each in enumerate(sums):
         gone = [
-            (client.train, known.counted[client.handle][1])
-            for client in leavers.cohort
+            (client, known.counted[client.handle][1])
+            for client in leavers
             if known.counted.get(client.handle, (None, 0))[0] == j
         ]
         if gone:
-            sums[j] = each - leavers.records.sums(gone, width_of(state.clusters[0]))
-    counted = stay.kept(ClusterSums).counted
-    return stay.keeping(known.of(tuple(sums), counted))
+            sums[j] = each - records.sums(gone, d)
+    left = stay.kept(ClusterSums)
+    return stay.keeping(left.of(tuple(sums), left.counted))
+
+
+def _before_and_after(
+    state: ServerState, clusters: Mapping[Handle, int], weights: Mapping[Handle, int]
+) -> tuple[ClusterSums, dict[Handle, tuple[int, int]]]:
+    """Return the sums to begin with, and who is to be in them after these choices."""
+    known = state.kept(ClusterSums)
+    chosen = {handle: (j, weights[handle]) for handle, j in clusters.items()}
+    counted = {**known.counted, **chosen}
+    # where somebody left, its sums are in them still
+    return (known if known.is_whole else known.of((), {})), counted
 
 
 def _differing(

@@ -10,7 +10,10 @@ from covey.algorithms import (
     Backend,
     Clients,
     LocalClients,
+    Records,
+    RecordsHere,
     RemoteClients,
+    RemoteRecords,
     SelectionConfig,
     Setup,
     Steps,
@@ -142,7 +145,7 @@ def clients_of(
         server_step=server_step_of(config),
         longer=training(longer(usual)),
         frozen=replay.frozen_models,
-        records=components.records,
+        records=_records(components),
     )
     return Clients(
         (),
@@ -150,6 +153,16 @@ def clients_of(
         selection_config(config, population.num_classes),
         own_risks=components.send is not None and estimator_of(config).on_clients,
     )
+
+
+def _records(components: Components) -> Records | None:
+    """Return the way to clients' records, where the model's features are fixed."""
+    records, send = components.records, components.send
+    if records is None:
+        return None
+    if send is None:
+        return RecordsHere(records)
+    return RemoteRecords(send, records.classes, records.fingerprint)
 
 
 def _reached(

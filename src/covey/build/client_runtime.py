@@ -20,7 +20,9 @@ from covey.algorithms import (
     ServerState,
     due_to_measure,
     evaluate_with,
+    heads_of,
     initial_state,
+    losses_without_oneself,
     selection_inputs,
     train_with,
     with_own_estimates,
@@ -28,13 +30,14 @@ from covey.algorithms import (
 from covey.build.algorithms import selection_config
 from covey.build.local_training import recipe_of
 from covey.build.risk import client_assessment_of
-from covey.build.settled import estimator_of
+from covey.build.settled import algorithm_of, estimator_of
 from covey.clustering import SelectionInputs, apply_hysteresis
 from covey.components import Capability
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob
-from covey.errors import ConfigError
+from covey.engine.fixed_features import LocalRecords
+from covey.errors import ConfigError, DataError
 from covey.membership import RiskContext, RiskEstimate, loss_counts
 from covey.params import subtract
 from covey.rng import Streams
@@ -70,6 +73,7 @@ class ClientRuntime:
         config: the federation's settings, as this client has them.
         classes: how many there are.
         seed: all that the client draws follows from it.
+        records: its examples as fixed features, where the model has them.
     """
 
     client: Client
@@ -77,6 +81,7 @@ class ClientRuntime:
     engine: Engine
     classes: int
     seed: int
+    records: LocalRecords | None = None
 
     def choose(
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks = ()
@@ -96,9 +101,7 @@ class ClientRuntime:
         if context.given is not None:
             return ClusterChoice(context.given, known)
         streams = self._streams(request)
-        method = self.config.method
-        evaluate = evaluate_with(self.engine, method.select_on, method.select_examples)
-        losses = evaluate(request.models, (self.client,), streams)
+        losses = self._losses(request, context, streams)
         if request.task == "place":
             return ClusterChoice(int(losses.nan_to_num(nan=torch.inf).argmin()), known)
         inputs = self._selection_inputs(
@@ -108,6 +111,51 @@ class ClientRuntime:
         return ClusterChoice(
             int(apply_hysteresis(inputs, torch.as_tensor(picked))[0]), known
         )
+
+    def features(self, request: ClientRequest) -> LocalRecords:
+        """Return the client's features, which are those that the server means.
+
+        Raises:
+            ConfigError: they are others.
+        """
+        found = "none" if self.records is None else self.records.fingerprint
+        if self.records is None or found != request.features:
+            raise ConfigError(
+                f"The features of every client must be the server's, with fingerprint "
+                f"{request.features[:12]}, found {found[:12]}. Give model, seed and any "
+                f"code and weights of your own the server's version."
+            )
+        return self.records
+
+    def told(self, request: ClientRequest, context: ClientContext) -> Params:
+        """Return the mean of the client's features in steps, or sums of weight 1 over them.
+
+        Raises:
+            DataError: the sums are others than the ones that are to be taken off again.
+        """
+        records = self.features(request)
+        if request.task == "mean":
+            return {"mean": records.mean(self.client.train)}
+        found = records.sums([(self.client.train, 1)], request.width)
+        if context.digest not in ("", found.digest()):
+            raise DataError(
+                "The sums that this client sent before are to be taken off, and must be "
+                "sent again, found others. Put back the examples that it had, or leave."
+            )
+        return {"gram": found.gram, "targets": found.targets}
+
+    def _losses(
+        self, request: ClientRequest, context: ClientContext, streams: Streams
+    ) -> Float[Tensor, "clients clusters"]:
+        """Return the loss of every model, or of every head as if the client were not."""
+        if context.shares:
+            records, train = self.features(request), self.client.train
+            heads = heads_of(request.models, request.roots)
+            stake = context.weight, context.shares
+            return losses_without_oneself(records, train, heads, stake)[None]
+        method = self.config.method
+        evaluate = evaluate_with(self.engine, method.select_on, method.select_examples)
+        return evaluate(request.models, (self.client,), streams)
 
     def train(
         self,
@@ -176,11 +224,12 @@ class ClientRuntime:
 
     @property
     def tells_size(self) -> bool:
-        """Whether its answers tell how many examples it has: by its weight, or counts."""
+        """Whether answers tell how many examples it has: by weight, counts or sums."""
         estimator = estimator_of(self.config)
         counts = Capability.MEASURED_RISK not in estimator.rules_out
         counted = counts and not estimator.on_clients
-        return counted or self.config.merge.weights == "examples"
+        sums = algorithm_of(self.config).subtracts
+        return sums or counted or self.config.merge.weights == "examples"
 
     @property
     def _measures_risk(self) -> bool:
@@ -190,7 +239,10 @@ class ClientRuntime:
         self, request: ClientRequest, context: ClientContext, measured: KnownRisks
     ) -> KnownRisks:
         """Return what the client knows now; it measures when it is time, and at the end."""
-        if request.task not in ("choose", "settle") or request.round_index == 0:
+        if (
+            request.task not in ("choose", "settle", "compare")
+            or request.round_index == 0
+        ):
             return measured
         every, this_client = self.config.redteam.every, (self.client,)
         state = self._state(request, context, measured)

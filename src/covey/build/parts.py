@@ -27,7 +27,8 @@ class Components:
     Attributes:
         init: draws a fresh model.
         send: how clients are asked that are remote; None: a simulation.
-        records: simulated clients' records as fixed features, where the model has them.
+        records: clients' records as fixed features, where the model has them; where they
+            are remote, what is known of these features.
     """
 
     config: Config

@@ -72,7 +72,8 @@ class BuiltRun:
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
         replay: how rounds that were played before are played again.
-        records: simulated clients' records as fixed features, where the model has them.
+        records: clients' records as fixed features, where the model has them; where they
+            are remote, what is known of these features.
     """
 
     config: Config
@@ -161,7 +162,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     module, init = model_of(config, overrides, population)
     send = overrides.client_backend.ask if overrides.client_backend else None
     engine, records = _engine(config, module), None
-    if simulated and has_fixed_features(module):
+    if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
     components = Components(config, population, engine, init, send, records)
     own = (config.train.loss, config.train.objective)
@@ -239,7 +240,10 @@ def client_runtime_of(
         )
     module, _ = model_of(config, overrides, population)
     client = replace(client, preference=secrets.preference or client.preference)
-    return ClientRuntime(client, config, _engine(config, module), classes, secrets.seed)
+    engine, records = _engine(config, module), None
+    if has_fixed_features(module):
+        engine, records = _on_fixed_features(config, module, engine, population)
+    return ClientRuntime(client, config, engine, classes, secrets.seed, records)
 
 
 def _population(

@@ -103,13 +103,6 @@ def _of_the_method(config: Sections) -> Iterator[Row]:
     )
     yield (
         "method.pooling",
-        method.pooling != 0,
-        (Capability.KNOWN_POPULATION,),
-        (),
-        "Set method.pooling = 0.",
-    )
-    yield (
-        "method.pooling",
         method.pooling == "risk",
         (Capability.MEASURED_RISK, Capability.BOUNDED_LOSS),
         (),

@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from covey.build import algorithm_of
+from covey.config import Config
 from covey.deploy.attesting import organisation_findings
 from covey.deploy.certificates import authority_findings, server_findings
 from covey.deploy.diagnostics import Finding, error, fine, warning
@@ -115,8 +117,20 @@ def _settings(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
 
 
 def _merge(settings: dict[str, Any]) -> Iterator[Finding]:
-    """Warn of a mean that one node can turn round; noise on sums needs the mean."""
-    if settings["merge"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0:
+    """Warn of a mean that one node can turn round; noise on sums needs the mean.
+
+    Sums are means as well.
+    """
+    if algorithm_of(Config.of(settings)).subtracts:
+        found = (
+            "expected models that no client moves far, found heads that are solved from "
+            "sums: who announces many examples counts for as many, and no median is taken "
+            "of sums. Trust every node, or know how many examples it may have."
+        )
+        yield warning("method", found)
+    elif (
+        settings["merge"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0
+    ):
         found = (
             "expected a robust merge, found merge.name = 'mean': a few nodes that lie "
             "can turn the model round. Leave the section merge out for the geometric "

@@ -15,6 +15,7 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.atomic_io import flush_folder, replace_whole
+from covey.build import algorithm_of
 from covey.components.built_ins import ROBUST
 from covey.components.registry import reference
 from covey.config import load_config
@@ -75,7 +76,8 @@ def federation_settings(config: Path) -> dict[str, Any]:
     """Return a file's settings for a federation on Flower, every default filled in.
 
     Secrets are random ones, unless the file itself says where they come from. Updates are
-    merged robustly, unless the file has a section `merge`, or noise on their sums.
+    merged robustly, unless the file has a section `merge`, or noise on their sums, or an
+    algorithm without updates.
 
     Raises:
         ConfigError: naming the key, the value and the remedy.
@@ -83,7 +85,8 @@ def federation_settings(config: Path) -> dict[str, Any]:
     engine = f"engine.name={reference(FlowerNodes())}"
     usual = load_config(config, [engine])
     given = tomllib.loads(config.read_text(encoding="utf-8"))
-    if "merge" not in given and usual.privacy.client_noise == 0:
+    hidden = usual.privacy.client_noise > 0
+    if "merge" not in given and not hidden and not algorithm_of(usual).subtracts:
         usual = load_config(config, [engine, f"merge.name={ROBUST}"])
     settings = usual.model_dump(mode="json")
     if "source" not in given.get("secrets", {}):

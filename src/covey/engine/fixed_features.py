@@ -1,5 +1,6 @@
 """Models of which a linear head alone is trained or solved: features are computed once."""
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -58,6 +59,10 @@ class FeatureCache:
 
     Args:
         module: `has_fixed_features`.
+
+    Attributes:
+        fingerprint: hash of the features' tensors and, of a user's own, of the source; ""
+            where neither is known.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -66,6 +71,7 @@ class FeatureCache:
             OrderedDict()
         )
         self._bytes = 0
+        self.fingerprint = _fingerprint(self._features)
 
     def of(self, examples: Examples) -> Int16[Tensor, "n d"]:
         """Return the features of every example, and 1 last."""
@@ -129,7 +135,7 @@ class FixedFeatureEngine:
 
 
 class LocalRecords:
-    """Simulated clients' records, as a model's fixed features have them.
+    """Clients' records, as a model's fixed features have them.
 
     Args:
         features: computes them, and keeps them.
@@ -148,6 +154,7 @@ class LocalRecords:
     ) -> None:
         self._features, self._scale, self._task = features, scale, task
         self.classes = classes
+        self.fingerprint = features.fingerprint
 
     def rows(self, examples: Examples, weight: int = WEIGHT_STEPS) -> Rows:
         """Return a client's records, by which its sums are made."""
@@ -167,6 +174,11 @@ class LocalRecords:
     ) -> Float[Tensor, " rows"]:
         """Return the loss of each record at these scores, in nats."""
         return self._task.losses(self._scale * scores, labels)
+
+
+def _fingerprint(features: nn.Module) -> str:
+    known = [str(getattr(features, each, "")) for each in ("tensors", "source")]
+    return hashlib.sha256(" ".join(known).encode()).hexdigest() if any(known) else ""
 
 
 def params_of(head: Head) -> Params:

@@ -23,6 +23,8 @@ from pydantic_core import to_json
 from covey.algorithms import ClientContext, ClientRequest, ClientResponse, RequestType
 from covey.engine import Recipe, RecipeNumbers
 from covey.errors import CoveyError
+from covey.flower.invalid import InvalidMessageError
+from covey.flower.sums import expected_of, heads_in, mean_in, sums_in
 from covey.membership import EDGES, FOLDS
 from covey.types import ClientName, Handle, Params
 
@@ -31,6 +33,8 @@ __all__ = [
     "MAX_NAME",
     "MAX_NUMBERS",
     "MAX_TEXT",
+    "OF_FEATURES",
+    "Carried",
     "Hello",
     "InvalidMessageError",
     "PendingQuestion",
@@ -71,11 +75,10 @@ MAX_NUMBERS = 2**22
 HEADER = 4_096
 """Bytes that an array may need beside its numbers."""
 
+OF_FEATURES = ("mean", "sum")
+"""Tasks whose answers are about a client's features, and about no model."""
+
 Counts = tuple[tuple[int, ...], ...]
-
-
-class InvalidMessageError(Exception):
-    """An answer is not in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Question:
         num_models: how many there are; only the given one is sent if there is one.
         recipe: the numbers of this round; a node knows the rest from its settings.
         broadcast: names of what is sent along for clients' objectives.
+        width, features: of heads that are solved (`ClientRequest`).
     """
 
     covey_version: str
@@ -107,6 +111,8 @@ class Question:
     round_index: int = 0
     slip: ClientContext = field(default_factory=ClientContext)
     broadcast: tuple[str, ...] = ()
+    width: int = 0
+    features: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,9 @@ class Hello:
     held_out: int = 0
 
 
+Carried = dict[int, tuple[Params, ArrayRecord]]
+"""Models as messages carry them, by the id of the model, which is kept with them."""
+
 AS_QUESTION = TypeAdapter(Question).validate_json
 AS_REPLY = TypeAdapter(Reply).validate_json
 AS_HELLO = TypeAdapter(Hello).validate_json
@@ -183,19 +192,26 @@ class PendingQuestion(NamedTuple):
     held_out: int = MAX_EXAMPLES
 
 
-def make_message(
+def make_message(  # noqa: PLR0913 - the last two have defaults
     question: Question,
     models: Mapping[int, Params],
     node: int,
     ttl: float,
     broadcast: Mapping[str, Params] = MappingProxyType({}),
+    *,
+    carried: Carried | None = None,
 ) -> Message:
-    """Return the message that asks a node."""
-    content = encode(question)
-    for j, model in models.items():
-        content[f"model-{j}"] = arrays(model)
-    for name, tensors in broadcast.items():
-        content[f"broadcast-{name}"] = arrays(tensors)
+    """Return the message that asks a node.
+
+    What several messages of a round carry is held once, in `carried`.
+    """
+    content, held = encode(question), {} if carried is None else carried
+    named = {f"model-{j}": model for j, model in models.items()}
+    named |= {f"broadcast-{name}": tensors for name, tensors in broadcast.items()}
+    for name, params in named.items():
+        if id(params) not in held:
+            held[id(params)] = params, arrays(params)
+        content[name] = held[id(params)][1]
     return Message(content, node, KIND, ttl=ttl)
 
 
@@ -224,11 +240,12 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
             "the server must say of every model whether it is offered"
         )
     names = (f"model-{j}" for j in range(question.num_models))
+    models, roots = heads_in(
+        [_params(_record(content, name)) if name in content else {} for name in names]
+    )
     request = ClientRequest(
         task="settle" if question.task == "hello" else question.task,
-        models=tuple(
-            _params(_record(content, name)) if name in content else {} for name in names
-        ),
+        models=models,
         available=question.offered,
         path=question.path,
         contexts={question.name: question.slip},
@@ -238,6 +255,9 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
             name: _params(_record(content, f"broadcast-{name}"))
             for name in question.broadcast
         },
+        roots=roots,
+        width=question.width,
+        features=question.features,
     )
     return question, request
 
@@ -294,6 +314,7 @@ def client_response_of(
     question, given = pending.question, pending.question.slip.given
     allowed = [j for j, offered in enumerate(question.offered) if offered]
     allowed = allowed if given is None else [given]
+    allowed = allowed if question.task not in OF_FEATURES else [0]
     if reply.cluster not in allowed:
         raise InvalidMessageError(f"it must name one of the clusters {allowed}")
     if not (np.isfinite(reply.weight) and reply.weight > 0):
@@ -304,6 +325,14 @@ def client_response_of(
     if question.task in ("choose", "train"):
         update = _update(content, pending.start[reply.cluster])
     counts = question.task == "count"
+    sums = mean = None
+    if question.task in OF_FEATURES:
+        like = expected_of(question.task, question.width, question.classes)
+        sent = _update(content, like)
+        if question.task == "mean":
+            mean = mean_in(sent)
+        else:
+            sums = sums_in(sent, pending.examples, question.slip.digest)
     return ClientResponse(
         handle=pending.handle,
         cluster=reply.cluster,
@@ -311,6 +340,8 @@ def client_response_of(
         weight=reply.weight,
         members=_counts(reply.members, pending.examples) if counts else None,
         held_out=_counts(reply.held_out, pending.held_out) if counts else None,
+        sums=sums,
+        mean=mean,
     )
 
 

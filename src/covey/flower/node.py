@@ -32,6 +32,7 @@ from covey.data import Examples, read_client
 from covey.deploy import NodeFile
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.flower.messages import (
+    OF_FEATURES,
     Counts,
     Hello,
     InvalidMessageError,
@@ -46,6 +47,9 @@ from covey.types import Params
 __all__ = ["Node", "Train", "answer_message", "shared_settings_hash"]
 
 log = logging.getLogger(__name__)
+
+CHOOSING = ("choose", "settle", "compare")
+"""Tasks in which a client takes a cluster by itself."""
 
 SHARED_SETTINGS = ("data", "model", "train", "method", "merge", "redteam", "privacy")
 """Sections of the settings that the server and every node must have alike."""
@@ -164,6 +168,9 @@ def _reply(
     if question.name != node.file.name:
         raise InvalidMessageError("the question is for another client")
     member = node.member(question.classes)
+    if request.task in OF_FEATURES:
+        told = Reply(version("covey"), question.token, node.file.name)
+        return replace(told, leave=node.file.leave), member.told(request, question.slip)
     folder = node.memory(question.run)
     memory, kept = folder.read(), folder.read_tensors(question.slip.memory_round)
     chosen = member.choose(request, question.slip, memory.risks)
@@ -189,7 +196,7 @@ def _with_spent_epsilon(
     """Return what the client keeps after it has answered."""
     (context,) = request.contexts.values()
     noise, free = config.privacy.selection_noise, context.given is None
-    chooses = free and request.task in ("choose", "settle")
+    chooses = free and request.task in CHOOSING
     return NodeMemory(
         risks=memory.risks if chosen.known == context.risks else chosen.known,
         updates=memory.updates + (request.task in ("choose", "train")),
@@ -210,7 +217,7 @@ def _reply_of_choice(
     `in_use` is its own model, where it has one, or that of the cluster.
     """
     file = node.file
-    tells = request.task in ("choose", "settle", "train")
+    tells = request.task in (*CHOOSING, "train")
     threshold = member.client.preference.risk_threshold
     return Reply(
         covey_version=version("covey"),

@@ -30,6 +30,7 @@ from covey.flower.identity import (
 )
 from covey.flower.messages import (
     MAX_CLASSES,
+    Carried,
     Hello,
     InvalidMessageError,
     PendingQuestion,
@@ -40,6 +41,7 @@ from covey.flower.messages import (
     reply_of,
 )
 from covey.flower.screening import NormRule, reduced_weights
+from covey.flower.sums import lengths_of, with_roots
 from covey.types import ClientName, Handle, Params
 
 __all__ = ["AdmissionPolicy", "FlowerServer"]
@@ -177,9 +179,10 @@ class FlowerServer:
     def ask(self, request: ClientRequest, cohort: Cohort) -> tuple[ClientResponse, ...]:
         """Return the answers that came in time and in order, in the cohort's order."""
         at = {hello.name: node for node, hello in self._hellos.items()}
+        rooted = with_roots(request.models, request.roots)
         asked = {
             at[client.name]: self._question(
-                request, self._hellos[at[client.name]], client.handle
+                request, self._hellos[at[client.name]], client.handle, rooted
             )
             for client in cohort
             if client.name in at
@@ -280,7 +283,11 @@ class FlowerServer:
         return Question(version("covey"), self._policy.run, token, name, task)  # type: ignore[arg-type]
 
     def _question(
-        self, request: ClientRequest, hello: Hello, handle: Handle
+        self,
+        request: ClientRequest,
+        hello: Hello,
+        handle: Handle,
+        rooted: Sequence[Params],
     ) -> PendingQuestion:
         context = request.contexts[handle]
         needed = (
@@ -296,8 +303,11 @@ class FlowerServer:
             round_index=request.round_index,
             slip=context,
             broadcast=tuple(request.broadcast),
+            width=request.width,
+            features=request.features,
         )
-        models = {j: request.models[j] for j in needed}
+        met = {j for j, share in enumerate(context.shares) if share * context.weight}
+        models = {j: (rooted if j in met else request.models)[j] for j in needed}
         return PendingQuestion(
             handle,
             question,
@@ -310,9 +320,11 @@ class FlowerServer:
     def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
         """Return the answers that are in order."""
         self._refused = set()
-        timeout = self._policy.timeout
+        timeout, carried = self._policy.timeout, Carried()
         messages = (
-            make_message(a.question, a.start, node, timeout, a.broadcast)
+            make_message(
+                a.question, a.start, node, timeout, a.broadcast, carried=carried
+            )
             for node, a in pending.items()
         )
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}
@@ -327,10 +339,10 @@ class FlowerServer:
             except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
         for handle in self._outsized([answer for _, answer in found.values()], pending):
+            what = "features are" if found[handle][1].sums else "update is"
+            reason = f"its {what} far larger than the others'"
             del found[handle]
-            self._refuse(
-                handle, "its update is far larger than the others'", counts=True
-            )
+            self._refuse(handle, reason, counts=True)
         self._record_reports({h: reply for h, (reply, _) in found.items()})
         accepted = [answer for _, answer in found.values()]
         return accepted if self._policy.equal_weights else self._weighed(accepted)
@@ -345,8 +357,8 @@ class FlowerServer:
     def _outsized(
         self, answers: Sequence[ClientResponse], pending: Mapping[int, PendingQuestion]
     ) -> list[Handle]:
-        """Return whose update is far longer than the others'."""
-        updates = _updates(answers)
+        """Return whose update, or whose features, are far longer than the others'."""
+        updates = _updates(answers) or lengths_of(answers)
         if not self._policy.compares_norms or not updates:
             return []
         task = next(iter(pending.values())).question.task

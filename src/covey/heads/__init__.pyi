@@ -5,8 +5,10 @@ from .bounding import (
     joint_norm,
     target_norm,
 )
+from .checks import fault_of, fault_of_mean
 from .exposure import error_precision, joined, likelihood_ratio_successes
 from .grid import (
+    EXACT,
     FEATURE_STEPS,
     WEIGHT_STEPS,
     feature_grid,
@@ -16,12 +18,13 @@ from .grid import (
 from .leave_out import LeftOut, scores_without_client, scores_without_records
 from .noisy import SumNoise, noisy_head
 from .own_weight import OwnWeight
-from .solving import Head, solved_head
+from .solving import Head, SentHead, diagonal_of, solved_head
 from .spectrum import left_out_along
 from .state import ClusterSums
 from .sums import Rows, Sums, sums_of
 
 __all__ = [
+    "EXACT",
     "FEATURE_STEPS",
     "MAX_NORM",
     "WEIGHT_STEPS",
@@ -30,11 +33,15 @@ __all__ = [
     "LeftOut",
     "OwnWeight",
     "Rows",
+    "SentHead",
     "SumNoise",
     "Sums",
     "bounded_client",
     "bounded_records",
+    "diagonal_of",
     "error_precision",
+    "fault_of",
+    "fault_of_mean",
     "feature_grid",
     "joined",
     "joint_norm",

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
-from covey.heads.solving import Head
+from covey.heads.solving import Head, SentHead
 from covey.heads.sums import Rows
 
 __all__ = [
@@ -56,7 +56,7 @@ class LeftOut:
     variances: Float[Tensor, " rows"]
 
 
-def scores_without_client(head: Head, rows: Rows, share: float) -> Scores:
+def scores_without_client(head: Head | SentHead, rows: Rows, share: float) -> Scores:
     """Return the scores on a client's records of a head that never met the client.
 
     Args:

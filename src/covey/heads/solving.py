@@ -11,7 +11,7 @@ from covey.errors import ModelError
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.sums import Sums
 
-__all__ = ["Head", "solved_head", "unit_of"]
+__all__ = ["Head", "SentHead", "diagonal_of", "solved_head", "unit_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,26 @@ class Head:
         """M^-1 N M^-1."""
         left = torch.cholesky_solve(self.gram, self.lower)
         return torch.cholesky_solve(left.T.contiguous(), self.lower).float()
+
+
+@dataclass(frozen=True, eq=False)
+class SentHead:
+    """What a client needs of a head to know it without itself.
+
+    Attributes:
+        theta: as `Head.theta`; column by column in memory, like that one, so that products
+            with it are the same to the last bit.
+        root: as `Head.root`; without numbers where the head never met the client.
+    """
+
+    theta: Float32[Tensor, "d classes"]
+    root: Float32[Tensor, "_ _"]
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor, root: Tensor | None) -> "SentHead":
+        """Return the head of a model's last layer."""
+        theta = torch.cat([weight, bias[:, None]], dim=1).T
+        return cls(theta, torch.empty(0, 0) if root is None else root)
 
 
 def solved_head(
@@ -83,12 +103,12 @@ def solved_head(
 
 def unit_of(own: Sums, others: Sums) -> float:
     """Return m, the mean diagonal of A_j + A_rest; 1 where there is nobody."""
-    diagonal = _diagonal(len(own.targets))
+    diagonal = diagonal_of(len(own.targets))
     both = (own.gram[diagonal] + others.gram[diagonal]).double()
     return float(both.mean()) / (FEATURE_STEPS**2 * WEIGHT_STEPS) or 1.0
 
 
-def _diagonal(d: int) -> Int64[Tensor, " d"]:
+def diagonal_of(d: int) -> Int64[Tensor, " d"]:
     """Return where the diagonal stands in the lower half, row by row."""
     ends = torch.arange(1, d + 1)
     return ends * (ends + 1) // 2 - 1

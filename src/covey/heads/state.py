@@ -40,6 +40,8 @@ class ClusterSums(ComponentState):
         counted: whose records are in them: the cluster and the weight of each client.
         clients: how many that were. Where `counted` has fewer, somebody left.
         pooling, regularisation: of each cluster, as `covey.heads.solved_head` takes them.
+        digests: of what remote clients sent, before it is weighed: they must send the same
+            again to be taken off.
     """
 
     key = "cluster-sums"
@@ -49,6 +51,7 @@ class ClusterSums(ComponentState):
     clients: int = 0
     pooling: tuple[float, ...] = ()
     regularisation: tuple[float, ...] = ()
+    digests: Mapping[Handle, str] = {}
     _solved: dict[int, _Solved] = PrivateAttr(default_factory=dict[int, _Solved])
 
     def of(
@@ -101,6 +104,15 @@ class ClusterSums(ComponentState):
             head = solved_head(*self.own_and_others(cluster), *dials, varying)
             self._solved[cluster] = known = _Solved(sums, dials, head)
         return known.head
+
+    def stake(self, handle: Handle) -> tuple[int, tuple[float, ...]]:
+        """Return a client's weight, and which share of it is in each cluster's head."""
+        if handle not in self.counted:
+            return 0, (0.0,) * len(self.gram)
+        own, weight = self.counted[handle]
+        return weight, tuple(
+            1.0 if j == own else gamma for j, gamma in enumerate(self.pooling)
+        )
 
     def own_and_others(self, cluster: int) -> tuple[Sums, Sums]:
         """Return a cluster's sums, and those of all other clusters together."""

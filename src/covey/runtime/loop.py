@@ -179,11 +179,7 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
                 if checkpoint_of(session.folder.checkpoints, t - 1) is None:
                     _save(session, state)  # it was lost, or was one of a request
                 break
-        session, present, joined = gather_present(session)
-        replay = _replay(session) if joined else replay
-        played = _round(session, present, state, test_sample, replay).preceded_by(
-            joined if t else ()
-        )
+        session, replay, played = _next_round(session, state, test_sample, replay)
         history = _record(session, (t, played.events), last, history)
         state = played.state
         on_disk = _store_round(session, played, replay)
@@ -192,6 +188,20 @@ def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
         history = _finalized(session, state, history)
         observe(history)
     return Segment(session, state, history)
+
+
+def _next_round(
+    session: Session, state: ServerState, tested: Population, replay: "Replay | None"
+) -> tuple[Session, "Replay | None", RoundResult]:
+    """Play a round with whoever is there; who came since the last one is in the run."""
+    chosen = None if replay is None else replay.solves(state.round_index)
+    if chosen is not None:
+        return session, replay, _solved_again(session, state, chosen)
+    session, present, joined = gather_present(session)
+    replay = _replay(session) if joined else replay
+    played = _round(session, present, state, tested, replay)
+    new = joined if state.round_index else ()
+    return session, replay, played.preceded_by(new)
 
 
 def _finalized(session: Session, state: ServerState, history: History) -> History:
@@ -244,6 +254,10 @@ class Replay:
     run: BuiltRun
     chosen: ClientsAssigned | None = None
     changed: bool = False
+
+    def solves(self, t: int) -> ClientsAssigned | None:
+        """Return the choices by which this round is solved again; None: it is played."""
+        return self.chosen if t == self.until - 1 else None
 
 
 def _replay(session: Session) -> Replay | None:
@@ -308,8 +322,6 @@ def _round(
 ) -> RoundResult:
     """Sample a cohort of the clients present, run the round and measure its result."""
     t, run = state.round_index, session.run
-    if replay is not None and replay.chosen is not None and t == replay.until - 1:
-        return _solved_again(session, present, state, replay.chosen)
     streams = session.secrets.at_round(t).at("round", t)
     cohort = _cohort(run, present, streams)
     if replay is not None and t < replay.until:
@@ -340,14 +352,15 @@ def _round(
 
 
 def _solved_again(
-    session: Session, present: Cohort, state: ServerState, chosen: ClientsAssigned
+    session: Session, state: ServerState, chosen: ClientsAssigned
 ) -> RoundResult:
     """Play a round again of which the sums are known; nobody is asked or measured."""
     t, run = state.round_index, session.run
-    played = solved_again(run, state, present, chosen)
+    everybody = run.population.clients  # whether they are there or not
+    played = solved_again(run, state, everybody, chosen)
     nobody = replace(run.population, clients=())
     measured = round_measured({}, played.state.assignment, nobody, run.num_clusters)
-    cohort = (client for client in present if client.handle in chosen.clusters)
+    cohort = (client for client in everybody if client.handle in chosen.clusters)
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *played.events, *_diverged(played), measured)
     return played._replace(events=(*_began(run, t), *facts))

@@ -19,6 +19,7 @@ from covey.runtime.evaluation import Accuracies
 from covey.runtime.folder import QueuedRequest
 from covey.runtime.receipts import ask_with_receipts
 from covey.runtime.session import Session
+from covey.runtime.subtracting import is_subtracting
 from covey.runtime.unlearning_executor import default_answer
 from covey.types import ClientName
 from covey.unlearning import WantedAnswer
@@ -60,13 +61,13 @@ def gather_present(session: Session) -> PresentClients:
 
 
 def roll_back_lost_rounds(session: Session, round_index: int) -> None:
-    """Roll back recorded rounds whose state was lost: they cannot be repeated.
+    """Roll back recorded rounds whose state was lost where they cannot be repeated.
 
     What they released stays recorded; they are played anew.
     """
     last = session.ledger.last_round()
-    if session.run.client_backend is None or last is None:
-        return
+    if session.run.client_backend is None or last is None or is_subtracting(session):
+        return  # a round of which the sums are known can be
     if round_index > last or round_index == session.run.config.rounds:
         return
     fact = RunRolledBack(round_index, last + 1, "anew")

@@ -16,9 +16,10 @@ from covey.algorithms import Cohort, RoundResult, ServerState, Subtraction
 from covey.build import BuiltRun
 from covey.checkpoints import checkpoint_of, checkpoint_paths, round_of
 from covey.errors import RunError
-from covey.events import ClientsAssigned, RunRolledBack
+from covey.events import ClientsAssigned, Event, RunRolledBack
 from covey.ledger import REWIND
 from covey.runtime.record_changes import owed_change
+from covey.runtime.remote_reports import told_of_others
 from covey.runtime.session import Session
 from covey.runtime.state_checks import state_problem
 from covey.runtime.state_io import load_state, save_state
@@ -42,10 +43,14 @@ def is_subtracting(session: Session) -> bool:
 
 def keep_subtracted(
     session: Session, state: ServerState, leavers: Collection[Handle]
-) -> None:
+) -> tuple[Event, ...]:
     """Write the state from which the last round is played again without these clients.
 
-    None of its models has seen them: all are those that the run begins with.
+    None of its models has seen them: all are those that the run begins with. Remote
+    clients are asked for the sums that are subtracted, or those who stay for theirs.
+
+    Returns:
+        What is to be told of those who stay and were asked.
     """
     run, ledger = session.run, session.ledger
     known = (session.client(handle) for handle in leavers)
@@ -61,6 +66,8 @@ def keep_subtracted(
     head = ledger.head_of(state.round_index - 1) or ""
     save_state(session.folder.subtracted, _unsolved(run, less), head, announce)
     ledger.files.settle(NAME, digests[-1])
+    backend = run.client_backend
+    return () if backend is None else told_of_others(backend.reports(), leavers)
 
 
 def subtracted_state(session: Session) -> ServerState | None:
@@ -89,7 +96,10 @@ def solved_again(
     run: BuiltRun, state: ServerState, present: Cohort, chosen: ClientsAssigned
 ) -> RoundResult:
     """Solve the models of a round from sums, with the choices that were recorded."""
-    cohort = tuple(client for client in present if client.handle in chosen.clusters)
+    counted = chosen.clusters.keys()
+    if run.client_backend is not None:  # who was missing when sums were counted anew
+        counted &= state.assignment.keys()
+    cohort = tuple(client for client in present if client.handle in counted)
     stay = {client.handle: chosen.clusters[client.handle] for client in cohort}
     there = run.clients(cohort, state.round_index)
     streams = run.streams.at("round", state.round_index)

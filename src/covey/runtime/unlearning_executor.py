@@ -227,7 +227,7 @@ def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
         facts.append(RunRolledBack(first, state.round_index, batch.replay_kind))
     leavers = [request.handle for request, _ in batch.answers]
     if batch.replay_kind == "subtracted":
-        keep_subtracted(session, state, leavers)
+        facts += keep_subtracted(session, state, leavers)
     names = session.ledger.names()
     for request, _ in batch.answers:
         if request.handle in names:

@@ -111,7 +111,7 @@ def _replayed(facts: Facts) -> Iterator[str]:
         yield "No round was played again."
         return
     if facts.answer == "subtract":
-        yield f"The heads of round {start} were solved again; no client was asked."
+        yield f"The heads of round {start} were solved again; no client chose or trained."
         return
     yield f"{_were(facts.rounds_replayed)} played again, {beginning(start)}."
     if first is not None and first >= start > 0:
