@@ -1,6 +1,8 @@
 """Federations over TLS, of real processes: what they end in, survive and forget."""
 
 import os
+import re
+import shutil
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from covey.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
 from flower.conftest import all_of, told
-from flower.deployment import Deployment, free_ports, invited, until
+from flower.deployment import Deployment, Submitted, free_ports, invited, until
 
 pytestmark = pytest.mark.slow
 
@@ -80,17 +82,53 @@ def private_home(tmp_path_factory):
         yield
 
 
+SOLVED = """
+rounds = 2
+[population]
+clients = 6
+minority_share = 0.34
+examples_per_client = 200
+[model]
+name = "linear-head"
+options = { feature_options = { filters = 20, size = 3, pool = 2 } }
+[method]
+name = "solved"
+selection = "loss"
+options = { pooling = 0.3 }
+[redteam]
+source = "none"
+[secrets]
+source = "seeded"
+"""
+
+
+@dataclass(frozen=True)
+class Subtracted:
+    """A run of solved heads, which one client left when it had ended.
+
+    Attributes:
+        model: hash of its heads before.
+        said: what the server said when it was carried on.
+    """
+
+    model: str
+    said: str
+    result: Run
+
+
 @dataclass(frozen=True)
 class Cut:
     """A run whose server lost its power in the middle of round 3.
 
     Attributes:
         heads: of its ledger, round by round, before it was carried on.
+        solved: another run, which the same nodes played.
     """
 
     folder: Path
     heads: list[str | None]
     result: Run
+    solved: Subtracted
 
 
 def heads(run: Path, rounds: int) -> list[str | None]:
@@ -126,8 +164,30 @@ def cut(tmp_path_factory, private_home):
         resumed = deployment.covey("resume", run)
         said = resumed.wait(LONG)
         assert resumed.process.returncode == 0, said
+        solved = solve_and_subtract(deployment, tmp_path_factory.mktemp("solved"))
     assert deployment.running() == []
-    return Cut(folder, before, load(run))
+    return Cut(folder, before, load(run), solved)
+
+
+def solve_and_subtract(deployment: Deployment, place: Path) -> Subtracted:
+    """Let the nodes play by other settings, and let one client leave."""
+    other, settings = invited(place, SOLVED, names(6)), deployment.folder / "covey.toml"
+    before = settings.read_text()
+    for each in (".", *(f"nodes/{name}" for name in names(6))):
+        shutil.copy(other / each / "covey.toml", deployment.folder / each)
+    run = deployment.folder / "runs" / "solved"
+    ended(deployment.covey("run", settings, "--out", run))
+    model = load(run).summary["model_hash"]
+    ended(deployment.covey("forget", run, names(6)[-1], "--answer", "subtract"))
+    said = ended(deployment.covey("resume", run))
+    settings.write_text(before)
+    return Subtracted(model, said, load(run))
+
+
+def ended(submitted: Submitted) -> str:
+    said = submitted.wait(LONG)
+    assert submitted.process.returncode == 0, said
+    return said
 
 
 def test_a_deployment_ends_where_its_simulation_does(cut, tmp_path):
@@ -151,6 +211,26 @@ def test_a_killed_server_goes_on_with_the_same_run_and_round_numbers(cut):
     assert [r.round_index for r in cut.result.history.rounds] == list(range(5))
     assert [r.participants for r in cut.result.history.rounds] == [6] * 5
     assert cut.result.history.finished is not None
+
+
+def test_solved_heads_are_those_of_their_simulation_and_so_are_those_without_a_client(
+    cut, tmp_path
+):
+    (tmp_path / "solved.toml").write_text(SOLVED)
+    here = covey.run(
+        config=load_config(tmp_path / "solved.toml"), out=tmp_path / "simulated"
+    )
+    assert cut.solved.model == here.summary["model_hash"]
+    *_, leaver = names(6)
+    here.forget(leaver, "subtract")
+    there = cut.solved.result
+    assert there.summary["model_hash"] == load(here.folder).summary["model_hash"]
+    assert leaver not in there.names
+    assert all_of(AnswersMissing, there) == []
+    found = re.findall(r"proof (.+), salt .+: (\w+)$", cut.solved.said, re.M)
+    ((proof, salt),) = found
+    checks = covey.verify(proof, there.folder, name_and_salt=(leaver, salt))
+    assert all(check.ok is not False for check in checks), checks
 
 
 HELD_MODEL = """

@@ -1,0 +1,40 @@
+"""A head that was sent says what the head says that was solved, to the last bit."""
+
+import pytest
+import torch
+
+from covey.engine.fixed_features import params_of
+from covey.heads import (
+    Rows,
+    SentHead,
+    Sums,
+    scores_without_client,
+    solved_head,
+    sums_of,
+)
+
+D, CLASSES = 130, 7
+
+
+def rows(seed: int, weight: int = 256) -> Rows:
+    draw = torch.Generator().manual_seed(seed)
+    features = torch.randint(-3000, 3000, (40, D), generator=draw).to(torch.int16)
+    features[:, -1] = 2**10
+    labels = torch.randint(0, CLASSES, (40,), generator=draw)
+    return Rows(features, labels, weight)
+
+
+@pytest.mark.parametrize(("share", "weight"), [(1.0, 256), (0.3, 77), (0.0, 256)])
+def test_scores_without_a_client_are_the_same_bits_from_either(share, weight):
+    own = rows(0, weight)
+    sums = sums_of([own, rows(1)], D, CLASSES)
+    head = solved_head(sums, Sums.nothing(D, CLASSES), 0.0, 0.3)
+    model = params_of(head)
+    sent = SentHead.of(
+        model["head.weight"],
+        model["head.bias"],
+        head.root.contiguous() if share else None,
+    )
+    here = scores_without_client(head, own, share)
+    assert torch.equal(here, scores_without_client(sent, own, share))
+    assert torch.equal(sent.theta, head.theta.float())
