@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import covey
 from covey.api import Run
 from covey.checkpoints import checkpoint_paths
-from covey.errors import ConfigError
+from covey.data import Examples
+from covey.errors import ConfigError, RunError
 from covey.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
 from covey.heads import ClusterSums
 from covey.ledger import Ledger
@@ -330,6 +332,14 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
     proof_of(there)
     sent = {name for task, _, name in asked if task == "sum"}
     assert (LAST in sent) == (105 in federation.files)
+
+
+@SLOW
+def test_nobody_brings_records_to_a_federation_by_hand(build):
+    result = build(solved(1, num_clusters=1)).play(nodes=6)
+    some = Examples(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4))
+    with pytest.raises(RunError, match="by starting their node"):
+        result.update(LAST, some)
 
 
 @SLOW

@@ -157,6 +157,12 @@ def _state(session: Session) -> ServerState:
             "the sums after it, less those before, would be that client's. Start a new run "
             "with the records as they are now, or set secure_sums = false in it."
         )
+    if run.client_backend is not None:
+        raise RunError(
+            f"Clients of a federation join by starting their node, found records to be "
+            f"brought to {folder.path} by hand. A node whose records changed leaves, and "
+            f"comes back under another name."
+        )
     reason = "a change is not finished" if owed_change(session) else ""
     if reason := reason or unplayed_reason(folder):
         raise RunError(
