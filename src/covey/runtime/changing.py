@@ -7,11 +7,11 @@ process before that transaction, nothing has happened; after it, resuming the ru
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from covey.algorithms import ServerState
-from covey.build import BuiltRun, algorithm_of
+from covey.build import BuiltRun, algorithm_of, sum_noise_of
 from covey.errors import RunError
 from covey.events import (
     ClientsJoined,
@@ -142,27 +142,9 @@ def _state(session: Session) -> ServerState:
     Raises:
         RunError: they cannot.
     """
-    run, folder = session.run, session.folder
-    name = run.config.method.name
-    if not algorithm_of(run.config).subtracts or run.strategy.subtraction is None:
-        raise RunError(
-            f"Clients join, and change their records, where models are solved from sums "
-            f"over clients, as with method.name = 'solved'; found method.name = {name!r}, "
-            f"which trains its models. Start a new run with the records as they are now. "
-            f"Who is to be out of this one can leave it: covey forget {folder.path}"
-        )
-    if run.config.privacy.secure_sums:
-        raise RunError(
-            "Under privacy.secure_sums nobody joins, or changes its records, by itself: "
-            "the sums after it, less those before, would be that client's. Start a new run "
-            "with the records as they are now, or set secure_sums = false in it."
-        )
-    if run.client_backend is not None:
-        raise RunError(
-            f"Clients of a federation join by starting their node, found records to be "
-            f"brought to {folder.path} by hand. A node whose records changed leaves, and "
-            f"comes back under another name."
-        )
+    folder = session.folder
+    for refusal in _refusals(session.run, folder):
+        raise RunError(refusal)
     reason = "a change is not finished" if owed_change(session) else ""
     if reason := reason or unplayed_reason(folder):
         raise RunError(
@@ -176,6 +158,39 @@ def _state(session: Session) -> ServerState:
             f"played in {folder.path}. Play it first: covey resume {folder.path}"
         )
     return state
+
+
+def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
+    """Yield why records never change in this run."""
+    name, anew = (
+        run.config.method.name,
+        "Start a new run with the records as they are now",
+    )
+    if not algorithm_of(run.config).subtracts or run.strategy.subtraction is None:
+        yield (
+            f"Clients join, and change their records, where models are solved from sums "
+            f"over clients, as with method.name = 'solved'; found method.name = {name!r}, "
+            f"which trains its models. {anew}. Who is to be out of this one can leave it: "
+            f"covey forget {folder.path}"
+        )
+    if run.client_backend is not None:
+        yield (
+            f"Clients on machines of their own, as those of {folder.path}, bring their "
+            f"records by starting their node. One whose records changed leaves, and comes "
+            f"back under another name: covey forget {folder.path}"
+        )
+    if run.config.privacy.secure_sums:
+        yield (
+            f"Under privacy.secure_sums nobody joins, or changes its records, by itself: "
+            f"the sums after it, less those before, would be that client's. {anew}, or set "
+            f"secure_sums = false in it."
+        )
+    if sum_noise_of(run.config) is not None:
+        yield (
+            f"Clients join, and change their records, where sums have no noise, but those "
+            f"of {folder.path} are released under it, once: other sums would be a second "
+            f"release. {anew}."
+        )
 
 
 def _record(session: Session, state: ServerState, change: Change) -> None:

@@ -44,9 +44,11 @@ def keep_records(
     }
     content = safetensors.torch.save(tensors)
     name = _name(client.handle, version)
-    ledger.files.note(_noted(name), hashlib.sha256(content).hexdigest())
+    digest = hashlib.sha256(content).hexdigest()
+    ledger.files.note(_noted(name), digest)
     make_folder(folder.records)
     replace_whole(folder.records / name, content, mode=0o600)
+    ledger.files.settle(_noted(name), digest)
 
 
 def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> BuiltRun:
