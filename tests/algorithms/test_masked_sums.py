@@ -156,7 +156,7 @@ def test_masked_sums_are_checked_as_others_are():
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"method": {"name": "fedavg"}}, "method.name = 'fedavg'"),
+        ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
         ({"method": {"name": "solved"}}, "initialisation = 'warm'"),
         (
             {"method": {"name": "solved", "options": {"exposure": "risk"}}},

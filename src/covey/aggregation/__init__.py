@@ -16,6 +16,7 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.geometric_median import GeometricMedian
 from covey.aggregation.krum import Krum
+from covey.aggregation.masked_mean import masked_mean
 from covey.aggregation.mean import Mean
 from covey.aggregation.median import Median
 from covey.aggregation.merging import (
@@ -79,6 +80,7 @@ __all__ = [
     "diameters",
     "dp_anonymity",
     "finite_updates",
+    "masked_mean",
     "mdav",
     "mean_per_cluster",
     "neighbours",

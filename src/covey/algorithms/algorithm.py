@@ -103,6 +103,8 @@ class Algorithm(Component):
         calibrates: whether its one model can be calibrated by updates that were kept.
         subtracts: whether its models depend on clients' data through sums alone, from
             which a client's can be subtracted: its strategy says how.
+        sends_sums: whether the server needs nothing of clients but sums: of records, or of
+            updates.
         seen: what the server sees of single clients, where no masks hide it.
     """
 
@@ -112,12 +114,13 @@ class Algorithm(Component):
     one_client_each: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
     subtracts: ClassVar[bool] = False
+    sends_sums: ClassVar[bool] = False
     seen: ClassVar[str] = ""
 
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and what can be had of what clients send."""
         yield self.claim(part)
-        if not self.subtracts:
+        if not self.sends_sums:
             yield Claim(part, rules_out=frozenset({Capability.SUMS_ALONE}))
         if not self.calibrates or self.personal() is not None:
             yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))

@@ -28,6 +28,7 @@ class FedAvg(Algorithm):
 
     rules_out = frozenset({Capability.CLUSTER_CHOICE})
     calibrates: ClassVar[bool] = True
+    sends_sums: ClassVar[bool] = True
     summary: ClassVar[str] = "has one model for everybody"
 
     def round(

@@ -118,6 +118,7 @@ class Solved(Algorithm):
     )
     summary: ClassVar[str] = "solves its models from sums, and trains none"
     subtracts: ClassVar[bool] = True
+    sends_sums: ClassVar[bool] = True
     seen: ClassVar[str] = SEEN
 
     num_clusters: Positive = 2

@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
+from covey.aggregation import Aggregator, masked_mean
 from covey.algorithms import (
     Backend,
     Clients,
@@ -130,11 +131,7 @@ def clients_of(
     steps = Steps(
         backend=backend,
         train=train,
-        aggregate=aggregator_of(
-            config,
-            len(population.clients),
-            organisations=population.organisation_by_handle(),
-        ),
+        aggregate=_aggregate(config, population),
         clipping=partial(aggregator_of, config, len(population.clients))
         if config.privacy.adaptive_clip
         else None,
@@ -163,6 +160,26 @@ def _records(components: Components) -> Records | None:
     if send is None:
         return RecordsHere(records)
     return RemoteRecords(send, records.classes, records.fingerprint)
+
+
+def _aggregate(config: Config, population: Population) -> Aggregator:
+    """Return how updates are aggregated: under masks they can be averaged only.
+
+    Raises:
+        ConfigError: they are to be clipped or hidden by noise as well.
+    """
+    privacy = config.privacy
+    if not privacy.secure_sums or algorithm_of(config).subtracts:
+        organisations = population.organisation_by_handle()
+        clients = len(population.clients)
+        return aggregator_of(config, clients, organisations=organisations)
+    if privacy.client_noise > 0 or config.merge.name != "mean":
+        raise ConfigError(
+            "Under privacy.secure_sums updates are averaged, and nobody clips them or adds "
+            "noise, found privacy.client_noise or another merge.name than 'mean'. Set "
+            "client_noise = 0 and merge.name = 'mean', or secure_sums = false."
+        )
+    return masked_mean(privacy.min_cohort)
 
 
 def _reached(
@@ -292,8 +309,9 @@ def notes(config: Config) -> tuple[str, ...]:
     found: list[str] = []
     algorithm = algorithm_of(config)
     found += filter(None, (algorithm.note,))
-    if algorithm.seen:
-        found.append(SUMS_ALONE if config.privacy.secure_sums else algorithm.seen)
+    found += filter(
+        None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,)
+    )
     if config.model.task == "regression":
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right "

@@ -25,6 +25,7 @@ from covey.config import Config, claims_of, refuse_conflicts
 from covey.data import Client, Examples, Preference
 from covey.membership import (
     Assessment,
+    Count,
     PlayRound,
     RedTeam,
     Reference,
@@ -33,6 +34,7 @@ from covey.membership import (
     RiskEstimate,
     SelfAssessment,
     Target,
+    masked_loss_counter,
     unless_diverged,
 )
 from covey.rng import Streams
@@ -110,7 +112,7 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
     config, population = components.config, components.population
     return RiskContext(
         engine=components.engine,
-        count=loss_counter(components.send) if components.send else None,
+        count=_count(components),
         reference=Reference(population.non_members),
         pool=population.pool,
         shifts=tuple(group.shift for group in population.groups),
@@ -124,6 +126,16 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
         records=components.records,
         clients=population.clients,
     )
+
+
+def _count(components: Components) -> Count | None:
+    """Return how clients count their losses, where it is not in the open, and here."""
+    if components.send is not None:
+        return loss_counter(components.send)
+    privacy = components.config.privacy
+    if not privacy.secure_sums:
+        return None
+    return masked_loss_counter(components.engine, privacy.min_cohort)
 
 
 def retrain_recipe(components: Components) -> RetrainRecipe:

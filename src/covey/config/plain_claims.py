@@ -162,7 +162,11 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         "privacy.secure_sums",
         privacy.secure_sums,
         (Capability.SUMS_ALONE, Capability.SIMULATED_CLIENTS),
-        (Capability.SINGLE_UPDATES, Capability.ALL_LOSSES),
+        (
+            Capability.SINGLE_UPDATES,
+            Capability.STORED_UPDATES,
+            Capability.ALL_LOSSES,
+        ),
         "Set privacy.secure_sums = false.",
     )
     yield (

@@ -169,9 +169,11 @@ class PrivacyConfig(SettingsSection):
     )
     secure_sums: bool = Field(
         default=False,
-        description="clients send their sums under masks that cancel, so that the server "
-        'sees sums over clients only. For `method.name = "solved"` with '
-        '`initialisation = "random"` or one cluster (`docs/solved.md`)',
+        description="clients send what is added up under masks that cancel, so that the "
+        'server sees sums over clients only: the sums of `method.name = "solved"` (with '
+        '`initialisation = "random"` or one cluster), the updates of `fedavg`, `fedprox` '
+        'and `ditto` (with `merge.name = "mean"`, in steps of 2^-24), and the counts of '
+        '`redteam.source = "federated"` (`docs/solved.md`)',
     )
     min_cohort: Annotated[int, Field(ge=3)] = Field(
         default=5,

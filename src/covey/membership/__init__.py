@@ -55,6 +55,7 @@ from covey.membership.loss_histograms import (
     combined_counts,
     loss_counts,
 )
+from covey.membership.masked_counts import masked_loss_counter
 from covey.membership.own_curve import CurvePoint, risk_curve
 from covey.membership.own_risk import (
     OwnRisk,
@@ -136,6 +137,7 @@ __all__ = [
     "local_loss_counter",
     "loss_counts",
     "loss_threshold_risk",
+    "masked_loss_counter",
     "negative_control",
     "no_better_than_guessing",
     "own_risks",

@@ -1,0 +1,130 @@
+"""Means and counts under masks: those that are in the open, within a stated bound."""
+
+import numpy as np
+import pytest
+import torch
+
+import covey
+from covey.aggregation import ClientUpdate, mean_per_cluster
+from covey.aggregation.masked_mean import LARGEST, masked_mean
+from covey.build import build_run
+from covey.errors import ConfigError, ModelError
+from covey.events import ClusterWaited
+from covey.rng import Streams
+
+START = ({"w": torch.zeros(3, 4), "b": torch.zeros(2)},) * 2
+HERE = Streams(0)
+
+
+def updates(clients: int, cluster: int = 0, weight=lambda _: 1.0):
+    drawn = HERE.at("updates", cluster).generator()
+    return [
+        ClientUpdate(
+            f"{cluster}-{i}",
+            cluster,
+            {
+                "w": torch.from_numpy(drawn.normal(size=(3, 4))).float(),
+                "b": torch.from_numpy(drawn.normal(size=2)).float(),
+            },
+            float(weight(i)),
+        )
+        for i in range(clients)
+    ]
+
+
+@pytest.mark.parametrize("weight", [lambda _: 1.0, lambda i: i + 1.0])
+def test_the_mean_is_that_in_the_open_within_its_bound(weight):
+    given = updates(6, 0, weight) + updates(5, 1, weight)
+    masked = masked_mean(5)(START, given, HERE)
+    plain = mean_per_cluster(START, given, HERE)
+    assert not masked.events
+    for one, other in zip(masked.clusters, plain.clusters, strict=True):
+        for name in one:
+            assert one[name].dtype == torch.float32
+            torch.testing.assert_close(one[name], other[name], rtol=1e-6, atol=2**-24)
+
+
+def test_a_cluster_of_few_waits():
+    given = updates(6) + updates(4, 1)
+    masked = masked_mean(5)(START, given, HERE)
+    assert masked.events == (ClusterWaited(1, 4, 5),)
+    assert masked.clusters[1] is START[1]
+
+
+def test_what_does_not_fit_the_ring_is_cut_or_refused():
+    given = updates(3)
+    given[0].update["b"][0] = 1e9
+    found = masked_mean(3)(START, given, HERE).clusters[0]["b"][0]
+    others = sum(float(each.update["b"][0]) for each in given[1:])
+    assert float(found) == pytest.approx((LARGEST + others) / 3)
+    with pytest.raises(ModelError, match="weights must stay below"):
+        masked_mean(3)(START, updates(3, weight=lambda _: 2.0**23), HERE)
+    counters = [
+        ClientUpdate(each.handle, 0, {"n": torch.tensor(3)}, 1.0) for each in given
+    ]
+    with pytest.raises(ModelError, match="counters"):
+        masked_mean(3)(START, counters, HERE)
+
+
+TRAINED = {
+    "rounds": 2,
+    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "method": {"name": "fedavg"},
+    "redteam": {"source": "federated", "every": 1},
+    "merge": {"weights": "examples"},
+}
+MASKED = {"privacy": {"secure_sums": True, "min_cohort": 4}}
+
+
+def last_round(settings):
+    built = build_run(covey.Config.model_validate(settings))
+    state = built.strategy.init(built.streams)
+    events = []
+    for t in range(2):
+        there = built.clients(built.population.clients, t)
+        played = built.strategy.play_round(state, there, built.streams.at("round", t))
+        state, events = played.state, played.events
+    return state, events
+
+
+def test_fedavg_and_its_red_team_are_those_in_the_open():
+    plain, masked = last_round(TRAINED), last_round({**TRAINED, **MASKED})
+    for one, other in zip(plain[0].clusters, masked[0].clusters, strict=True):
+        for name in one:
+            torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-4)
+    kinds = [[type(fact).__name__ for fact in events] for _, events in (plain, masked)]
+    assert kinds[0] == kinds[1]
+    risks = [state.risk_estimates()[0] for state, _ in (plain, masked)]
+    assert all(risk is not None for risk in risks)
+    assert np.isclose(*[risk.risk for risk in risks if risk is not None], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"merge": {"name": "anonymity-sets"}}, "the server to see single updates"),
+        ({"merge": {"name": "median"}}, "the server to see single updates"),
+        ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
+        (
+            {"unlearning": {"store_updates": 1, "calibration": "federaser"}},
+            "clients' updates to be kept",
+        ),
+        (
+            {
+                "privacy": {
+                    "secure_sums": True,
+                    "client_noise": 1.0,
+                    "client_clip": 1.0,
+                },
+                "merge": {"weights": "equal"},
+            },
+            "nobody clips them",
+        ),
+    ],
+)
+def test_what_looks_at_single_updates_is_refused_under_masks(changed, found):
+    with pytest.raises(ConfigError, match=found):
+        build_run(
+            covey.Config.model_validate({**TRAINED, **MASKED, **changed})
+        ).clients((), 0)
