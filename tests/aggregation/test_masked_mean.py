@@ -7,6 +7,7 @@ import torch
 import covey
 from covey.aggregation import ClientUpdate, mean_per_cluster
 from covey.aggregation.masked_mean import LARGEST, masked_mean
+from covey.algorithms import FedAvg
 from covey.build import build_run
 from covey.errors import ConfigError, ModelError
 from covey.events import ClusterWaited
@@ -128,3 +129,13 @@ def test_what_looks_at_single_updates_is_refused_under_masks(changed, found):
         build_run(
             covey.Config.model_validate({**TRAINED, **MASKED, **changed})
         ).clients((), 0)
+
+
+class Looking(FedAvg):
+    """A user's own, which may ask clients for their updates one by one."""
+
+
+def test_a_class_that_only_inherits_from_fedavg_is_not_believed():
+    given = {**TRAINED, **MASKED, "method": {"name": f"{__name__}:Looking"}}
+    with pytest.raises(ConfigError, match="clients to send nothing but sums"):
+        build_run(covey.Config.model_validate(given))

@@ -104,7 +104,8 @@ class Algorithm(Component):
         subtracts: whether its models depend on clients' data through sums alone, from
             which a client's can be subtracted: its strategy says how.
         sends_sums: whether the server needs nothing of clients but sums: of records, or of
-            updates.
+            updates that `Clients.train_and_aggregate` takes. What is inherited is not
+            believed.
         seen: what the server sees of single clients, where no masks hide it.
     """
 
@@ -120,7 +121,7 @@ class Algorithm(Component):
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and what can be had of what clients send."""
         yield self.claim(part)
-        if not self.sends_sums:
+        if not vars(type(self)).get("sends_sums", False):
             yield Claim(part, rules_out=frozenset({Capability.SUMS_ALONE}))
         if not self.calibrates or self.personal() is not None:
             yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))

@@ -1,6 +1,7 @@
 """Ditto: FedAvg, beside which every client keeps a model of its own."""
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -46,6 +47,8 @@ class Ditto(FedAvg):
         Li, Hu, Beirami, Smith, Ditto: Fair and Robust Federated Learning Through
         Personalization, 2021, Algorithm 1.
     """
+
+    sends_sums: ClassVar[bool] = True
 
     lam: NotNegative = 0.1
 

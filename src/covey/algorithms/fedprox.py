@@ -1,5 +1,7 @@
 """FedProx: FedAvg whose clients stay near the model that they were sent."""
 
+from typing import ClassVar
+
 from covey.algorithms.fedavg import FedAvg
 from covey.components.section import NotNegative
 from covey.engine.objectives import Proximal
@@ -19,6 +21,8 @@ class FedProx(FedAvg):
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in
         Heterogeneous Networks, 2020, Algorithm 2.
     """
+
+    sends_sums: ClassVar[bool] = True
 
     mu: NotNegative = 0.01
 
