@@ -21,8 +21,10 @@ def write_explanation(told: Mapping[str, Any], run: str, out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     by_weight = told.get("risk_against_weight", {})
     points = by_weight.get("points", ())
-    pictures = (
-        {"weight": png(own_risk_figure(points, by_weight["weight"]))} if points else {}
-    )
+    pictures: dict[str, bytes] = {}
+    if points:
+        accepted = told["risk_threshold"]
+        figure = own_risk_figure(points, by_weight["weight"], accepted)
+        pictures["weight"] = png(figure)
     write(out, rendered("explanation.html", pictures, {**told, "run": run}))
     return out

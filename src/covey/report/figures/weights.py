@@ -56,8 +56,16 @@ def weights_figure(history: History) -> Figure:
     return figure
 
 
-def own_risk_figure(points: Sequence[Mapping[str, float]], weight: float) -> Figure:
-    """Draw one client's risk over its weight, by both attacks; the line is its own."""
+def own_risk_figure(
+    points: Sequence[Mapping[str, float]], weight: float, accepted: float | None
+) -> Figure:
+    """Draw one client's risk over its weight, by both attacks.
+
+    Args:
+        points: of the curve, in the order of their weights.
+        weight: the client's own.
+        accepted: the risk that it accepts; None: it is not known.
+    """
     figure, axes = canvas(3.2)
     quiet(axes, "Risk against weight", "risk", "weight")
     weights = [each["weight"] for each in points]
@@ -70,5 +78,7 @@ def own_risk_figure(points: Sequence[Mapping[str, float]], weight: float) -> Fig
             weights, risks, marker=".", color=colour, label=name.replace("_", " ")
         )
     axes.axvline(weight, color=MISSING, linestyle="--", linewidth=1, label="its weight")
+    if accepted is not None:
+        axes.axhline(accepted, color=INK, linestyle=":", linewidth=1, label="accepted")
     legend(figure, axes.get_legend_handles_labels()[0])
     return figure
