@@ -11,8 +11,9 @@ import covey
 from covey.algorithms import RoundResult
 from covey.algorithms.masked_sums import SumParts, masked_sums, with_waiting_moves
 from covey.build import BuiltRun, ReplayOptions, build_run
+from covey.dp.known_facts import is_known_fact
 from covey.errors import ConfigError, ModelError
-from covey.events import ClientsAssigned, MovesWaited
+from covey.events import ClientsAssigned, MovesWaited, SumPerturbed
 from covey.heads import ClusterSums, Sums
 from covey.params import model_hash
 from covey.secure_sums import RoundGivenUpError, smallest_part
@@ -61,6 +62,33 @@ def test_masks_change_no_bit(method: dict[str, object], rounds: int):
         assert model_hash(one.state.clusters) == model_hash(other.state.clusters)
         assert one.events == other.events
         assert one.state.kept(ClusterSums).sums == other.state.kept(ClusterSums).sums
+
+
+def test_noise_on_the_sums_is_the_same_under_masks():
+    def noisy(*, secure: bool) -> BuiltRun:
+        given = {
+            **SOLVED,
+            "model": {
+                **SOLVED["model"],
+                "options": {**SOLVED["model"]["options"], "norm": 3.8},
+            },
+            "method": {"name": "solved", "num_clusters": 1},
+            "privacy": {
+                "secure_sums": secure,
+                "client_clip": 0.3,
+                "client_noise": 0.05,
+            },
+        }
+        run = build_run(covey.Config.model_validate(given))
+        return replace(run, streams=replace(run.streams, secret=7))
+
+    (plain,), (masked,) = (
+        list(rounds_of(noisy(secure=each), 1)) for each in (False, True)
+    )
+    assert model_hash(plain.state.clusters) == model_hash(masked.state.clusters)
+    assert plain.events == masked.events
+    assert any(isinstance(each, SumPerturbed) for each in masked.events)
+    assert is_known_fact(MovesWaited(("A",), 5))
 
 
 def test_sums_are_of_who_is_counted_and_no_two_tell_of_few():
