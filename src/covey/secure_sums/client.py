@@ -20,19 +20,17 @@ from covey.secure_sums.broadcasts import (
 )
 from covey.secure_sums.checks import check_roster, check_survivors
 from covey.secure_sums.identities import Identities, Unsigned
-from covey.secure_sums.masks import add_stream, private_key, public_of, sealed, unsealed
+from covey.secure_sums.masks import add_stream, private_key, public_of
 from covey.secure_sums.messages import (
     JSON_BYTES,
     Keys,
     MaskedInput,
     Message,
-    OpenShare,
-    Sealed,
     Shares,
     Unmasking,
 )
-from covey.secure_sums.pairs import Pairs, key_commitment, seed_commitment, seed_key
-from covey.secure_sums.shamir import SHARE_BYTES
+from covey.secure_sums.pairs import Pairs, seed_key
+from covey.secure_sums.sharing import open_shares, sealed_shares
 from covey.secure_sums.terms import Reason, RefusedError, Step, Terms
 
 __all__ = ["ClientRound"]
@@ -132,8 +130,9 @@ class ClientRound:
         self._check_step("shares")
         roster = self._read(Roster, data)
         check_roster(roster, self, identities)
-        pairs = Pairs(self.terms, roster)
-        seals = tuple(self._sealed_for(pairs))
+        pairs, secrets = Pairs(self.terms, roster), (self.masking, self.seed)
+        own = self.name, self.sealing
+        seals = tuple(sealed_shares(pairs, *own, secrets, self.coefficients))
         digest = hashlib.sha256(self.seed).digest()
         message = Shares(self.terms.session, self.name, seals, digest)
         return replace(self, step="masked", roster=roster), message.to_bytes()
@@ -231,40 +230,14 @@ class ClientRound:
         if self.step != step:
             raise RefusedError(Reason.REPEATED, SERVER)
 
-    def _sealed_for(self, pairs: Pairs) -> Iterable[Sealed]:
-        secrets = self.masking, self.seed
-        sealing = private_key(self.sealing)
-        of_key, of_seed = pairs.shares(self.name, secrets, self.coefficients)
-        for other in pairs.neighbours(self.name):
-            x = pairs.point(other)
-            try:
-                key = pairs.sealing_key(sealing, self.name, other)
-            except ValueError:
-                raise RefusedError(Reason.WEAK_KEY, other) from None
-            bound = pairs.bound_to(self.name, other)
-            content = sealed(key, of_key[x] + of_seed[x], bound)
-            digests = key_commitment(of_key[x]), seed_commitment(of_seed[x])
-            yield Sealed(other, content, *digests)
-
     def _surviving(self, data: bytes) -> "ClientRound":
         names = self._read(Survivors, data).names
         check_survivors(names, self._roster, self)
         return replace(self, survivors=names)
 
     def _opened(self) -> tuple["ClientRound", bytes]:
-        opened = tuple(self._open_shares())
+        given = self.deliveries.deliveries if self.deliveries else ()
+        own = self.name, self.sealing
+        opened = tuple(open_shares(self._pairs, *own, given, self.survivors))
         message = Unmasking(self.terms.session, self.name, opened)
         return replace(self, step="over"), message.to_bytes()
-
-    def _open_shares(self) -> Iterable[OpenShare]:
-        """Yield one share of each neighbour's; those that do not open are missing."""
-        pairs, sealing = self._pairs, private_key(self.sealing)
-        given = self.deliveries.deliveries if self.deliveries else ()
-        for each in given:
-            sender = each.sender
-            key = pairs.sealing_key(sealing, self.name, sender, received=True)
-            content = unsealed(key, each.content, pairs.bound_to(sender, self.name))
-            if content is not None:
-                survived = each.sender in self.survivors
-                cut = slice(SHARE_BYTES, None) if survived else slice(SHARE_BYTES)
-                yield OpenShare(each.sender, content[cut])
