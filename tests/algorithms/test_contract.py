@@ -16,6 +16,7 @@ from covey.algorithms import (
     Cohort,
     Control,
     LocalClients,
+    RecordsHere,
     RoundResult,
     SelectionConfig,
     ServerState,
@@ -106,7 +107,8 @@ class World:
 
     def head_steps(self) -> Steps:
         module = LinearHeadOnInputs()
-        records = LocalRecords(FeatureCache(module), module.scale, MULTICLASS, 2)
+        here = LocalRecords(FeatureCache(module), module.scale, MULTICLASS, 2)
+        records = RecordsHere(here)
         return replace(self.steps(), records=records)
 
     def mir(self, select: Selection) -> Playing:
