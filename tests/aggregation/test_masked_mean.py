@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import covey
-from covey.aggregation import ClientUpdate, mean_per_cluster
+from covey.aggregation import ClientUpdate, Mean, mean_per_cluster
 from covey.aggregation.masked_mean import LARGEST, masked_mean
 from covey.algorithms import FedAvg
 from covey.build import build_run
@@ -129,6 +129,18 @@ def test_what_looks_at_single_updates_is_refused_under_masks(changed, found):
         build_run(
             covey.Config.model_validate({**TRAINED, **MASKED, **changed})
         ).clients((), 0)
+
+
+class Halved(Mean):
+    """A user's own, of which nothing is known under masks."""
+
+    def aggregate(self, models, updates, streams):
+        return super().aggregate(models, updates, streams)
+
+
+def test_what_is_made_of_the_mean_is_not_taken_for_it():
+    assert Mean().masked(5) is not None
+    assert Halved().masked(5) is None
 
 
 class Looking(FedAvg):

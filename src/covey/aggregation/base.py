@@ -127,6 +127,10 @@ class Aggregation(Component):
         """Return how updates are aggregated in this federation: by `aggregate`."""
         return self.aggregate
 
+    def masked(self, min_cohort: int) -> Aggregator | None:  # noqa: ARG002 - for others
+        """Return the same under masks, of so many clients at least; None: there is none."""
+        return None
+
     def anonymity(self) -> AnonymityTerms | None:
         """Return how clients are hidden among each other; None: they are not."""
         return None

@@ -19,12 +19,14 @@ from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
 from covey.components import Capability, component_of, is_built_in
 from covey.config import Config
+from covey.errors import ConfigError
 from covey.heads import SumNoise
 from covey.types import Handle
 
 __all__ = [
     "aggregator_of",
     "anonymity_of",
+    "masked_aggregator_of",
     "noise_on_clients",
     "server_step_of",
     "sum_noise_of",
@@ -50,6 +52,25 @@ def aggregator_of(
     else:
         merge = _aggregation(config, clients, organisations)
     return with_stored_updates(merge) if config.unlearning.store_updates else merge
+
+
+def masked_aggregator_of(config: Config) -> Aggregator:
+    """Return the aggregation of updates that are sent under masks.
+
+    Raises:
+        ConfigError: there is none, or updates are to be clipped and hidden by noise.
+    """
+    found = component_of(config.merge, "name", Aggregation)
+    own = found if isinstance(found, Aggregation) else None
+    masked = own and own.masked(config.privacy.min_cohort)
+    if masked is None or config.privacy.client_noise > 0:
+        raise ConfigError(
+            f"Under privacy.secure_sums updates are averaged, and nobody clips them or "
+            f"adds noise, found merge.name = {config.merge.name!r} and client_noise = "
+            f"{config.privacy.client_noise}. Take the mean without noise, or set "
+            f"secure_sums = false."
+        )
+    return masked
 
 
 def server_step_of(config: Config) -> ServerStep:

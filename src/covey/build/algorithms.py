@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
-from covey.aggregation import Aggregator, masked_mean
+from covey.aggregation import Aggregator
 from covey.algorithms import (
     Backend,
     Clients,
@@ -32,6 +32,7 @@ from covey.algorithms import (
 from covey.build.aggregators import (
     aggregator_of,
     anonymity_of,
+    masked_aggregator_of,
     noise_on_clients,
     server_step_of,
 )
@@ -163,23 +164,11 @@ def _records(components: Components) -> Records | None:
 
 
 def _aggregate(config: Config, population: Population) -> Aggregator:
-    """Return how updates are aggregated: under masks they can be averaged only.
-
-    Raises:
-        ConfigError: they are to be clipped or hidden by noise as well.
-    """
-    privacy = config.privacy
-    if not privacy.secure_sums or algorithm_of(config).subtracts:
-        organisations = population.organisation_by_handle()
-        clients = len(population.clients)
-        return aggregator_of(config, clients, organisations=organisations)
-    if privacy.client_noise > 0 or config.merge.name != "mean":
-        raise ConfigError(
-            "Under privacy.secure_sums updates are averaged, and nobody clips them or adds "
-            "noise, found privacy.client_noise or another merge.name than 'mean'. Set "
-            "client_noise = 0 and merge.name = 'mean', or secure_sums = false."
-        )
-    return masked_mean(privacy.min_cohort)
+    """Return how updates are aggregated; who solves its models from sums takes none."""
+    if config.privacy.secure_sums and not algorithm_of(config).subtracts:
+        return masked_aggregator_of(config)
+    organisations = population.organisation_by_handle()
+    return aggregator_of(config, len(population.clients), organisations=organisations)
 
 
 def _reached(
