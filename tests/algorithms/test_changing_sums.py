@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from covey import Config
+from covey.algorithms import RecordsHere
 from covey.algorithms.summing import Asked, counted_sums, without_leavers
 from covey.build import BuiltRun, build_run
 from covey.data import Client, Examples
@@ -49,10 +50,13 @@ class Present:
         self.clients[who] = replace(first, name=who, handle=who, train=new)
         drawn = int(self.drawn.integers(CLUSTERS)), int(self.drawn.integers(1, 257))
         cluster, weight = self.choices.setdefault(who, drawn)
-        assert self.run.records is not None
-        asked = Asked(self.run.records, self.clients, again=True)
-        sums = counted_sums(self.state, {who: cluster}, {who: weight}, asked)
+        chosen = {who: cluster}, {who: weight}
+        sums = counted_sums(self.state, *chosen, self.asked())
         self.state = self.state.with_choices({who: cluster}).keeping(sums)
+
+    def asked(self) -> Asked:
+        assert self.run.records is not None
+        return Asked(RecordsHere(self.run.records), self.clients, again=True)
 
     def change(self, who: Handle, new: Examples) -> None:
         """Subtract a client's records, and count it where it was with new ones."""
@@ -64,8 +68,8 @@ class Present:
         del self.choices[who]
 
     def _subtract(self, who: Handle) -> None:
-        leaver = self.run.clients((self.clients.pop(who),))
-        self.state = without_leavers(self.state, leaver)
+        leaver = self.clients.pop(who)
+        self.state = without_leavers(self.state, (leaver,), self.asked())
 
     def directly(self) -> tuple[Sums, ...]:
         d, records = self.state.kept(ClusterSums).targets[0].shape[0], self.run.records

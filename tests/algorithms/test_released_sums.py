@@ -1,6 +1,7 @@
 """Heads of one noisy release: what is drawn, when, and what is refused beside it."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from covey.build import BuiltRun, build_run
 from covey.config import Config
 from covey.dp import gaussian_epsilon, guarantees
 from covey.errors import ConfigError
-from covey.events import ClientsAssigned, HeadsSolved, SumPerturbed
+from covey.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
 from covey.heads import ClusterSums
 from covey.params import model_hash
 
@@ -36,7 +37,7 @@ NOISY = {
 }
 
 
-def settings(**sections) -> dict:
+def settings(**sections) -> dict[str, object]:
     return {
         key: {**value, **sections.pop(key, {})} if isinstance(value, dict) else value
         for key, value in NOISY.items()
@@ -60,7 +61,10 @@ def played(run: BuiltRun, rounds: int) -> list[RoundResult]:
     return found
 
 
-def facts_of(results: list[RoundResult], kind: type) -> list:
+F = TypeVar("F", bound=Event)
+
+
+def facts_of(results: list[RoundResult], kind: type[F]) -> list[F]:
     return [fact for each in results for fact in each.events if isinstance(fact, kind)]
 
 
