@@ -5,34 +5,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
-from covey.algorithms.cluster_selection import Prices
 from covey.algorithms.exposing import exposed_by_risk
+from covey.algorithms.first_clusters import Initialisation, first_clusters
 from covey.algorithms.masked_sums import with_waiting_moves
 from covey.algorithms.released_sums import head_alone, release_of
+from covey.algorithms.settled import Settled, is_settled, settled_after
 from covey.algorithms.summing import (
     Asked,
     adjusted,
     counted_sums,
     without_leavers,
 )
-from covey.clustering import gap_split
 from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
 from covey.components.section import Count, Positive, Share
-from covey.components.state import ComponentState
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.errors import ConfigError
 from covey.events import (
     ClientsAssigned,
     Event,
-    GroupsSought,
     HeadsSolved,
     ModelsMerged,
 )
@@ -46,8 +43,6 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = ["Solved"]
-
-MEANS = "mean features"
 
 SEEN = (
     "The server is sent every client's sums by themselves: of a client with fewer records "
@@ -64,23 +59,10 @@ NO_REFERENCE = (
 )
 
 
-class Settled(ComponentState):
-    """Nobody moved since heads were last solved from other sums.
-
-    Attributes:
-        asked: who chose among the heads as they are, and stayed.
-        risks: what was known of the clusters then; empty where somebody moved.
-    """
-
-    key = "settled"
-    asked: frozenset[Handle] = frozenset()
-    risks: tuple[float | None, ...] = ()
-
-
 class Solved(Algorithm):
     """Give every cluster the linear head that is best for its clients' records at once.
 
-        A_i = w sum_r phi_r phi_r^T,    B_i = w sum_r phi_r t_r^T
+        A_i = w_i sum_r phi_r phi_r^T,    B_i = w_i sum_r phi_r t_r^T
         theta_j = (A_j + gamma A_rest + lambda m I)^-1 (B_j + gamma B_rest)
         j_i = argmin_j alpha_i f(theta_j without client i, xi_i) + beta_i risk_j
 
@@ -96,7 +78,7 @@ class Solved(Algorithm):
         pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike; "risk":
             what `best_point` takes.
         regularisation: lambda, above 0; or "risk".
-        exposure: w: how much each client's records enter, in steps of 1 / 256; "risk":
+        exposure: w_i: how much each client's records enter, in steps of 1 / 256; "risk":
             each as much as the risk that it accepts allows (`exposed_by_risk`).
         select_on: `train`: on its own examples, by heads that never met the client;
             `holdout`: on the examples that it holds out.
@@ -122,7 +104,7 @@ class Solved(Algorithm):
     seen: ClassVar[str] = SEEN
 
     num_clusters: Positive = 2
-    initialisation: Literal["random", "warm", "groups"] = "warm"
+    initialisation: Initialisation = "warm"
     selection: str = DEFAULTS["selection"]
     pooling: Literal["risk"] | Share = 0.0
     regularisation: Literal["risk"] | Annotated[float, Field(gt=0)] = 1.0
@@ -226,7 +208,7 @@ class Solved(Algorithm):
         state, chosen, events = self._choice(state, clients, streams)
         chosen = clients.steps.as_recorded(state, chosen)
         asked, chosen = self._ready(state, chosen, asked)
-        settled = _settled(state, chosen)
+        settled = settled_after(state, chosen)
         played = self._solved(state, chosen, asked, streams)
         after = played.state.keeping(settled)
         return RoundResult(after, (*events, *played.events))
@@ -271,9 +253,8 @@ class Solved(Algorithm):
         )
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        facts = (chosen, *waited, *walked, *release.facts, solved, merged)
-        facts = (*asked.records.facts, *facts)
-        return RoundResult(after.with_models(models), facts)
+        told = (*asked.records.facts, chosen, *waited, *walked, *release.facts)
+        return RoundResult(after.with_models(models), (*told, solved, merged))
 
     def _weighed(
         self,
@@ -312,43 +293,16 @@ class Solved(Algorithm):
         if self.num_clusters == 1:
             return state, clients.all_in(0, "shared"), ()
         if not state.assignment:
-            return state, *self._start(state, clients, streams)
+            how = self.initialisation, self.num_clusters
+            return state, *first_clusters(how, state, clients, streams)
         remembers = self.hysteresis > 0 or self.smoothing > 0  # what no choice shows
-        if not remembers and _nothing_new(state, clients):
+        if not remembers and is_settled(state, clients):
             stay = {c.handle: state.assignment[c.handle] for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
         exact = self.select_on == "train" and clients.records.noise is None
         known = state.kept(ClusterSums) if exact else None
         choice = clients.comparing(known, last=last).choose(state, streams)
         return choice.state, ClientsAssigned(choice.clusters, "clients"), choice.events
-
-    def _start(
-        self, state: ServerState, clients: Clients, streams: Streams
-    ) -> tuple[ClientsAssigned, tuple[Event, ...]]:
-        """Return the first clusters: known, by chance, or found in the mean features."""
-        cohort = clients.cohort
-        if self.initialisation == "groups":
-            known = {c.handle: c.group or 0 for c in cohort}
-            return ClientsAssigned(known, "groups"), ()
-        if self.initialisation == "random":
-            drawn = {
-                c.handle: int(
-                    streams.at("start", c.name).generator().integers(self.num_clusters)
-                )
-                for c in cohort
-            }
-            return ClientsAssigned(drawn, "chance"), ()
-        if len(cohort) <= self.num_clusters:
-            return clients.all_in(0, "shared"), ()
-        d = width_of(state.clusters[0])
-        told = clients.records.means(cohort, d, state.round_index)
-        if len(told) <= self.num_clusters:
-            return ClientsAssigned(dict.fromkeys(told, 0), "shared"), ()
-        means = np.stack([mean.numpy() for mean in told.values()])
-        found = gap_split(means, self.num_clusters, streams.at("split").generator())
-        parts = {h: int(j) for h, j in zip(told, found.labels, strict=True)}
-        sought = GroupsSought({MEANS: found.gap}, MEANS, "the mean of its features")
-        return ClientsAssigned(parts, "split"), (sought,)
 
     def reference_round(self, records: LocalRecords) -> PlayRound:
         """Return how an auditor solves one head from other records, in a first round."""
@@ -372,23 +326,3 @@ class Solved(Algorithm):
             return params_of(head)
 
         return play_round
-
-
-def _risks(state: ServerState) -> tuple[float | None, ...]:
-    return tuple(each and each.risk for each in state.risk_estimates())
-
-
-def _settled(state: ServerState, chosen: ClientsAssigned) -> Settled:
-    """Note who stayed where it was, and what it knew then."""
-    before, known, risks = state.assignment, state.kept(Settled), _risks(state)
-    if any(before.get(handle) != j for handle, j in chosen.clusters.items()):
-        return Settled()
-    earlier = known.asked if known.risks == risks else frozenset[Handle]()
-    return Settled(asked=earlier | chosen.clusters.keys(), risks=risks)
-
-
-def _nothing_new(state: ServerState, clients: Clients) -> bool:
-    """Say whether a choice would be the last one again: then nobody is asked."""
-    known = state.kept(Settled)
-    asked = all(client.handle in known.asked for client in clients.cohort)
-    return asked and not state.kept(Prices).prices and known.risks == _risks(state)
