@@ -64,17 +64,19 @@ def test_every_capability_completes_the_sentence():
 def test_algorithms_claim_what_their_options_ask_for():
     chosen = [Claim("privacy", frozenset({Capability.COST_CHOICE}))]
     warm = Ifca(pooling=0.5, initialisation="warm").claims("method.name = 'ifca'")
-    bare, uncalibrated, start, pooling = warm
+    bare, updates, uncalibrated, start, pooling, everybody = warm
+    assert updates.rules_out == {Capability.SUMS_ALONE}
     assert uncalibrated.rules_out == {Capability.STORED_UPDATES}
     assert bare.rules_out == {Capability.SHARED_MODEL}
     assert pooling.requires == {Capability.EXAMPLE_COUNTS}
+    assert everybody.requires == {Capability.KNOWN_POPULATION}
     assert list(conflicts([*chosen, bare, start, pooling])) == [
         "privacy needs choices by the lowest cost of a round, but method.name = 'ifca' "
         "with initialisation = 'warm' rules it out. Set method.initialisation = 'random'."
     ]
     one = Ifca(num_clusters=1).claims("method")
     lost = frozenset[Capability]().union(*(each.rules_out for each in one))
-    assert lost == {Capability.STORED_UPDATES}
+    assert lost == {Capability.STORED_UPDATES, Capability.SUMS_ALONE}
     choice = Claim("selection", frozenset({Capability.CLUSTER_CHOICE}))
     alone = LocalTraining().claim("method.name = 'local'")
     assert [len(list(conflicts([choice, each]))) for each in (bare, alone)] == [0, 1]

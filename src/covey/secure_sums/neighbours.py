@@ -4,8 +4,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import hypergeom
-
 __all__ = ["Neighbourhood", "neighbourhood", "neighbours_of", "ring_order"]
 
 
@@ -85,6 +83,8 @@ def neighbourhood(
 
 
 def _failing(n: int, k: int, dropping: float, colluding: float) -> Neighbourhood:
+    from scipy.stats import hypergeom  # slow to import, and no client asks
+
     threshold = k // 2 + 1
     gone, bad = int(dropping * n), int(colluding * n)
     there = hypergeom(n - 1, n - 1 - gone, k)
