@@ -37,7 +37,7 @@ test: setup
 # The suites of laws, and those whose arrays cross from one part to another: with their
 # shapes checked, and many more examples of every law.
 CONTRACTS := aggregation algorithms build data dp engine features heads flower/test_messages.py ledger \
-	membership report/test_figures.py reproduce runtime/test_tasks.py \
+	membership report/test_figures.py reproduce runtime/test_tasks.py secure_sums \
 	unlearning $(notdir $(wildcard tests/test_*.py))
 
 contracts: SHAPES = 1
