@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test contracts slow torture audit hashes licences clean
+.PHONY: setup demo check test contracts slow torture docs slowdown audit hashes licences clean
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools wheel
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs]'
 	touch .venv/ready
 
 demo: setup
@@ -36,7 +36,7 @@ test: setup
 
 # The suites of laws, and those whose arrays cross from one part to another: with their
 # shapes checked, and many more examples of every law.
-CONTRACTS := aggregation algorithms build data dp engine features heads flower/test_messages.py ledger \
+CONTRACTS := aggregation algorithms auditor build data dp engine features heads flower/test_messages.py ledger \
 	membership report/test_figures.py reproduce runtime/test_tasks.py secure_sums \
 	unlearning $(notdir $(wildcard tests/test_*.py))
 
@@ -51,6 +51,17 @@ slow: setup
 # Violence, as often as docs/reliability.md says.
 torture: setup
 	$(PYTEST) -m torture -s
+
+# The site, from nothing and without the network: open build/site/index.html.
+docs: setup
+	rm -rf build/site
+	PYTHONPATH=docs $(BIN)/python -m covey_site assemble build/site-source
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs build/site-source build/site
+	PYTHONPATH=docs $(BIN)/python -m covey_site check build/site
+
+# What a page that is open costs a run, in processor time.
+slowdown: setup
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m web.slowdown
 
 # Known vulnerabilities of the pinned versions: needs the network, and an environment of its own.
 audit:

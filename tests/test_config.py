@@ -15,6 +15,7 @@ from covey.errors import ConfigError
 DOCUMENTED = """
 seed = 0
 rounds = 30
+tracking = []
 [data]
 name = "digits"
 dir = ""
@@ -58,6 +59,8 @@ loss = "task"
 objective = "plain"
 max_gradient_norm = 0.0
 participation = 1.0
+keep_losses = false
+withhold = ""
 [method]
 name = "ifca-mir"
 num_clusters = 2
@@ -121,6 +124,11 @@ precision = "float32"
 [checkpoints]
 every = 1
 keep = "all"
+best = "none"
+[stopping]
+figure = "none"
+patience = 5
+min_change = 0.0
 """
 
 CHANGED = """

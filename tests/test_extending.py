@@ -66,7 +66,8 @@ def test_an_example_runs_with_the_settings_beside_it(
     importable(program)
     settings = tomllib.loads(SMALL)
     for section, values in tomllib.loads(beside).items():
-        settings[section] = settings.get(section, {}) | values
+        inner = isinstance(values, dict)
+        settings[section] = settings.get(section, {}) | values if inner else values
     run = covey.run(config=Config.of(settings), out=tmp_path / "run")
     assert run.summary["rounds"] == settings["rounds"]
 

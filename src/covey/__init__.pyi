@@ -15,6 +15,7 @@ from .algorithms import (
     Setup,
 )
 from .api import (
+    EarlyStopping,
     Run,
     audit,
     audit_epsilon,
@@ -22,7 +23,13 @@ from .api import (
     load,
     resume,
     run,
+    sweep,
+    track,
     verify,
+)
+from .auditor import (
+    ModelAudit,
+    audit_model,
 )
 from .clustering import (
     ClusterSelection,
@@ -106,7 +113,13 @@ from .rng import (
     Streams,
 )
 from .runtime import (
+    PlayedRound,
     Returning,
+)
+from .tracking import (
+    Figures,
+    TrackedRun,
+    Tracker,
 )
 from .version import (
     __version__,
@@ -138,9 +151,11 @@ __all__ = [
     "CrossEntropy",
     "DataError",
     "DataSet",
+    "EarlyStopping",
     "EngineFactory",
     "Examples",
     "FeatureMap",
+    "Figures",
     "Focal",
     "History",
     "Huber",
@@ -149,11 +164,13 @@ __all__ = [
     "LedgerMismatch",
     "LedgerUnavailable",
     "Loss",
+    "ModelAudit",
     "ModelError",
     "ModelFactory",
     "Objective",
     "Optimizer",
     "Partition",
+    "PlayedRound",
     "PopulationRequest",
     "Proximal",
     "Recipe",
@@ -177,11 +194,14 @@ __all__ = [
     "Stepwise",
     "Streams",
     "Target",
+    "TrackedRun",
+    "Tracker",
     "WarmUp",
     "Withheld",
     "__version__",
     "audit",
     "audit_epsilon",
+    "audit_model",
     "game",
     "keep",
     "kept",
@@ -193,5 +213,7 @@ __all__ = [
     "select_by_loss",
     "select_by_threshold",
     "select_weighted",
+    "sweep",
+    "track",
     "verify",
 ]

@@ -5,25 +5,39 @@ from dataclasses import replace
 from functools import partial
 from inspect import isroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import nn
 
 from covey.build import Overrides, build_run
 from covey.build.plugins import user_function
 from covey.components.registry import reference
-from covey.config import Config, config_of
+from covey.config import Config, Figure, StoppingConfig, config_of
 from covey.data import examples_of
 from covey.data.sets.passed import PassedClients
-from covey.errors import DataError
+from covey.errors import ConfigError, DataError
+from covey.history import History
 from covey.membership import Scorer
 from covey.models.passed import PassedModel
-from covey.runs import Run, reference_of, run_to_end
-from covey.runtime import DEFAULT_ATTACKS, Observer, RunFolder
+from covey.registry import delete_run
+from covey.runs import (
+    Run,
+    Sweep,
+    check_variant,
+    concluded_sweep,
+    in_notebook,
+    live_line,
+    reference_of,
+    run_to_end,
+    variants_of,
+)
+from covey.runtime import DEFAULT_ATTACKS, Observer, OnRound, RunFolder, is_finished
 from covey.runtime.verification import verify
+from covey.tracking import Tracker
 from covey.types import ClientName
 
 __all__ = [
+    "EarlyStopping",
     "Run",
     "audit",
     "audit_epsilon",
@@ -32,12 +46,25 @@ __all__ = [
     "load",
     "resume",
     "run",
+    "sweep",
+    "track",
     "verify",
 ]
+
+
+class EarlyStopping(StoppingConfig):
+    """When a run ends early: `[stopping]` of the settings, which it stands in for.
+
+    >>> covey.run(model, clients, stop=covey.EarlyStopping(patience=3))
+    """
+
+    figure: Figure = "accuracy"
+
 
 Clients = Any
 """One entry per client, by name or in a list, or a partitioner: see `covey.data`."""
 Model = Callable[[], nn.Module] | nn.Module
+Exist = Literal["error", "resume", "overwrite"]
 
 
 def run(  # noqa: PLR0913 - nobody gives all of them
@@ -49,6 +76,10 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     *,
     thresholds: Mapping[ClientName, float] | None = None,
     risk_weights: Mapping[ClientName, float] | None = None,
+    on_round: OnRound | None = None,
+    stop: EarlyStopping | None = None,
+    exist: Exist = "error",
+    progress: bool | None = None,
 ) -> Run:
     """Start a run in a new folder and play it to its end.
 
@@ -66,39 +97,101 @@ def run(  # noqa: PLR0913 - nobody gives all of them
             these, whose test is the client's holdout; or a function that returns them.
             uint8 are images, whole numbers stay whole (ids for an embedding), all else is
             float32; labels are those of `model.task`. Every item is read once. None: the
-            data set that the settings
-            name.
+            data set that the settings name.
         config: the settings, or a dict of them, nested or by `section.key`.
         out: the new run's folder.
-        observe: called after every round.
+        observe: called with the story so far: before the first round, after every one, and
+            at the end.
         thresholds: risk threshold by client, in [0, 1]; others as the settings say.
         risk_weights: weight on the risk by client, in [0, 1]; others as the settings say.
+        on_round: called once with each round that is recorded, as `covey.PlayedRound`. What
+            it raises stops the run, as Ctrl-C does: `covey.resume` goes on after the round.
+        stop: when the run ends early, with the final audit that a run of so many rounds
+            has; None: as the settings say.
+        exist: what becomes of a run that is in the folder already. "resume": it is carried
+            on, if its settings and data are these. "overwrite": it is deleted, unless it is
+            being written, holds proofs, or somebody in it waits for an answer. A folder
+            that is no run is never touched.
+        progress: whether the newest round is shown in one live line; None: in a notebook
+            alone.
 
     Raises:
         CoveyError: something does not fit; nothing was written.
     """
-    settings, data = config_of(config), reference_of(clients)
-    if data is not None:  # read as any later process will read them
-        settings, clients = _with(settings, data=data), None
-    overrides = _overrides(model, clients)
-    named = _named(settings, overrides, reference_of(model))
+    settings = config_of(config)
+    if stop is not None:
+        settings = settings.with_settings({"stopping": stop.model_dump()})
+    named, overrides = _recorded_as(model, clients, settings)
     stated = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
     assembled = build_run(named, stated)
-    folder = RunFolder.create(Path(out), assembled.config)
-    answered = run_to_end(assembled, folder, observe)
+    folder = _folder(Path(out), assembled.config, exist)
+    observe = _watched(observe, folder.path.name, progress)
+    answered = run_to_end(assembled, folder, observe, on_round=on_round)
     made = Run(folder.path, overrides)
     made.answered = answered
     return made
 
 
-def resume(
+def sweep(  # noqa: PLR0913 - nobody gives all of them
+    config: Config | Mapping[str, Any] | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path = "sweeps/python",
+    *,
+    model: Model | None = None,
+    clients: Clients | None = None,
+) -> Sweep:
+    """Play every combination of settings with every seed, and compare them pair by pair.
+
+    Runs that are there already are not played again, and unfinished ones are resumed: as
+    of `covey sweep`, whose folders these are.
+
+    Args:
+        config: the settings, as of `covey.run`.
+        over: by `section.key`, the values that it takes.
+        seeds: how many, from 0; or which.
+        out: the sweep's folder, with a run in each folder inside it.
+        model: as of `covey.run`.
+        clients: the same.
+
+    Raises:
+        CoveyError: something does not fit, or a folder holds another run.
+    """
+    settings, root, axes = config_of(config), Path(out), list((over or {}).items())
+    wanted = range(seeds) if isinstance(seeds, int) else seeds
+    variants = variants_of(
+        lambda pairs: settings.with_settings(dict(pairs)), axes, wanted
+    )
+    for name, each in variants.items():
+        folder = RunFolder(root / name)
+        check_variant(folder, _recorded_as(model, clients, each)[0])
+        if not is_finished(folder.path):
+            run(model, clients, each, folder.path, exist="resume")
+    return concluded_sweep(root, variants, [key for key, _ in axes])
+
+
+def resume(  # noqa: PLR0913 - nobody gives all of them
     folder: str | Path,
     model: Model | None = None,
     clients: Clients | None = None,
     observe: Observer = lambda _: None,
+    *,
+    on_round: OnRound | None = None,
+    progress: bool | None = None,
 ) -> Run:
-    """Carry a run on to its end, with the model and clients it was started with."""
-    return load(folder, model, clients).resume(observe)
+    """Carry a run on to its end, with the model and clients it was started with.
+
+    Args:
+        folder: the run's.
+        model: what the run was started with, if that was passed by a program.
+        clients: the same.
+        observe: as of `covey.run`.
+        on_round: as of `covey.run`; rounds that were recorded before are not told again,
+            but for those that are played anew as a client left (`PlayedRound.again`).
+        progress: as of `covey.run`.
+    """
+    watched = _watched(observe, Path(folder).name, progress)
+    return load(folder, model, clients).resume(watched, on_round=on_round)
 
 
 def load(
@@ -201,23 +294,68 @@ def game(
     return load(folder, model, clients).game(control=control, observe=observe)
 
 
+def track(
+    folder: str | Path,
+    to: str | Tracker,
+    options: Mapping[str, object] | None = None,
+) -> int:
+    """Tell a tracker of all rounds of a run; arguments as of `Run.track`."""
+    return load(folder).track(to, options)
+
+
+def _watched(observe: Observer, title: str, progress: bool | None) -> Observer:  # noqa: FBT001
+    """Return what is called with the story, and shows it if it is to be shown."""
+    if not (in_notebook() if progress is None else progress):
+        return observe
+    show = live_line(title)
+
+    def both(history: History) -> None:
+        show(history)
+        observe(history)
+
+    return both
+
+
+def _folder(path: Path, config: Config, exist: Exist) -> RunFolder:
+    """Return the folder to play in.
+
+    Raises:
+        RunError: something is there that must stay.
+        ConfigError: `exist` is none of its values.
+    """
+    if exist not in get_args(Exist):
+        raise ConfigError(
+            f"exist must be one of {', '.join(get_args(Exist))}, found {exist!r}. Write "
+            f"for example exist='resume'."
+        )
+    if exist == "resume" and RunFolder(path).config_path.is_file():
+        return RunFolder.existing(path)
+    if exist == "overwrite":
+        delete_run(path)
+    return RunFolder.create(path, config)
+
+
 def _overrides(model: Model | None, clients: Clients | None) -> Overrides:
     if isroutine(clients) or isinstance(clients, partial):
         clients = user_function("function of clients", clients, DataError)()
     return Overrides(model, clients)
 
 
+def _recorded_as(
+    model: Model | None, clients: Clients | None, settings: Config
+) -> tuple[Config, Overrides]:
+    """Return the settings as a run records them, and what it does not find by them."""
+    data = reference_of(clients)
+    if data is not None:  # read as any later process will read them
+        settings, clients = settings.naming(data=data), None
+    overrides = _overrides(model, clients)
+    return _named(settings, overrides, reference_of(model)), overrides
+
+
 def _named(config: Config, overrides: Overrides, model: str | None) -> Config:
     """Write into the settings what a program passes by hand, by name where it has one."""
     if overrides.clients is not None:
-        config = _with(config, data=reference(PassedClients()))
+        config = config.naming(data=reference(PassedClients()))
     if overrides.model is None:
         return config
-    return _with(config, model=model or reference(PassedModel()))
-
-
-def _with(config: Config, **names: str) -> Config:
-    settings = config.model_dump()
-    for section, name in names.items():
-        settings[section]["name"] = name
-    return Config.of(settings)
+    return config.naming(model=model or reference(PassedModel()))

@@ -175,13 +175,13 @@ def delete_before(folder: Path, first: int) -> None:
         flush_folder(folder)
 
 
-def thin(folder: Path, keep: Keep) -> None:
-    """Delete the checkpoints that the policy does not keep."""
+def thin(folder: Path, keep: Keep, spared: int | None = None) -> None:
+    """Delete the checkpoints that the policy does not keep, but for one round's."""
     if keep == "all":
         return
     for path in checkpoint_paths(folder)[:-LAST_KEPT]:
         index = round_of(path)
-        if index & (index - 1) != 0:  # neither 0 nor a power of two
+        if index & (index - 1) != 0 and index != spared:  # neither 0 nor a power of two
             delete(path)
 
 

@@ -47,10 +47,12 @@ __all__ = [
     "RiskMeasured",
     "RiskUnknown",
     "RoundMeasured",
+    "RunEndedEarly",
     "RunFinished",
     "RunRolledBack",
     "RunStarted",
     "StepsPerturbed",
+    "SumGivenUp",
     "SumPerturbed",
     "ThresholdChanged",
     "WeightReduced",
@@ -222,6 +224,19 @@ class MovesWaited(Event):
 
     clients: tuple[Handle, ...]
     min_cohort: int
+
+
+@dataclass(frozen=True, slots=True)
+class SumGivenUp(Event):
+    """Clients whose sums under masks came to nothing: they are asked again later.
+
+    Attributes:
+        clients: who.
+        reason: why, in words of a closed set.
+    """
+
+    clients: tuple[Handle, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,6 +576,29 @@ class RunRolledBack(Event):
     round_index: int
     until: int
     how: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEndedEarly(Event):
+    """Between rounds: no further round is played, whoever leaves afterwards.
+
+    Attributes:
+        rounds: how many there are: the end is recorded with this index.
+        planned: how many there were to be.
+        figure: what got no better; see `stopping.figure` in the settings.
+        best: its best value.
+        best_round: the round that had it first.
+        patience: in how many rounds with a known figure it got no better.
+        min_change: by how much more than this it would have had to be better.
+    """
+
+    rounds: int
+    planned: int
+    figure: str
+    best: float
+    best_round: int
+    patience: int
+    min_change: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ from covey.events import (
     RiskMeasured,
     RiskUnknown,
     RoundMeasured,
+    RunEndedEarly,
     RunFinished,
     RunStarted,
+    SumGivenUp,
     ThresholdChanged,
 )
 from covey.releases import fed
@@ -47,6 +49,7 @@ __all__ = [
     "history_of",
     "pooled_clusters",
     "trained_clusters",
+    "with_entry",
 ]
 
 SHARED = "shared"
@@ -124,6 +127,8 @@ class History:
     """Everything that the events of a run say, in the order in which it is asked for.
 
     Attributes:
+        started: as if all had been known then that is known now: the rounds of a run that
+            ended early, new records.
         trained: per client, the clusters whose model it ever trained.
         reached: per cluster, the clients whose examples came to it by pooling.
         pooling: per cluster, the share of its model that it last had in common.
@@ -138,6 +143,7 @@ class History:
         diverged: per cluster whose model is none after the latest round, why, and since
             which round in a row. What it shows is no figure of anybody's privacy.
         components: those that are a user's own, or have options of their own.
+        ended_early: why the run has fewer rounds than were planned, if it has.
         told: every fact of all rounds ever played, superseded ones first: what they
             released stays released.
     """
@@ -176,24 +182,21 @@ class History:
         default_factory=dict[int, ModelDiverged]
     )
     components: ComponentsUsed | None = None
+    ended_early: RunEndedEarly | None = None
 
     def over(self) -> int | None:
         """Count the clients whose cluster's figure is above their threshold.
 
         None as soon as the figure of one chosen cluster is unknown.
         """
-        if not self.figures:
-            return None
-        chosen = [(h, self.figures.get(j)) for h, j in self.assignment.items()]
-        known = [(handle, each.risk) for handle, each in chosen if each is not None]
+        risks = {j: each.risk for j, each in self.figures.items()}
         taus = self.started.risk_thresholds if self.started else {}
-        if (
-            not chosen
-            or len(known) < len(chosen)
-            or not taus.keys() >= dict(chosen).keys()
-        ):
+        chosen = self.assignment
+        if not chosen or not taus.keys() >= chosen.keys():
             return None
-        return sum(risk > taus[handle] for handle, risk in known)
+        if not risks.keys() >= set(chosen.values()):
+            return None
+        return sum(risks[j] > taus[handle] for handle, j in chosen.items())
 
 
 def history_of(
@@ -208,11 +211,17 @@ def history_of(
     """
     history = History(told=Told(superseded))
     for round_index, events in entries:
-        if round_index is None:
-            history = _between(history, events)
-        else:
-            history = after(history, round_index, events)
+        history = with_entry(history, round_index, events)
     return history
+
+
+def with_entry(
+    history: History, round_index: int | None, events: Sequence[Event]
+) -> History:
+    """Return the story with one more entry: of a round, or between two (None)."""
+    if round_index is None:
+        return _between(history, events)
+    return after(history, round_index, events)
 
 
 def _between(history: History, events: Sequence[Event]) -> History:
@@ -224,6 +233,9 @@ def _between(history: History, events: Sequence[Event]) -> History:
             history = replace(history, started=began)
         if isinstance(event, RecordsChanged) and history.started:
             history = replace(history, started=_with_records(history.started, event))
+        if isinstance(event, RunEndedEarly):
+            began = _shortened(history.started, event)
+            history = replace(history, started=began, ended_early=event)
         if isinstance(event, ClientLeft):
             stay = {h: j for h, j in history.assignment.items() if h != event.handle}
             began = history.started
@@ -234,6 +246,13 @@ def _between(history: History, events: Sequence[Event]) -> History:
                 history, started=began, assignment=stay, left=(*earlier, event)
             )
     return history
+
+
+def _shortened(
+    began: RunStarted | None, ended: RunEndedEarly | None
+) -> RunStarted | None:
+    """Return how a run would have begun with the rounds that it has."""
+    return replace(began, rounds=ended.rounds) if began and ended else began
 
 
 def _with_records(began: RunStarted, changed: RecordsChanged) -> RunStarted:
@@ -316,7 +335,7 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
 ) -> History:
     match event:
         case RunStarted():
-            return replace(history, started=event)
+            return replace(history, started=_shortened(event, history.ended_early))
         case ComponentsUsed():
             return replace(history, components=event)
         case ClientsAssigned():
@@ -357,6 +376,7 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             | ClustersCollapsed()
             | ClusterWaited()
             | MovesWaited()
+            | SumGivenUp()
         ):
             return _noted(history, round_index, event)
         case _:

@@ -200,7 +200,7 @@ def watched_by(
 def played_rounds(strategy: Playing, cohort: tuple[Client, ...], rounds: int):
     state, story = strategy.init(STREAMS), []
     for index in range(rounds):
-        state, events, _ = strategy.play_round(
+        state, events, *_ = strategy.play_round(
             state, cohort, STREAMS.at("round", index)
         )
         story.append(events)

@@ -4,10 +4,12 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from covey import Config
 from covey.algorithms import RecordsHere
+from covey.algorithms.kept_sums import OwnSums
 from covey.algorithms.summing import Asked, counted_sums, without_leavers
 from covey.build import BuiltRun, build_run
 from covey.data import Client, Examples
@@ -15,20 +17,17 @@ from covey.engine.fixed_features import params_of
 from covey.heads import ClusterSums, Sums
 from covey.params import model_hash
 from covey.types import Handle
+from runtime.solved_runs import SOLVED
 
 SEQUENCES, CLUSTERS = 200, 3
 SETTINGS = {
+    **SOLVED,
     "population": {"clients": 6, "examples_per_client": 8, "audit_examples": 0},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 2, "size": 3, "pool": 2}},
-    },
     "method": {
         "name": "solved",
         "num_clusters": CLUSTERS,
         "options": {"initialisation": "random"},
     },
-    "redteam": {"source": "none"},
 }
 POOLING, LAMBDA = (0.3, 0.0, 1.0), (0.5, 1.0, 0.1)
 
@@ -36,8 +35,10 @@ POOLING, LAMBDA = (0.3, 0.0, 1.0), (0.5, 1.0, 0.1)
 class Present:
     """Who is there now, and what a server knows of them."""
 
-    def __init__(self, run: BuiltRun, drawn: np.random.Generator) -> None:
-        self.run, self.drawn = run, drawn
+    def __init__(
+        self, run: BuiltRun, drawn: np.random.Generator, *, keeps: bool
+    ) -> None:
+        self.run, self.drawn, self.keeps = run, drawn, keeps
         self.clients: dict[Handle, Client] = {}
         self.choices: dict[Handle, tuple[int, int]] = {}
         self.state = run.strategy.init(run.streams)
@@ -51,12 +52,15 @@ class Present:
         drawn = int(self.drawn.integers(CLUSTERS)), int(self.drawn.integers(1, 257))
         cluster, weight = self.choices.setdefault(who, drawn)
         chosen = {who: cluster}, {who: weight}
-        sums = counted_sums(self.state, *chosen, self.asked())
-        self.state = self.state.with_choices({who: cluster}).keeping(sums)
+        asked = self.asked()
+        sums = counted_sums(self.state, *chosen, asked)
+        own = asked.kept(sums, sums.targets[0].shape[0])
+        self.state = self.state.with_choices({who: cluster}).keeping(sums, *own)
 
     def asked(self) -> Asked:
         assert self.run.records is not None
-        return Asked(RecordsHere(self.run.records), self.clients, again=True)
+        own = self.state.kept(OwnSums) if self.keeps else None
+        return Asked(RecordsHere(self.run.records), self.clients, again=True, own=own)
 
     def change(self, who: Handle, new: Examples) -> None:
         """Subtract a client's records, and count it where it was with new ones."""
@@ -70,6 +74,7 @@ class Present:
     def _subtract(self, who: Handle) -> None:
         leaver = self.clients.pop(who)
         self.state = without_leavers(self.state, (leaver,), self.asked())
+        assert who not in self.state.kept(OwnSums).gram
 
     def directly(self) -> tuple[Sums, ...]:
         d, records = self.state.kept(ClusterSums).targets[0].shape[0], self.run.records
@@ -86,12 +91,13 @@ def heads(known: ClusterSums) -> str:
     return model_hash(tuple(params_of(solved.head(j)) for j in range(CLUSTERS)))
 
 
-def test_two_hundred_sequences_end_in_the_bits_of_the_direct_computation(digits):
+@pytest.mark.parametrize("keeps", [False, True], ids=["", "own sums are kept"])
+def test_two_hundred_sequences_end_in_the_bits_of_the_direct_computation(digits, keeps):
     run = build_run(Config.of(SETTINGS))
     done = Counter[str]()
     for seed in range(SEQUENCES):
         drawn = np.random.default_rng(seed)
-        present = Present(run, drawn)
+        present = Present(run, drawn, keeps=keeps)
         for step in range(6):
             at, size = int(drawn.integers(1_000)), int(drawn.integers(1, 7))
             new = digits.take(torch.arange(at, at + size))
@@ -108,6 +114,7 @@ def test_two_hundred_sequences_end_in_the_bits_of_the_direct_computation(digits)
                     done["leave"] += 1
         known, direct = present.state.kept(ClusterSums), present.directly()
         assert known.is_whole
+        assert len(present.state.kept(OwnSums).gram) == keeps * len(present.choices)
         assert dict(known.counted) == present.choices
         assert known.sums == direct
         nothing = Sums.nothing(*direct[0].targets.shape)

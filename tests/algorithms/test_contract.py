@@ -189,7 +189,7 @@ def played(strategy: Playing, cohorts: list[Cohort], seed: int = 0) -> Story:
     state, story = strategy.init(Streams(seed)), []
     for index, cohort in enumerate(cohorts):
         at = Streams(seed).at("round", index)
-        state, events, _ = strategy.play_round(state, cohort, at)
+        state, events, *_ = strategy.play_round(state, cohort, at)
         story.append(events)
     return state, story
 
@@ -223,7 +223,7 @@ def test_training_moves_something(strategy: Playing, world: World):
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_an_empty_cohort_moves_nothing(strategy: Playing, world: World, rounds: int):
     before, _ = played(strategy, [world.population] * rounds)
-    after, events, _ = strategy.play_round(before, (), Streams(1))
+    after, events, *_ = strategy.play_round(before, (), Streams(1))
     assert same_bits(after.clusters, before.clusters)
     assert after.assignment == before.assignment
     assert after.round_index == before.round_index + 1
@@ -275,7 +275,7 @@ def test_the_last_fact_of_a_round_names_its_models(strategy: Playing, world: Wor
     state = strategy.init(Streams(0))
     for index in range(3):
         at = Streams(0).at("round", index)
-        state, events, _ = strategy.play_round(state, world.population, at)
+        state, events, *_ = strategy.play_round(state, world.population, at)
         last = events[-1]
         assert isinstance(last, ModelsMerged | ModelsPooled)
         counted = last.participants if isinstance(last, ModelsMerged) else last.shares
@@ -286,7 +286,7 @@ def test_the_last_choice_is_everybodys_and_trains_nothing(
     strategy: Playing, world: World
 ):
     before, _ = played(strategy, [world.population[:5]] * 3)
-    after, events, _ = strategy.conclude(before, world.population, Streams(2))
+    after, events, *_ = strategy.conclude(before, world.population, Streams(2))
     assert same_bits(after.clusters, before.clusters)
     final = the_assignment(events)
     assert final.by == "final"

@@ -191,7 +191,6 @@ def test_masked_sums_are_checked_as_others_are():
             "exposure = 'risk'",
         ),
         ({"merge": {"name": "krum"}}, "merge.name = 'krum'"),
-        ({"engine": {"name": "flower"}}, "engine.name = 'flower'"),
         ({"method": {"name": "solved", "smoothing": 0.5}}, "method.smoothing"),
     ],
 )

@@ -115,6 +115,11 @@ def test_sweep_plays_a_run_for_each_threshold_though_nobody_asks_to_leave(
     over = ["--over", "merge.deniability_threshold=2,3"]
     told = answer("sweep", "small.toml", *over, "--out", "out")
     assert len(told["runs"]) == 2
+    table = (tmp_path / "out" / "sweep.csv").read_text()
+    lines = list(csv.DictReader(table.splitlines()))
+    assert [each["merge.deniability_threshold"] for each in lines] == ["2", "3"]
+    for line, row in zip(lines, told["rows"], strict=True):
+        assert (line["name"], float(line["accuracy"])) == (row["name"], row["accuracy"])
 
 
 def test_data_lists_what_is_missing_and_where_to_get_it(answer, tmp_path):

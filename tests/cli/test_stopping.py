@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -44,9 +46,19 @@ class Stopper(StringIO):
         return written
 
 
+@contextmanager
+def interrupts() -> Generator[None]:
+    """Take Ctrl-C as a terminal's process does; one in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def stopped(monkeypatch, number: int, *words: object) -> tuple[int, str]:
     told = Stopper("round 2/", number)
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, interrupts():
         patch.setattr(sys, "stderr", told)
         patch.setattr(sys, "path", list(sys.path))
         patch.setattr(sys, "argv", ["covey", *map(str, words)])

@@ -11,8 +11,9 @@ from hypothesis.extra import numpy as npst
 
 import covey
 from covey.build import ClientSecrets, client_runtime_of
+from covey.build.data_hashes import data_hash
 from covey.build.given import Overrides
-from covey.build.populations import data_hash, population_and_notes
+from covey.build.populations import population_and_notes
 from covey.config.identity import that_matter
 from covey.data import TrainTest, normalised
 from covey.errors import DataError

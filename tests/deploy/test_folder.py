@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from covey.deploy import Plan, write_federation
 from covey.deploy.plan import SWITCHES
 from covey.errors import ConfigError
+from deploy.conftest import NOW
 
 
 def toml(path: Path) -> dict[str, Any]:
@@ -66,6 +67,42 @@ def test_updates_are_merged_robustly_unless_the_settings_say_how(
 ):
     settings = toml(federate(given) / "covey.toml")
     assert settings["merge"]["name"] == merge
+
+
+SOLVED = """
+[model]
+name = "linear-head"
+[method]
+name = "solved"
+initialisation = "random"
+[redteam]
+source = "federated"
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "secure", "told"),
+    [
+        (SOLVED, True, "at least 3 clients"),
+        (SOLVED + "[privacy]\nsecure_sums = false\n", False, "by itself"),
+        (SOLVED + "[privacy]\nmin_cohort = 9\n", False, "by itself"),
+        (SOLVED.replace("random", "warm"), False, "by itself"),
+        ("", False, "by itself"),
+    ],
+)
+def test_the_server_sees_sums_alone_wherever_the_settings_allow_it(
+    tmp_path, given, secure, told
+):
+    config = tmp_path / "config.toml"
+    config.write_text(given)
+    plan = Plan(tuple(f"node-{i}" for i in range(4)))
+    folder = write_federation(config, tmp_path / "fed", plan, NOW)
+    for path in (folder / "covey.toml", folder / "nodes" / "node-1" / "covey.toml"):
+        assert toml(path)["privacy"]["secure_sums"] is secure
+    assert told in " ".join((folder / "README.md").read_text().split())
+    peers = [(folder / "nodes" / n / "peers").read_bytes() for n in plan.nodes]
+    keys = [(folder / "nodes" / n / "key.pub").read_bytes() for n in plan.nodes]
+    assert set(peers) == {b"".join(keys)}
 
 
 def test_wrong_settings_are_refused_and_nothing_is_written(federate, tmp_path):

@@ -1,5 +1,6 @@
 """Federations over TLS, of real processes: what they end in, survive and forget."""
 
+import json
 import os
 import re
 import shutil
@@ -231,6 +232,51 @@ def test_solved_heads_are_those_of_their_simulation_and_so_are_those_without_a_c
     ((proof, salt),) = found
     checks = covey.verify(proof, there.folder, name_and_salt=(leaver, salt))
     assert all(check.ok is not False for check in checks), checks
+
+
+MASKED = """
+rounds = 1
+[population]
+clients = 4
+examples_per_client = 100
+[model]
+name = "linear-head"
+options = { feature_options = { filters = 20, size = 3, pool = 2 } }
+[method]
+name = "solved"
+num_clusters = 1
+[redteam]
+source = "none"
+[secrets]
+source = "seeded"
+"""
+
+
+@pytest.mark.usefixtures("private_home")
+def test_nodes_sign_and_send_sums_under_masks_that_are_those_of_the_simulation(
+    tmp_path,
+):
+    federation = as_simulated(tmp_path, 4, MASKED)
+    settings, run = federation / "covey.toml", federation / "runs" / "masked"
+    with Deployment(federation) as deployment:
+        ended(deployment.covey("run", settings, "--out", run))
+        model = load(run).summary["model_hash"]
+        tell(federation / "nodes" / LEAVER, leave=True)
+        ended(deployment.covey("forget", run, LEAVER, "--answer", "subtract"))
+        said = ended(deployment.covey("resume", run))
+    here = covey.run(
+        config=load_config(settings, ["engine.name=parallel"]), out=tmp_path / "here"
+    )
+    assert model == here.summary["model_hash"]
+    here.forget(LEAVER, "subtract")
+    there = load(run)
+    assert there.summary["model_hash"] == load(here.folder).summary["model_hash"]
+    ((proof, salt),) = re.findall(r"proof (.+), salt .+: (\w+)$", said, re.M)
+    checks = covey.verify(proof, run, name_and_salt=(LEAVER, salt))
+    assert all(check.ok is not False for check in checks), checks
+    for name in names(4):
+        (kept,) = (federation / "nodes" / name / "memory").glob("?*.sums.json")
+        assert json.loads(kept.read_text())["opened"]
 
 
 HELD_MODEL = """

@@ -1,5 +1,6 @@
 """Heads that are solved from clients' messages: the bits of their simulation."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import covey
 from covey.api import Run
 from covey.checkpoints import checkpoint_paths
+from covey.config import load_config
 from covey.data import Examples
 from covey.errors import ConfigError, RunError
 from covey.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
+from covey.flower.node import Node, shared_settings_hash
 from covey.heads import ClusterSums
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
@@ -334,6 +338,22 @@ def test_who_leaves_is_subtracted_to_the_bit(build, before):
     assert (LAST in sent) == (105 in federation.files)
 
 
+@pytest.mark.usefixtures("own_keys")
+def test_where_sums_are_kept_nobody_is_asked_twice(build):
+    """Neither who moves nor who leaves, and neither do those who stay."""
+    options = {"pooling": 0.3, "keep_sums": True}
+    federation = build(solved(3, initialisation="random", options=options))
+    asked = listened(federation)
+    federation.play(nodes=6)
+    del federation.files[105]
+    there, here = without_last(federation)
+    sent = [name for task, _, name in asked if task == "sum"]
+    assert sorted(sent) == sorted({*sent, LAST})
+    assert there.summary["model_hash"] == here.summary["model_hash"]
+    assert kept_of(there).sums == kept_of(here).sums
+    assert json.loads(proof_of(there).read_text())["own_sums_kept"]
+
+
 @SLOW
 def test_nobody_brings_records_to_a_federation_by_hand(build):
     result = build(solved(1, num_clusters=1)).play(nodes=6)
@@ -427,3 +447,14 @@ def test_what_no_server_can_see_is_refused(changed: dict[str, Any], told: str):
     method = {**settings["method"], **changed.pop("method", {})}
     with pytest.raises(ConfigError, match=told):
         covey.Config.of({**settings, "method": method, **changed})
+
+
+def test_a_node_agrees_on_who_measures_where_its_file_names_nobody(tmp_path):
+    settings = {k: each for k, each in solved().items() if k != "redteam"}
+    (tmp_path / "covey.toml").write_text(tomli_w.dumps(settings))
+    told = {"name": "client-00000", "seed": 0, "config": "covey.toml"}
+    (tmp_path / "node.toml").write_text(tomli_w.dumps(told))
+    node = Node(tmp_path / "node.toml").config
+    server = load_config(tmp_path / "covey.toml").naming(engine="flower")
+    assert node.redteam.source == "federated"
+    assert shared_settings_hash(node) == shared_settings_hash(server)

@@ -1,5 +1,6 @@
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -227,3 +228,40 @@ def test_a_url_that_is_none_is_refused_without_its_password():
         Ledger.create("postgresql://covey:secret@host:port/runs", noon)
     assert "secret" not in str(no.value)
     assert no.value.__cause__ is None
+
+
+def test_what_was_read_before_is_not_read_again(fresh: Callable[[], str]):
+    where, third = fresh(), [Record(2, "cohort_sampled", {"clients": ["7f3a"]})]
+    written(where)
+    with Ledger.open(where, noon) as ledger:
+        before = ledger.links()
+        assert ledger.links(before[-1]) == []
+        ledger.append(2, third)
+        whole = ledger.links()
+        assert whole[:3] == before
+        assert ledger.links(before[-1]) == whole[3:]
+        assert ledger.links(before[0]) == whole[1:]
+        for position in (1, 4, 9):
+            other = replace(before[0], position=position, hash="0" * 64)
+            assert ledger.links(other) == whole
+
+
+def test_what_follows_is_verified_too(tmp_path: Path):
+    where = tmp_path / "ledger.sqlite"
+    written(where)
+    with Ledger.read(where) as ledger:
+        before = ledger.links()[0]
+        with sqlite3.connect(where) as file:
+            file.execute("UPDATE events SET body = '{}' WHERE position = 3")
+        with pytest.raises(LedgerError, match="broken at position 3"):
+            ledger.links(before)
+
+
+def test_a_head_that_is_no_text_is_no_head(tmp_path: Path):
+    where = tmp_path / "ledger.sqlite"
+    written(where)
+    with Ledger.read(where) as ledger:
+        with sqlite3.connect(where) as file:
+            file.execute("UPDATE events SET hash = x'00' WHERE position = 3")
+        with pytest.raises(LedgerError, match="broken"):
+            ledger.head()

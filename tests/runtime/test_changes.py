@@ -24,37 +24,18 @@ from covey.events import (
     RunRolledBack,
 )
 from covey.heads import ClusterSums, weight_steps
-from covey.ledger import Ledger
 from covey.params import model_hash
-from covey.runtime import RunFolder, read_events
+from covey.runtime import RunFolder
 from covey.runtime.damage import damages
 from covey.runtime.state_io import load_state
-from covey.unlearning.participation import latest_models
+from runtime import solved_runs as runs
+from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 
 OLD, OTHER, NEW = "client-00003", "client-00005", "newcomer"
-POOLING, LAMBDA = 0.3, 0.5
 SOLVED: dict[str, Any] = {
+    **runs.SOLVED,
     "rounds": 2,
-    "population": {
-        "clients": 8,
-        "examples_per_client": 12,
-        "audit_examples": 0,
-        "holdout": 0,
-    },
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
-    "method": {
-        "name": "solved",
-        "selection": "loss",
-        "options": {
-            "initialisation": "random",
-            "pooling": POOLING,
-            "regularisation": LAMBDA,
-        },
-    },
-    "redteam": {"source": "none"},
+    "population": {**runs.SOLVED["population"], "holdout": 0},
 }
 Held = dict[str, Examples]
 SLOW = pytest.mark.slow
@@ -95,11 +76,6 @@ def examples(brought: tuple[np.ndarray, np.ndarray]) -> Examples:
     return Examples(torch.from_numpy(x), torch.from_numpy(y))
 
 
-def recorded(folder: Path) -> list[tuple[int | None, Any]]:
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [(t, each) for t, events in read_events(ledger) for each in events]
-
-
 def facts(folder: Path, kind: type) -> list[Any]:
     return [each for _, each in recorded(folder) if isinstance(each, kind)]
 
@@ -132,10 +108,6 @@ def computed(
     in_each = known.clients_per_cluster()
     heads = (params_of(known.head(j)) if in_each[j] else fresh[j] for j in range(2))
     return model_hash(tuple(heads))
-
-
-def model_of(folder: Path) -> str | None:
-    return latest_models(recorded(folder))
 
 
 def losses(solved: Run, brought: Examples) -> list[float]:

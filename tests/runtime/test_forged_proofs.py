@@ -38,6 +38,7 @@ SUMS: dict[str, Any] = {
     "method": {"name": "solved", "options": {"initialisation": "random"}},
     "model": {"name": "linear-head", "options": {"feature_options": {"filters": 4}}},
 }
+KEPT = {"name": "solved", "options": {"initialisation": "random", "keep_sums": True}}
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def left(tmp_path_factory):
         "roll_back": {"merge": NARROW, "train": {"participation": 0.8}},
         "calibrate": {"merge": {"name": "mean"}, "unlearning": {"store_updates": 1}},
         "subtract": SUMS,
+        "subtract, kept": SUMS | {"method": KEPT},
     }
     made: dict[str, Left] = {}
 
@@ -85,7 +87,7 @@ def left(tmp_path_factory):
                 config = Config.of({**SETTINGS, **kinds[kind]})
                 held = run(config=config, out=base / kind / "run")
                 shutil.copytree(held.folder, base / kind / "before")
-                (one,) = held.forget(LEAVER, kind)
+                (one,) = held.forget(LEAVER, kind.partition(",")[0])
             made[kind] = Left(held.folder, one.answered.proof, one.answered.salt)
         return made[kind]
 
@@ -297,6 +299,17 @@ ANSWERS: dict[str, tuple[str, Forge, str]] = {
         put(sealed_record_kept=False),
         "sealed_record_kept: the ledger",
     ),
+    "own sums that nobody kept": (
+        "subtract",
+        put(own_sums_kept=True),
+        "own_sums_kept: not what",
+    ),
+    "own sums that are not told": (
+        "subtract, kept",
+        lambda d: d.pop("own_sums_kept"),
+        "own_sums_kept: not what",
+    ),
+    "own sums of a denial": ("deny", put(own_sums_kept=True), "own_sums_kept: it bel"),
     "a denial as a subtraction": (
         "deny",
         put(answer="subtract"),
@@ -318,11 +331,12 @@ def refused(checks: list[Check]) -> str:
 
 
 @pytest.mark.parametrize(
-    "kind", ["deny", "subtract", "retrain", "roll_back", "calibrate"]
+    "kind", ["deny", "subtract", "subtract, kept", "retrain", "roll_back", "calibrate"]
 )
 def test_an_honest_proof_of_every_answer_holds(left, kind):
     one = left(kind)
-    assert one.document["answer"] == kind
+    assert one.document["answer"] == kind.partition(",")[0]
+    assert one.document.get("own_sums_kept", False) == kind.endswith("kept")
     checks = one.checks(one.document)
     assert [(c.name, c.detail) for c in checks if c.ok is False] == []
     found = {check.name: check for check in checks}

@@ -42,6 +42,32 @@ def test_a_denial_is_told_before_the_replay_of_another_is_stopped(tmp_path):
     assert len({each.request for each in told}) == 2
 
 
+@pytest.mark.parametrize("by", ["finishing", "another request"])
+def test_a_replay_that_was_stopped_is_finished_by_whoever_answers_next(tmp_path, by):
+    held = run(config=Config.of(SETTINGS), out=tmp_path / "run")
+    first, second = sorted(held.names)[:2]
+
+    def stop(history: History) -> None:
+        if len(history.rounds) == 1:  # half of the replay
+            raise StopError
+
+    with pytest.raises(StopError):
+        held.forget(first, "retrain", observe=stop)
+    (kept,) = held.unacknowledged
+    assert not kept.proof
+    if by == "finishing":
+        (done,) = held.finish_requests()
+        assert held.finish_requests() == ()
+    else:
+        (left,) = held.forget(second, "retrain")
+        done = left.answered
+    assert done.option.answer == "retrain"
+    assert done.proof.is_file()
+    assert held.unacknowledged[-1].proof
+    assert all(each.proof for each in held.unacknowledged)
+    assert held.history.finished is not None
+
+
 def test_who_was_refused_in_every_round_was_never_accepted():
     both = ClientsAssigned({"a": 0, "b": 0}, "clients")
     one = AnswerRefused("b", "not finite")

@@ -60,7 +60,7 @@ def first_round(
     streams = replace(run.streams, secret=secret)
     state = run.strategy.init(run.streams)
     everybody = run.clients(run.population.clients)
-    state, events, _ = run.strategy.play_round(state, everybody, streams)
+    state, events, *_ = run.strategy.play_round(state, everybody, streams)
     return model_hash(state.clusters), events
 
 
@@ -90,7 +90,7 @@ def test_the_events_tell_the_steps_that_the_engine_was_asked_for(
     for t in range(3):
         cohort = run.population.clients[t % 2 :]
         witness.steps.clear()
-        state, events, _ = strategy.play_round(
+        state, events, *_ = strategy.play_round(
             state, clients.among(cohort), run.streams.at("round", t)
         )
         (fact,) = told(events)

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,30 +17,11 @@ from covey.events import ClientsAssigned, HeadsSolved, RunRolledBack
 from covey.heads import ClusterSums, weight_steps
 from covey.ledger import Ledger
 from covey.params import model_hash
-from covey.runtime import Returning, RunFolder, forget, read_events
+from covey.runtime import Returning, RunFolder, forget
 from covey.runtime.state_io import load_state
-from covey.unlearning.participation import latest_models
+from runtime.solved_runs import POOLING, SOLVED, model_of, recorded
 
 ONE, OTHER, THIRD = "client-00003", "client-00005", "client-00001"
-POOLING = 0.3
-SOLVED: dict[str, Any] = {
-    "rounds": 3,
-    "population": {"clients": 8, "examples_per_client": 12, "audit_examples": 0},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
-    "method": {
-        "name": "solved",
-        "selection": "loss",
-        "options": {
-            "initialisation": "random",
-            "pooling": POOLING,
-            "regularisation": 0.5,
-        },
-    },
-    "redteam": {"source": "none"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -64,15 +44,6 @@ def left(folder: Path, *clients, answer="subtract", **options):
     existing = RunFolder.existing(folder)
     built = build_run(existing.config())
     return forget(built, existing, clients, answer, **options)[1]
-
-
-def recorded(folder: Path) -> list[tuple[int | None, Any]]:
-    with Ledger.read(RunFolder(folder).ledger) as ledger:
-        return [(t, each) for t, events in read_events(ledger) for each in events]
-
-
-def model_of(folder: Path) -> str | None:
-    return latest_models(recorded(folder))
 
 
 def computed(folder: Path, whole: Path, *gone: str) -> str:

@@ -10,7 +10,7 @@ from importlib.metadata import distribution
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("", "flower", "postgres", "timestamp", "dev")
+EXTRAS = ("", "flower", "postgres", "timestamp", "serve", "dossier", "docs", "dev")
 LONGEST = 40
 """Characters of a licence's name; longer fields hold its text."""
 
@@ -19,8 +19,8 @@ HEAD = """# Licences
 covey is under Apache-2.0. This is the licence of every distribution that it needs,
 directly or through another one, as the metadata of the installed versions
 (`constraints.txt`) state it, on Linux with Python 3.11. "needed for": nothing is
-`pip install covey`; `dev` is for working on covey, and is not shipped. `make licences`
-writes this page; a test compares it with what is installed.
+`pip install covey`; `docs` and `dev` are for working on covey, and are not shipped.
+`make licences` writes this page; a test compares it with what is installed.
 
 | distribution | licence | needed for |
 |---|---|---|
@@ -53,13 +53,19 @@ def all_needed() -> dict[str, str]:
 
 
 def licence_of(name: str) -> str:
-    """Return a distribution's licence; "" where its metadata do not tell."""
+    """Return a distribution's licence, or the title of its text; "": neither is there."""
     told = distribution(name).metadata.json
     expression = str(told.get("license_expression", ""))
     stated = expression or str(told.get("license", ""))
     if stated not in {"", "UNKNOWN"} and len(stated.strip()) <= LONGEST:
         return stated.strip()
-    return expression or " or ".join(sorted(_classified(told.get("classifier", []))))
+    classified = " or ".join(sorted(_classified(told.get("classifier", []))))
+    return expression or classified or _title_of(name)
+
+
+def _title_of(name: str) -> str:
+    text = distribution(name).read_text("licenses/LICENSE") or ""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _classified(classifiers: str | list[str]) -> Iterator[str]:

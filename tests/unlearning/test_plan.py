@@ -73,7 +73,7 @@ settings = st.fixed_dictionaries(
         "restorable": st.sets(st.integers(1, 4)).map(lambda some: (0, *sorted(some))),
         "next_round": st.just(4),
         "prefix_independent": st.booleans(),
-        "subtracts": st.booleans(),
+        "sums": st.sampled_from(["none", "exact", "noisy"]),
     }
 )
 clients = st.sampled_from(CLIENTS)
@@ -300,7 +300,7 @@ def test_all_answers_by_hand():
     found = by_name(BY_HAND, "D", stored)
     assert "this run keeps raw updates" in found["deny"].reason
     assert "they do not" in found["subtract"].reason
-    sums = replace(stored, subtracts=True)
+    sums = replace(stored, sums="exact")
     assert by_name(BY_HAND, "D", sums)["subtract"] == Option("subtract", "", 2, 2, 1)
     assert by_name(BY_HAND, "Z", sums)["subtract"] == Option("subtract")
     assert found["roll_back"] == Option("roll_back", "", 2, 2, 1)

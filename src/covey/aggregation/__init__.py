@@ -16,7 +16,12 @@ from covey.aggregation.base import (
 )
 from covey.aggregation.geometric_median import GeometricMedian
 from covey.aggregation.krum import Krum
-from covey.aggregation.masked_mean import masked_mean
+from covey.aggregation.masked_mean import (
+    arrived_mean,
+    masked_mean,
+    mean_of_numbers,
+    numbers_of_update,
+)
 from covey.aggregation.mean import Mean
 from covey.aggregation.median import Median
 from covey.aggregation.merging import (
@@ -76,16 +81,19 @@ __all__ = [
     "Sets",
     "TrimmedMean",
     "anonymity_aggregator",
+    "arrived_mean",
     "balanced_kmeans",
     "diameters",
     "dp_anonymity",
     "finite_updates",
     "masked_mean",
     "mdav",
+    "mean_of_numbers",
     "mean_per_cluster",
     "neighbours",
     "noise_scale",
     "noised_mean",
+    "numbers_of_update",
     "projected",
     "public_random",
     "refusal_events",

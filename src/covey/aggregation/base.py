@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from covey.aggregation.merging import AggregationResult, Aggregator, ClientUpdate
+from covey.aggregation.merging import (
+    AggregationResult,
+    Aggregator,
+    ClientUpdate,
+    combined_per_cluster,
+)
 from covey.components.capability import Capability
 from covey.components.component import Component
 from covey.errors import ConfigError
-from covey.events import ClusterWaited, Event
-from covey.params import add
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -160,13 +163,4 @@ class ClusterwiseAggregation(Aggregation):
         streams: Streams,  # noqa: ARG002 - for others
     ) -> AggregationResult:
         """Move every cluster model by the combined update of its clients."""
-        members: dict[int, list[ClientUpdate]] = {}
-        for each in updates:
-            members.setdefault(each.cluster, []).append(each)
-        moved, facts = list(models), list[Event]()
-        for j, own in sorted(members.items()):
-            if len(own) < self.fewest:
-                facts.append(ClusterWaited(j, len(own), self.fewest))
-            else:
-                moved[j] = add(models[j], self.combined(own))
-        return AggregationResult(tuple(moved), tuple(facts))
+        return combined_per_cluster(models, updates, self.combined, self.fewest)

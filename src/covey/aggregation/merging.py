@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from covey.events import Event
+from covey.events import ClusterWaited, Event
 from covey.params import add, scale
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -20,6 +20,7 @@ __all__ = [
     "AggregationResult",
     "Aggregator",
     "ClientUpdate",
+    "combined_per_cluster",
     "mean_per_cluster",
     "sum_per_cluster",
     "with_stored_updates",
@@ -35,6 +36,7 @@ class ClientUpdate:
         kept: what the client keeps for its next round, by name; None: nothing. It stays on
             the client's side, and is empty here where that is elsewhere; a simulation plays
             both.
+        loss: of its training, in nats; None: not known here.
     """
 
     handle: Handle
@@ -42,6 +44,7 @@ class ClientUpdate:
     update: Params
     weight: float
     kept: Mapping[str, Params] | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +88,28 @@ def mean_per_cluster(
             for j, model in enumerate(clusters)
         )
     )
+
+
+def combined_per_cluster(
+    clusters: tuple[Params, ...],
+    updates: Iterable[ClientUpdate],
+    combined: Callable[[list[ClientUpdate]], Params],
+    fewest: int,
+) -> AggregationResult:
+    """Move every cluster model by what all of its clients' updates combine to.
+
+    A cluster with fewer clients than `fewest` keeps its model, and waits.
+    """
+    members: dict[int, list[ClientUpdate]] = {}
+    for each in updates:
+        members.setdefault(each.cluster, []).append(each)
+    moved, facts = list(clusters), list[Event]()
+    for j, own in sorted(members.items()):
+        if len(own) < fewest:
+            facts.append(ClusterWaited(j, len(own), fewest))
+        else:
+            moved[j] = add(clusters[j], combined(own))
+    return AggregationResult(tuple(moved), tuple(facts))
 
 
 def sum_per_cluster(

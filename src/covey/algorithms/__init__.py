@@ -48,6 +48,13 @@ from covey.algorithms.local_training import (
     noise_events_of,
     train_with,
 )
+from covey.algorithms.loss_traces import loss_trace
+from covey.algorithms.masked_answers import (
+    masked_counts,
+    masked_training,
+    numbers_of_counts,
+)
+from covey.algorithms.masked_sums import numbers_of
 from covey.algorithms.pooling import (
     Control,
     Layers,
@@ -79,6 +86,7 @@ from covey.algorithms.remote import (
     RemoteClients,
     RequestType,
     Send,
+    SumStep,
     loss_counter,
 )
 from covey.algorithms.remote_records import RemoteRecords
@@ -130,6 +138,7 @@ __all__ = [
     "Steps",
     "Strategy",
     "Subtraction",
+    "SumStep",
     "Train",
     "Training",
     "Waiting",
@@ -146,10 +155,15 @@ __all__ = [
     "initial_state",
     "loss_counter",
     "loss_smoother",
+    "loss_trace",
     "losses_without_oneself",
+    "masked_counts",
+    "masked_training",
     "no_noise_events",
     "no_prices",
     "noise_events_of",
+    "numbers_of",
+    "numbers_of_counts",
     "personal_models",
     "pooled",
     "price_update",

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.clients import Clients
 from covey.clustering.base import ClusterSelection
+from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
 from covey.components.component import Component
 from covey.engine.fixed_features import LocalRecords
@@ -84,7 +85,7 @@ class Algorithm(Component):
 
     Write `round`; the rest has defaults for one model that everybody shares. What is
     carried to the next round beyond models and choices is a `ComponentState` of its own:
-    `state.kept(Mine)` and `state.keeping(Mine(...))`.
+    `state.kept(Mine)` and `state.keeping(Mine(...))`. FedAvg is::
 
         class FedAvg(Algorithm):
             def round(self, state, clients, streams):
@@ -107,6 +108,8 @@ class Algorithm(Component):
             updates that `Clients.train_and_aggregate` takes. What is inherited is not
             believed.
         seen: what the server sees of single clients, where no masks hide it.
+        risk_source: who measures the risk where the settings name nobody, and nothing
+            rules it out; a user's own names it in its settings.
     """
 
     own_selection: ClassVar[ClusterSelection | None] = None
@@ -117,6 +120,7 @@ class Algorithm(Component):
     subtracts: ClassVar[bool] = False
     sends_sums: ClassVar[bool] = False
     seen: ClassVar[str] = ""
+    risk_source: ClassVar[str] = DEFAULTS["risk_estimator"]
 
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and what can be had of what clients send."""
@@ -130,6 +134,11 @@ class Algorithm(Component):
     def note(self) -> str:
         """What a reader of the results must know of it; "": nothing."""
         return ""
+
+    @property
+    def keeps_own_sums(self) -> bool:
+        """Whether the server keeps every single client's sums, which proofs then say."""
+        return False
 
     @property
     def draws_each(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from covey.aggregation import ClientUpdate
@@ -154,11 +155,14 @@ class RoundResult(NamedTuple):
 
     Attributes:
         stored: the raw updates of the round, where they are to be kept.
+        losses: of each client's training, as far as a simulation knows them. They are told
+            while a run is played, and recorded nowhere.
     """
 
     state: ServerState
     events: tuple[Event, ...]
     stored: tuple[ClientUpdate, ...] = ()
+    losses: Mapping[Handle, float] = MappingProxyType({})
 
     def preceded_by(self, events: tuple[Event, ...]) -> "RoundResult":
         """Return the same outcome, with facts that come first."""

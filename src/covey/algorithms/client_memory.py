@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import ServerState
+from covey.algorithms.loss_traces import OWN_RECORDS
 from covey.components.state import ComponentState
 from covey.engine.batches import num_steps
 from covey.engine.protocol import Engine, Recipe, TrainingJob
@@ -53,17 +54,19 @@ class ClientMemory(ComponentState):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectiveInputs:
-    """What clients' objectives look at beside the weights.
+    """What clients' training is given beside the weights: above all, to its objective.
 
     Attributes:
         memory: what each client kept.
         broadcast: what the server sends along to all of them, by name.
         round_index: in which remote clients keep what comes of it; negative: they do not.
+        wants_losses: whether somebody asks for the loss of their training.
     """
 
     memory: ClientMemory = field(default_factory=ClientMemory)
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     round_index: int = -1
+    wants_losses: bool = False
 
     def of(self, handle: Handle) -> Mapping[str, Params]:
         """Return what one client's objective looks at."""
@@ -106,8 +109,12 @@ def personal_models(state: ServerState) -> Mapping[Handle, Params]:
 
 
 def without_personal(job: TrainingJob) -> TrainingJob:
-    """Return the job of a shared model: it never sees the client's own one."""
-    seen = {key: kept for key, kept in job.memory.items() if key != PERSONAL}
+    """Return the job of a shared model: it never sees the client's own one.
+
+    Nor what the client knows of its records, which is no objective's.
+    """
+    apart = (PERSONAL, OWN_RECORDS)
+    seen = {key: kept for key, kept in job.memory.items() if key not in apart}
     return replace(job, memory=seen)
 
 
@@ -126,7 +133,7 @@ def personal_training(
     def beside(job: TrainingJob) -> TrainingJob:
         memory = {**without_personal(job).memory, SHARED: job.start}
         start = job.memory.get(PERSONAL, job.start)
-        return replace(job, start=start, recipe=own, memory=memory)
+        return replace(job, start=start, recipe=own, memory=memory, on_losses=None)
 
     return engine.train(map(beside, jobs))
 

@@ -15,6 +15,7 @@ from covey.algorithms.cluster_selection import (
     SelectionResult,
     TrainAtOnce,
 )
+from covey.algorithms.local_training import losses_noted
 from covey.algorithms.records import Records
 from covey.algorithms.round_steps import Steps
 from covey.errors import ConfigError
@@ -52,6 +53,14 @@ class Clients:
     def asked_by(self, steps: Steps) -> "Clients":
         """Return the same clients, asked in another way."""
         return replace(self, steps=steps)
+
+    def noting_losses(self, into: dict[Handle, float]) -> "Clients":
+        """Return the same clients, of whose training the known losses are put down."""
+        steps, longer = self.steps, self.steps.longer
+        if longer is not None:
+            longer = longer._replace(train=losses_noted(longer.train, into))
+        noted = losses_noted(steps.train, into)
+        return self.asked_by(replace(steps, train=noted, longer=longer))
 
     def comparing(self, known: ClusterSums | None, *, last: bool = False) -> "Clients":
         """Return the same clients, who train nothing and choose among heads.

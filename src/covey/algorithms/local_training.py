@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -18,10 +19,13 @@ from covey.algorithms.client_memory import (
     without_personal,
 )
 from covey.algorithms.cluster_selection import Evaluate
+from covey.algorithms.loss_traces import after_training, training_records
+from covey.algorithms.training_loss import TrainingLoss
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
 from covey.engine.private import sampling_rate
 from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
+from covey.engine.recorded_loss import RecordedJob
 from covey.events import Event, StepsPerturbed
 from covey.params import subtract
 from covey.rng import Streams
@@ -32,6 +36,7 @@ __all__ = [
     "Train",
     "Training",
     "evaluate_with",
+    "losses_noted",
     "no_noise_events",
     "noise_events_of",
     "train_with",
@@ -79,28 +84,62 @@ def train_with(
         streams: Streams,
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
+        examples = [_chosen(client, recipe, inputs) for client in cohort]
+        losses = [TrainingLoss(recipe, len(own)) for own in examples]
         jobs = [
             TrainingJob(
                 start=clusters[assignment[client.handle]],
-                examples=client.train,
+                examples=own,
                 streams=streams_of(client, assignment[client.handle], streams),
                 recipe=recipe,
                 memory=inputs.of(client.handle),
+                on_losses=loss.note if inputs.wants_losses else None,
             )
-            for client in cohort
+            for client, own, loss in zip(cohort, examples, losses, strict=True)
         ]
-        trained = engine.train(without_personal(each) for each in jobs)
+        watched = [RecordedJob(each) for each in jobs]
+        recorded = (w.recorded if recipe.keep_losses else w.job for w in watched)
+        trained = engine.train(map(without_personal, recorded))
         own = personal_training(engine, recipe, jobs)
-        for client, each, local, personal in zip(
-            cohort, jobs, trained, own, strict=True
+        for client, each, local, personal, loss in zip(
+            cohort, watched, trained, own, losses, strict=True
         ):
             weight = 1.0 if weights == "equal" else float(len(client.train))
-            update = subtract(local, each.start)
-            kept = memory_after(each, local, personal)
+            update = subtract(local, each.job.start)
+            kept = memory_after(each.job, local, personal)
+            if kept is not None and recipe.keep_losses:
+                kept = after_training(kept, each, len(client.train))
             j = assignment[client.handle]
-            yield ClientUpdate(client.handle, j, update, weight, kept)
+            yield ClientUpdate(client.handle, j, update, weight, kept, loss.mean)
 
     return train
+
+
+def losses_noted(train: Train, into: dict[Handle, float]) -> Train:
+    """Return the same training, which also puts down the losses that are known."""
+
+    def noted(
+        clusters: tuple[Params, ...],
+        cohort: Cohort,
+        assignment: Mapping[Handle, int],
+        streams: Streams,
+        inputs: ObjectiveInputs = NO_INPUTS,
+    ) -> Iterator[ClientUpdate]:
+        asking = replace(inputs, wants_losses=True)
+        for each in train(clusters, cohort, assignment, streams, asking):
+            if each.loss is not None:
+                into[each.handle] = each.loss
+            yield each
+
+    return noted
+
+
+def _chosen(client: Client, recipe: Recipe, inputs: ObjectiveInputs) -> Examples:
+    """Return what a client trains on: all its records, less those that it leaves out."""
+    if not recipe.withhold:
+        return client.train
+    memory = inputs.of(client.handle)
+    return client.train.take(training_records(memory, len(client.train)))
 
 
 def no_noise_events(_: Sequence[Client]) -> tuple[Event, ...]:

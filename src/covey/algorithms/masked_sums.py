@@ -1,6 +1,8 @@
 """Sums of clients under masks, and who waits so that no two of them single anybody out."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,7 +17,16 @@ from covey.heads import ClusterSums, Sums
 from covey.secure_sums import movable, secure_sum
 from covey.types import Handle
 
-__all__ = ["SumParts", "masked_sums", "with_waiting_moves"]
+__all__ = [
+    "RING",
+    "Moves",
+    "SumParts",
+    "Summed",
+    "masked_sums",
+    "numbers_of",
+    "sums_of_numbers",
+    "with_waiting_moves",
+]
 
 RING = 2**63
 """Whole numbers that stay below it come out of the ring as they went in."""
@@ -59,16 +70,79 @@ def masked_sums(
                 f"of clients, found {int(sums.gram.max())} of {len(clients)} clients. "
                 f"Scale the features down, or have fewer records."
             )
-        return torch.cat([sums.gram, sums.targets.flatten()]).numpy()
+        return numbers_of(sums)
 
     sending = {handle: partial(numbers, own) for handle, own in clients.items()}
-    found = torch.from_numpy(secure_sum(sending, length, minimum).values)
-    gram, targets = found.split([len(nothing.gram), nothing.targets.numel()])
-    return nothing + Sums(gram, targets.reshape(shape))
+    found = secure_sum(sending, length, minimum).values
+    return nothing + sums_of_numbers(found, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """What the rounds of secure sums of remote clients came to.
+
+    Attributes:
+        groups: whose sums came, those of each group together.
+        shown: groups that were asked to open a sum which then did not come. To these
+            clients it is released, so they move together from then on.
+    """
+
+    groups: tuple[frozenset[Handle], ...] = ()
+    shown: tuple[frozenset[Handle], ...] = ()
+
+    @property
+    def clients(self) -> frozenset[Handle]:
+        """All whose sums came."""
+        return frozenset[Handle]().union(*self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Who is to be counted elsewhere than it is.
+
+    Attributes:
+        wishes: where, by handle.
+        parts: of everybody who is in some sum.
+        minimum: the fewest clients that a sum may be over.
+    """
+
+    wishes: Mapping[Handle, int]
+    parts: Mapping[Handle, int]
+    minimum: int
+
+    @classmethod
+    def after(
+        cls, state: ServerState, wishes: Mapping[Handle, int], minimum: int
+    ) -> "Moves":
+        """Return what remote clients' choices come to.
+
+        Where somebody left, all are summed anew, and still in parts: to those who stay,
+        every sum that they were in is released.
+        """
+        known = state.kept(ClusterSums)
+        at = {handle: j for handle, (j, _) in known.counted.items()}
+        if not known.is_whole:
+            wishes, at = {**at, **wishes}, {}
+        moves = {handle: j for handle, j in wishes.items() if at.get(handle) != j}
+        return cls(moves, state.kept(SumParts).parts, minimum)
+
+    def groups(
+        self, among: Collection[Handle] | None = None
+    ) -> tuple[frozenset[Handle], ...]:
+        """Return who may move, those together whose sums are one; or who of these may."""
+        asking = self.wishes.keys() if among is None else among
+        wishes = {handle: self.wishes[handle] for handle in asking}
+        found: dict[tuple[int | None, int], set[Handle]] = defaultdict(set)
+        for handle in movable(wishes, self.parts, self.minimum):
+            found[self.parts.get(handle), wishes[handle]].add(handle)
+        return tuple(sorted(map(frozenset, found.values()), key=min))
 
 
 def with_waiting_moves(
-    state: ServerState, wishes: Mapping[Handle, int], minimum: int
+    state: ServerState,
+    wishes: Mapping[Handle, int],
+    minimum: int,
+    summed: Summed | None = None,
 ) -> tuple[ServerState, dict[Handle, int], tuple[MovesWaited, ...]]:
     """Return whose sums are counted where, so that no part of them is of too few clients.
 
@@ -80,19 +154,20 @@ def with_waiting_moves(
             are all made anew.
         wishes: what clients of the cohort chose.
         minimum: the fewest clients that a sum may be over.
+        summed: whose sums came, and so who moves, where clients are remote.
     """
     known, parts = state.kept(ClusterSums), dict(state.kept(SumParts).parts)
     at = {handle: j for handle, (j, _) in known.counted.items()}
     if not known.is_whole:
-        wishes, at, parts = {**at, **wishes}, {}, {}
+        wishes, at = {**at, **wishes}, {}
+        parts = parts if summed else {}
         state = state.keeping(known.of((), {}))
     moves = {handle: j for handle, j in wishes.items() if at.get(handle) != j}
-    moving = movable(moves, parts, minimum)
+    groups = Moves(moves, parts, minimum).groups() if summed is None else summed.groups
+    moving = frozenset[Handle]().union(*groups)
     fresh = max(parts.values(), default=-1) + 1
-    numbered: dict[tuple[int | None, int], int] = {}
-    for handle in sorted(moving):
-        group = parts.get(handle), moves[handle]
-        parts[handle] = numbered.setdefault(group, fresh + len(numbered))
+    for number, group in enumerate((*groups, *(summed.shown if summed else ())), fresh):
+        parts.update(dict.fromkeys(group, number))
     waiting = sorted(moves.keys() - moving)
     counted = {
         handle: j if handle in moving else at[handle]
@@ -101,3 +176,17 @@ def with_waiting_moves(
     }
     facts = (MovesWaited(tuple(waiting), minimum),) if waiting else ()
     return state.keeping(SumParts(parts=parts)), counted, facts
+
+
+def numbers_of(sums: Sums) -> Int64[np.ndarray, " numbers"]:
+    """Return sums as the numbers that are added up."""
+    return torch.cat([sums.gram, sums.targets.flatten()]).numpy()
+
+
+def sums_of_numbers(
+    numbers: Int64[np.ndarray, " numbers"], shape: tuple[int, int]
+) -> Sums:
+    """Undo `numbers_of`, of d features and so many classes."""
+    d, classes = shape
+    gram, targets = torch.from_numpy(numbers).split([d * (d + 1) // 2, d * classes])
+    return Sums(gram, targets.reshape(shape))

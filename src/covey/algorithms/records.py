@@ -11,6 +11,7 @@ from torch import Tensor
 from covey.algorithms.backend import Backend
 from covey.algorithms.base import Cohort
 from covey.algorithms.local_clients import LocalClients
+from covey.algorithms.masked_sums import Moves, Summed
 from covey.data.examples import Client, Examples
 from covey.engine.fixed_features import LocalRecords
 from covey.events import Event
@@ -57,6 +58,11 @@ class Records(Protocol):
         """What is to be told of their answers."""
         ...
 
+    @property
+    def summed(self) -> Summed | None:
+        """Whose sums came under masks; None: masks are not asked of these clients."""
+        ...
+
     def here(self) -> LocalRecords:
         """Return the records themselves.
 
@@ -79,6 +85,20 @@ class Records(Protocol):
         Args:
             known: the sums so far.
             cohort: whose sums are needed.
+            d: how many features there are, and a bias.
+            round_index: the round that they are needed in.
+        """
+        ...
+
+    def under_masks(
+        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+    ) -> "Records":
+        """Return the records with the sums of who moves at hand, each group's together.
+
+        Args:
+            known: the sums so far.
+            cohort: all who want to move.
+            moves: where to, and with whom.
             d: how many features there are, and a bias.
             round_index: the round that they are needed in.
         """
@@ -137,6 +157,11 @@ class RecordsHere:
         """Nothing."""
         return ()
 
+    @property
+    def summed(self) -> Summed | None:
+        """Nobody's: every round of secure sums is played where they are added."""
+        return None
+
     def here(self) -> LocalRecords:
         """Return the records themselves."""
         return self.records
@@ -153,6 +178,13 @@ class RecordsHere:
     ) -> "RecordsHere":
         """Return the records as they are."""
         del known, cohort, d, round_index
+        return self
+
+    def under_masks(
+        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+    ) -> "RecordsHere":
+        """Return the records as they are."""
+        del known, cohort, moves, d, round_index
         return self
 
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from covey.algorithms.base import ServerState
@@ -77,7 +78,7 @@ def release_of(
         if there or not clients[j]:
             released.append(known.sums[j] if there else own)
             continue
-        released.append(_noised(own, j, noise, streams))
+        released.append(noise.released(own, _hidden(streams, j, exact[j])))
         facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0, noise.unit))
     noisy = ReleasedSums(
         gram=tuple(each.gram for each in released),
@@ -92,10 +93,9 @@ def release_of(
     return Release(digests, head, (noisy,), tuple(facts))
 
 
-def _noised(sums: Sums, cluster: int, noise: SumNoise, streams: Streams) -> Sums:
-    """Return sums under noise that no other sums ever get, under whatever secret."""
-    hidden = streams.hidden().at("sums", cluster, sums.digest())
-    return noise.released(sums, hidden.generator())
+def _hidden(streams: Streams, cluster: int, digest: str) -> np.random.Generator:
+    """Return what draws noise that no other sums ever get, under whatever secret."""
+    return streams.hidden().at("sums", cluster, digest).generator()
 
 
 def _head(
@@ -123,6 +123,6 @@ def head_alone(
     nothing = Sums.nothing(*sums.targets.shape)
     if noise is None:
         return solved_head(sums, nothing, 0.0, regularisation)
-    released = _noised(sums, 0, noise, streams)
+    released = noise.released(sums, _hidden(streams, 0, sums.digest()))
     edge = noise.edge(len(sums.targets))
     return noisy_head(released, nothing, 0.0, regularisation, edge)

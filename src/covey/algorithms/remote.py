@@ -31,6 +31,7 @@ from covey.errors import ConfigError
 from covey.heads import Sums
 from covey.membership import Count, RiskEstimate, Target, combined_counts
 from covey.rng import Streams
+from covey.secure_sums import Step
 from covey.types import Handle, Params
 
 __all__ = [
@@ -40,11 +41,13 @@ __all__ = [
     "RemoteClients",
     "RequestType",
     "Send",
+    "SumStep",
+    "SummedUp",
     "loss_counter",
 ]
 
 RequestType = Literal[
-    "choose", "train", "place", "settle", "count", "compare", "mean", "sum"
+    "choose", "train", "place", "settle", "count", "compare", "mean", "sum", "masked"
 ]
 
 
@@ -61,6 +64,7 @@ class ClientContext:
             it begins anew.
         weight, shares: its stake in the heads that it compares (`ClusterSums.stake`).
         digest: of the sums that it sent before, which it is to send again; "": of none.
+        session: of the round of secure sums that it is in, in hexadecimal digits.
     """
 
     given: int | None = None
@@ -71,6 +75,28 @@ class ClientContext:
     weight: int = 0
     shares: tuple[float, ...] = ()
     digest: str = ""
+    session: str = ""
+
+
+SummedUp = Literal["sums", "counts", "updates"]
+
+
+@dataclass(frozen=True, slots=True)
+class SumStep:
+    """What clients in rounds of secure sums are to send next.
+
+    Attributes:
+        step: of the protocol.
+        length: how many numbers are added up.
+        signed: whether clients sign what the others are to believe.
+        of: what they are: "sums" over records from which heads are solved, "counts" of
+            losses under the model that is sent, or "updates" that are trained from it.
+    """
+
+    step: Step
+    length: int
+    signed: bool = False
+    of: SummedUp = "sums"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +107,8 @@ class ClientRequest:
         task: "choose" a cluster and train its model; "train" the model of the given one;
             "place": name the model with the lowest loss; "settle": choose, and train
             nothing; "count" own losses under the model of the given cluster; "compare":
-            choose during a round, and train nothing; "mean" and "sum": of its features.
+            choose during a round, and train nothing; "mean" and "sum": of its features;
+            "masked": take the next step of a round of secure sums.
         models: by cluster. Whoever is given a cluster needs only that one.
         available: the clusters that may be chosen.
         path: of the streams under which clients draw, each from a seed of its own.
@@ -93,6 +120,8 @@ class ClientRequest:
         roots: of heads that are compared, where somebody is in them (`Head.root`).
         width: how many features a head has, and its bias, where they are asked about.
         features: fingerprint of the feature map; "": no features are fixed.
+        sums: which step of secure sums is asked for; None: none.
+        letters: what the protocol sends each client for it.
     """
 
     task: RequestType
@@ -106,6 +135,8 @@ class ClientRequest:
     roots: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
     width: int = 0
     features: str = ""
+    sums: SumStep | None = None
+    letters: Mapping[Handle, bytes] = field(default_factory=dict[Handle, bytes])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +151,7 @@ class ClientResponse:
         held_out: the same of its holdout.
         sums: over its records, each of weight 1.
         mean: of its features, in steps of the grid.
+        letter: what it sends in a step of secure sums.
     """
 
     handle: Handle
@@ -130,6 +162,7 @@ class ClientResponse:
     held_out: Int[ndarray, "folds bins"] | None = None
     sums: Sums | None = None
     mean: Float64[Tensor, " d"] | None = None
+    letter: bytes = b""
 
 
 Send = Callable[[ClientRequest, Cohort], tuple[ClientResponse, ...]]

@@ -13,6 +13,7 @@ from covey.algorithms.cluster_selection import (
     SelectionResult,
     TrainAtOnce,
 )
+from covey.algorithms.masked_sums import Moves, Summed, sums_of_numbers
 from covey.algorithms.remote import (
     ClientContext,
     ClientRequest,
@@ -21,12 +22,22 @@ from covey.algorithms.remote import (
     RequestType,
     Send,
 )
+from covey.algorithms.remote_sums import play_sums
 from covey.data.examples import Client
 from covey.engine.fixed_features import LocalRecords, params_of
 from covey.errors import ConfigError
-from covey.events import AnswerRefused, Event
-from covey.heads import EXACT, WEIGHT_STEPS, ClusterSums, SumNoise, Sums, diagonal_of
+from covey.events import AnswerRefused, Event, SumGivenUp
+from covey.heads import (
+    EXACT,
+    WEIGHT_STEPS,
+    ClusterSums,
+    SumNoise,
+    Sums,
+    diagonal_of,
+    fault_of_total,
+)
 from covey.rng import Streams
+from covey.secure_sums import Terms
 from covey.types import Handle, Params
 
 __all__ = ["RemoteRecords"]
@@ -42,17 +53,25 @@ class RemoteRecords:
         send: how they are asked.
         classes: how many outputs a head has.
         fingerprint: of the features, which clients compare with their own.
+        signed: whether clients sign what they send each other under masks.
         held: what was sent for this round, of records of weight 1.
         lacking: who was asked for that, and sent nothing that is in order.
         facts: what is to be told of it.
+        groups: sums over several clients that came under masks.
+        summed: whose these are; None: masks are not asked of them.
     """
 
     send: Send
     classes: int
     fingerprint: str = ""
+    signed: bool = False
     held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
     lacking: frozenset[Handle] = frozenset()
     facts: tuple[Event, ...] = ()
+    groups: Mapping[frozenset[Handle], Sums] = field(
+        default_factory=dict[frozenset[Handle], Sums]
+    )
+    summed: Summed | None = None
 
     @property
     def noise(self) -> SumNoise | None:
@@ -97,14 +116,13 @@ class RemoteRecords:
             for client in cohort
         }
         found = self._asked("sum", contexts, cohort, (d, round_index)) if cohort else ()
-        diagonal = diagonal_of(d)
-        largest = sum(float(each.gram[diagonal].max()) for each in known.sums)
+        largest = _largest(known.sums)
         held, facts = dict[Handle, Sums](), list[Event]()
         for each in found:
             if each.sums is None:
                 continue
             new = each.handle not in known.counted  # others are in the total already
-            own = float(each.sums.gram[diagonal].max()) * WEIGHT_STEPS
+            own = _largest([each.sums]) * WEIGHT_STEPS
             grown = largest + own * new
             if grown >= EXACT:
                 facts.append(AnswerRefused(each.handle, TOO_LARGE))
@@ -113,12 +131,59 @@ class RemoteRecords:
         lacking = frozenset(c.handle for c in cohort).difference(held)
         return replace(self, held=held, lacking=lacking, facts=tuple(facts))
 
+    def under_masks(
+        self, known: ClusterSums, cohort: Cohort, moves: Moves, d: int, round_index: int
+    ) -> "RemoteRecords":
+        """Let clients add up their sums under masks, all groups at the same time.
+
+        A sum that cannot be one over records, or would make the one over all clients too
+        large to be exact, is thrown away: which of its clients lied, nobody sees.
+        """
+        request = self._request("masked", {}, (d, round_index))
+        length = d * (d + 1) // 2 + d * self.classes
+        by_handle = {client.handle: client for client in cohort}
+        asked = [
+            tuple(by_handle[h] for h in sorted(group, key=lambda h: by_handle[h].name))
+            for group in moves.groups()
+        ]
+        played = play_sums(
+            self.send,
+            lambda _: request,
+            asked,
+            lambda: Terms.new(length, moves.minimum, signed=self.signed),
+            moves.groups,
+        )
+        facts = [fact for each in played for fact in each.facts()]
+        largest = _largest(known.sums)
+        groups, shown = dict[frozenset[Handle], Sums](), list[frozenset[Handle]]()
+        for each in played:
+            if each.values is None:
+                shown += [each.shown] if each.shown else []
+                continue
+            found = sums_of_numbers(each.values, (d, self.classes))
+            new = not each.shown <= known.counted.keys()
+            grown = largest + _largest([found]) * WEIGHT_STEPS * new
+            if fault := fault_of_total(found) or TOO_LARGE * (grown >= EXACT):
+                facts.append(SumGivenUp(tuple(sorted(each.shown)), fault))
+                shown.append(each.shown)
+            else:
+                groups[each.shown], largest = found, grown
+        summed = Summed(tuple(sorted(groups, key=min)), tuple(shown))
+        lacking = frozenset(c.handle for each in asked for c in each) - summed.clients
+        return replace(
+            self, groups=groups, summed=summed, lacking=lacking, facts=tuple(facts)
+        )
+
     def sums(self, clients: Iterable[tuple[Client, int]], d: int) -> Sums:
         """Return the sums over these clients, who sent theirs, each at its weight."""
+        weights = {client.handle: weight for client, weight in clients if weight}
         found = Sums.nothing(d, self.classes)
-        for client, weight in clients:
-            if weight:
-                found += self.held[client.handle].times(weight)
+        for group, total in self.groups.items():
+            if group <= weights.keys():
+                (weight,) = {weights.pop(handle) for handle in group}
+                found += total.times(weight)
+        for handle, weight in weights.items():
+            found += self.held[handle].times(weight)
         return found
 
     def noted(self, sums: ClusterSums) -> ClusterSums:
@@ -146,8 +211,16 @@ class RemoteRecords:
         cohort: Cohort,
         where: tuple[int, int],
     ) -> tuple[ClientResponse, ...]:
+        return self.send(self._request(task, contexts, where), cohort)
+
+    def _request(
+        self,
+        task: RequestType,
+        contexts: Mapping[Handle, ClientContext],
+        where: tuple[int, int],
+    ) -> ClientRequest:
         width, t = where
-        request = ClientRequest(
+        return ClientRequest(
             task,
             (),
             (),
@@ -157,7 +230,12 @@ class RemoteRecords:
             width=width,
             features=self.fingerprint,
         )
-        return self.send(request, cohort)
+
+
+def _largest(sums: Iterable[Sums]) -> float:
+    """Return what no entry of these sums together is above."""
+    diagonals = (each.gram[diagonal_of(len(each.targets))] for each in sums)
+    return sum((float(each.max()) for each in diagonals), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

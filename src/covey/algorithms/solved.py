@@ -12,7 +12,7 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.exposing import exposed_by_risk
 from covey.algorithms.first_clusters import Initialisation, first_clusters
-from covey.algorithms.masked_sums import with_waiting_moves
+from covey.algorithms.kept_sums import OwnSums
 from covey.algorithms.released_sums import head_alone, release_of
 from covey.algorithms.settled import Settled, is_settled, settled_after
 from covey.algorithms.summing import (
@@ -21,7 +21,7 @@ from covey.algorithms.summing import (
     counted_sums,
     without_leavers,
 )
-from covey.components.built_ins import DEFAULTS
+from covey.components.built_ins import DEFAULTS, EXACT_RISK
 from covey.components.capability import Capability, Claim
 from covey.components.section import Count, Positive, Share
 from covey.data.examples import Examples
@@ -84,6 +84,8 @@ class Solved(Algorithm):
             `holdout`: on the examples that it holds out.
         hysteresis: rounds that a client stays after a move.
         smoothing: weight of the past in the losses that a client compares.
+        keep_sums: whether the server keeps each client's own sums in its states: nobody is
+            asked for them again, and who leaves is subtracted without its records.
 
     References:
         Ghosh et al., An Efficient Framework for Clustered Federated Learning, 2020.
@@ -102,6 +104,7 @@ class Solved(Algorithm):
     subtracts: ClassVar[bool] = True
     sends_sums: ClassVar[bool] = True
     seen: ClassVar[str] = SEEN
+    risk_source: ClassVar[str] = EXACT_RISK
 
     num_clusters: Positive = 2
     initialisation: Initialisation = "warm"
@@ -112,12 +115,22 @@ class Solved(Algorithm):
     select_on: Literal["train", "holdout"] = "train"
     hysteresis: Count = 0
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    keep_sums: bool = False
 
     @property
     def note(self) -> str:
-        """What a reader must know: who told the groups."""
-        known = self.initialisation == "groups" and self.num_clusters > 1
-        return "Clusters started from the true groups: an oracle." if known else ""
+        """What a reader must know: who told the groups, and what is kept of clients."""
+        notes: list[str] = []
+        if self.initialisation == "groups" and self.num_clusters > 1:
+            notes.append("Clusters started from the true groups: an oracle.")
+        if self.keep_sums:
+            notes.append("The server keeps every client's own sums.")
+        return " ".join(notes)
+
+    @property
+    def keeps_own_sums(self) -> bool:
+        """As the option says."""
+        return self.keep_sums
 
     def claim(self, part: str) -> Claim:
         """Several clusters are no model for everybody."""
@@ -143,6 +156,13 @@ class Solved(Algorithm):
                 rules_out=frozenset({Capability.COST_CHOICE, Capability.SUMS_ALONE}),
                 remedy="Set method.initialisation = 'random'.",
             )
+        if self.keep_sums:
+            yield Claim(
+                f"{part} with keep_sums = true",
+                frozenset({Capability.EXACT_SUMS}),
+                frozenset({Capability.SUMS_ALONE}),
+                remedy="Set method.options.keep_sums = false.",
+            )
         if self.exposure == "risk":
             yield Claim(
                 f"{part} with exposure = 'risk'",
@@ -164,17 +184,20 @@ class Solved(Algorithm):
                 "and a linear `head`."
             )
         everybody = {client.handle: client for client in setup.population}
-        minimum = setup.min_cohort
+
+        def asking(state: ServerState, clients: Clients, *, again: bool) -> Asked:
+            own = state.kept(OwnSums) if self.keep_sums else None
+            return Asked(clients.records, everybody, again, setup.min_cohort, own)
 
         def play_round(
             state: ServerState, clients: Clients, streams: Streams
         ) -> RoundResult:
             again = state.round_index in clients.steps.recorded
-            asked = Asked(clients.records, everybody, again, minimum)
+            asked = asking(state, clients, again=again)
             return self._round(state, clients, streams, asked)
 
         def without(state: ServerState, leavers: Clients) -> ServerState:
-            asked = Asked(leavers.records, everybody, again=True)
+            asked = asking(state, leavers, again=True)
             return without_leavers(state, leavers.cohort, asked)
 
         def solve(
@@ -183,7 +206,7 @@ class Solved(Algorithm):
             clients: Clients,
             streams: Streams,
         ) -> RoundResult:
-            asked = Asked(clients.records, everybody, again=True, min_cohort=minimum)
+            asked = asking(state, clients, again=True)
             asked, chosen = self._ready(state, chosen, asked)
             return self._solved(state, chosen, asked, streams)
 
@@ -231,13 +254,9 @@ class Solved(Algorithm):
         streams: Streams,
     ) -> RoundResult:
         """Count the sums of clients that chose, and solve every cluster's head."""
-        clusters, waited = chosen.clusters, ()
-        if asked.min_cohort:
-            state, clusters, waited = with_waiting_moves(
-                state, clusters, asked.min_cohort
-            )
-            there = {h: j for h, j in clusters.items() if h in chosen.clusters}
-            chosen = replace(chosen, clusters=there)
+        state, clusters, waited = asked.parted(state, chosen.clusters)
+        there = {h: j for h, j in clusters.items() if h in chosen.clusters}
+        chosen = replace(chosen, clusters=there)
         sums, walked = self._weighed(state, clusters, asked, streams)
         in_each = sums.clients_per_cluster()
         release = release_of(state, sums, asked.records.noise, streams)
@@ -246,7 +265,8 @@ class Solved(Algorithm):
             for j, model in enumerate(state.clusters)
         )
         counts = Counter(chosen.clusters.values())
-        kept = (sums, *release.kept, Settled())
+        own = asked.kept(sums, width_of(models[0]))
+        kept = (sums, *own, *release.kept, Settled())
         after = state.with_choices(chosen.clusters).keeping(*kept)
         solved = HeadsSolved(
             release.digests, in_each, sums.pooling, sums.regularisation

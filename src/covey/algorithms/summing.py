@@ -1,6 +1,6 @@
 """How clients' sums are counted, taken off again, and made into heads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Literal
@@ -8,12 +8,14 @@ from typing import Literal
 import numpy as np
 
 from covey.algorithms.base import Cohort, ServerState
-from covey.algorithms.masked_sums import masked_sums
+from covey.algorithms.kept_sums import OwnSums
+from covey.algorithms.masked_sums import Moves, masked_sums, with_waiting_moves
 from covey.algorithms.pooling import MAX_REFUSED_SHARE
 from covey.algorithms.records import Records
 from covey.data.examples import Client
 from covey.engine.fixed_features import width_of
-from covey.events import ClientsAssigned, HeadChosen
+from covey.errors import RunError
+from covey.events import ClientsAssigned, HeadChosen, MovesWaited
 from covey.heads import ClusterSums, Sums
 from covey.membership import best_point, risk_front
 from covey.rng import Streams
@@ -38,20 +40,36 @@ class Asked:
         again: whether this round was played before.
         min_cohort: the fewest clients that a sum under masks is over; 0: sums are sent as
             they are.
+        own: each client's own, as far as the server has them; None: it keeps none.
     """
 
     records: Records
     everybody: Mapping[Handle, Client]
     again: bool
     min_cohort: int = 0
+    own: OwnSums | None = None
 
     def sums(self, clients: Sequence[tuple[Handle, int]], d: int) -> Sums:
         """Return the sums over these clients at these weights."""
-        if self.min_cohort:
+        if self.min_cohort and not self.records.are_apart:
             sending = {h: partial(self._own, h, weight, d) for h, weight in clients}
             return masked_sums(sending, (d, self.records.classes), self.min_cohort)
+        if self.own is not None:
+            nothing = Sums.nothing(d, self.records.classes)
+            return self.own.total(clients, lambda h: self._own(h, 1, d), nothing)
         each = ((self.everybody[h], weight) for h, weight in clients)
         return self.records.sums(each, d)
+
+    @property
+    def at_hand(self) -> Collection[Handle]:
+        """Whose sums nobody needs to be asked for."""
+        return () if self.own is None else self.own.gram.keys()
+
+    def kept(self, sums: ClusterSums, d: int) -> tuple[OwnSums, ...]:
+        """Return what is kept of everybody in these sums, one by one."""
+        if self.own is None:
+            return ()
+        return (self.own.over(sums.counted, lambda h: self._own(h, 1, d)),)
 
     def _own(self, handle: Handle, weight: int, d: int) -> Sums:
         return self.records.sums([(self.everybody[handle], weight)], d)
@@ -64,17 +82,32 @@ class Asked:
     ) -> "Asked":
         """Return the same, with the sums at hand of everybody who comes or moves."""
         known, counted = _before_and_after(state, clusters, weights)
+        d = width_of(state.clusters[0])
+        if self.min_cohort and self.records.are_apart:
+            moves = Moves.after(state, clusters, self.min_cohort)
+            moving = tuple(self.everybody[h] for h in sorted(moves.wishes))
+            where = d, state.round_index
+            return replace(
+                self, records=self.records.under_masks(known, moving, moves, *where)
+            )
         changed = dict(known.counted.items() ^ counted.items())
         weighs = {
             h
             for each in (known.counted, counted)
             for h, (_, w) in each.items()
-            if w and h in changed
+            if w and h in changed and h not in self.at_hand
         }
         cohort = tuple(self.everybody[h] for h in sorted(weighs))
-        d = width_of(state.clusters[0])
         records = self.records.ready(known, cohort, d, state.round_index)
         return replace(self, records=records)
+
+    def parted(
+        self, state: ServerState, clusters: Mapping[Handle, int]
+    ) -> tuple[ServerState, Mapping[Handle, int], tuple[MovesWaited, ...]]:
+        """Return whose sums are counted where, and who waits for others to move alike."""
+        if not self.min_cohort:
+            return state, clusters, ()
+        return with_waiting_moves(state, clusters, self.min_cohort, self.records.summed)
 
     def answered(self, chosen: ClientsAssigned) -> ClientsAssigned:
         """Return the choices of those whose sums are at hand, where they are needed."""
@@ -176,26 +209,43 @@ def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> Server
     if not known.sums:
         return stay
     d = width_of(state.clusters[0])
-    weighs = tuple(c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
+    weigh = (c for c in leavers if known.counted.get(c.handle, (0, 0))[1])
+    weighs = tuple(c for c in weigh if c.handle not in asked.at_hand)
     asked_for = weighs if known.is_whole else ()
     records = asked.records.ready(known, asked_for, d, state.round_index)
     if not (known.is_whole or asked.records.are_apart):
         return stay
     if not known.is_whole or records.lacking:
         anew = asked.ready(stay, {}, {})
-        there = stay.without(anew.records.lacking)
-        return there.keeping(counted_sums(stay, {}, {}, anew))
-    sums = list(known.sums)
+        gone = anew.records.lacking
+        stay, clusters, _ = anew.parted(stay, {})
+        if asked.min_cohort:
+            _check_some(clusters)
+            gone = stay.assignment.keys() - clusters.keys()
+        weights = {h: w for h, (_, w) in known.counted.items()}
+        counted = counted_sums(stay, clusters, weights, anew)
+        return stay.without(gone).keeping(counted)
+    sums, them = list(known.sums), {client.handle: client for client in leavers}
+    asked = replace(asked, records=records, everybody=them, min_cohort=0)
     for j, each in enumerate(sums):
         gone = [
-            (client, known.counted[client.handle][1])
+            (client.handle, known.counted[client.handle][1])
             for client in leavers
             if known.counted.get(client.handle, (None, 0))[0] == j
         ]
         if gone:
-            sums[j] = each - records.sums(gone, d)
+            sums[j] = each - asked.sums(gone, d)
     left = stay.kept(ClusterSums)
     return stay.keeping(left.of(tuple(sums), left.counted))
+
+
+def _check_some(counted: Mapping[Handle, int]) -> None:
+    if not counted:
+        raise RunError(
+            "Sums under masks are made anew without a client that gives none of its own "
+            "only by nodes that know that it left. Set leave = true in its node.toml and "
+            "start it, or name it in `left` in the node.toml of those who stay."
+        )
 
 
 def _before_and_after(

@@ -4,6 +4,7 @@ from .aggregators import (
     noise_on_clients,
     server_step_of,
     sum_noise_of,
+    sums_of,
 )
 from .algorithms import (
     ReplayOptions,
@@ -15,9 +16,9 @@ from .algorithms import (
 from .attested import attested_organisations
 from .client_backend import ClientBackend, ClientReports, DataProfile, KnowsKeys
 from .client_runtime import ClientRuntime, ClusterChoice
+from .data_hashes import data_hash
 from .newcomers import brought_client
 from .parts import Components
-from .populations import data_hash
 from .risk import red_team_of
 from .run import BuiltRun, ClientSecrets, Overrides, build_run, client_runtime_of
 from .settled import algorithm_of
@@ -50,4 +51,5 @@ __all__ = [
     "red_team_of",
     "server_step_of",
     "sum_noise_of",
+    "sums_of",
 ]

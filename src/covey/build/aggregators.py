@@ -12,16 +12,18 @@ from covey.aggregation import (
     FederationInfo,
     ServerOptimizer,
     ServerStep,
+    arrived_mean,
     noised_mean,
     with_stored_updates,
 )
 from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
 from covey.components import Capability, component_of, is_built_in
-from covey.config import Config
+from covey.config import Config, is_remote
 from covey.errors import ConfigError
 from covey.heads import SumNoise
 from covey.types import Handle
+from covey.unlearning.plan import SumKind
 
 __all__ = [
     "aggregator_of",
@@ -30,6 +32,7 @@ __all__ = [
     "noise_on_clients",
     "server_step_of",
     "sum_noise_of",
+    "sums_of",
 ]
 
 
@@ -70,7 +73,7 @@ def masked_aggregator_of(config: Config) -> Aggregator:
             f"{config.privacy.client_noise}. Take the mean without noise, or set "
             f"secure_sums = false."
         )
-    return masked
+    return arrived_mean(config.privacy.min_cohort) if is_remote(config) else masked
 
 
 def server_step_of(config: Config) -> ServerStep:
@@ -105,6 +108,13 @@ def sum_noise_of(config: Config) -> SumNoise | None:
     if privacy.record_noise > 0:
         return SumNoise("record", privacy.record_clip, privacy.record_noise)
     return None
+
+
+def sums_of(config: Config) -> SumKind:
+    """Return whether models depend on data through sums alone, and under what noise."""
+    if not algorithm_of(config).subtracts:
+        return "none"
+    return "exact" if sum_noise_of(config) is None else "noisy"
 
 
 def _aggregation(

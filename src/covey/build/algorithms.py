@@ -24,6 +24,7 @@ from covey.algorithms import (
     calibrated_by,
     evaluate_with,
     loss_smoother,
+    masked_training,
     no_prices,
     noise_events_of,
     price_update,
@@ -160,7 +161,8 @@ def _records(components: Components) -> Records | None:
         return None
     if send is None:
         return RecordsHere(records)
-    return RemoteRecords(send, records.classes, records.fingerprint)
+    of_features = records.classes, records.fingerprint
+    return RemoteRecords(send, *of_features, signed=components.signs)
 
 
 def _aggregate(config: Config, population: Population) -> Aggregator:
@@ -176,6 +178,14 @@ def _reached(
 ) -> tuple[Backend, Callable[[Recipe], Training]]:
     """Return how clients are reached, and how a recipe is carried out: here, or there."""
     config, engine, send = components.config, components.engine, components.send
+    if send is not None and config.privacy.secure_sums:
+        least, signed = config.privacy.min_cohort, components.signs
+        return (
+            RemoteClients(send, usual),
+            lambda recipe: Training(
+                masked_training(send, recipe, least, signed=signed)
+            ),
+        )
     if send is not None:
         return (
             RemoteClients(send, usual),

@@ -38,6 +38,7 @@ from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob
 from covey.engine.fixed_features import LocalRecords
 from covey.errors import ConfigError, DataError
+from covey.heads import Sums
 from covey.membership import RiskContext, RiskEstimate, loss_counts
 from covey.params import subtract
 from covey.rng import Streams
@@ -136,13 +137,17 @@ class ClientRuntime:
         records = self.features(request)
         if request.task == "mean":
             return {"mean": records.mean(self.client.train)}
-        found = records.sums([(self.client.train, 1)], request.width)
+        found = self.sums(request)
         if context.digest not in ("", found.digest()):
             raise DataError(
                 "The sums that this client sent before are to be taken off, and must be "
                 "sent again, found others. Put back the examples that it had, or leave."
             )
         return {"gram": found.gram, "targets": found.targets}
+
+    def sums(self, request: ClientRequest) -> Sums:
+        """Return the sums over the client's records, each of weight 1."""
+        return self.features(request).sums([(self.client.train, 1)], request.width)
 
     def _losses(
         self, request: ClientRequest, context: ClientContext, streams: Streams
@@ -225,6 +230,8 @@ class ClientRuntime:
     @property
     def tells_size(self) -> bool:
         """Whether answers tell how many examples it has: by weight, counts or sums."""
+        if self.config.privacy.secure_sums:
+            return False
         estimator = estimator_of(self.config)
         counts = Capability.MEASURED_RISK not in estimator.rules_out
         counted = counts and not estimator.on_clients

@@ -62,6 +62,9 @@ def _recipe(config: Config) -> Recipe:
         objective=objective,
         personal=_algorithm(config).personal(),
         max_gradient_norm=train.max_gradient_norm,
+        keep_losses=train.keep_losses or train.withheld_share > 0,
+        withhold=train.withheld_share,
+        withhold_after=max(1, config.rounds // 2) if train.withheld_share > 0 else 0,
     )
 
 
@@ -102,6 +105,8 @@ def _claims(config: Config, recipe: Recipe) -> Iterator[Claim]:
     def called(field: str) -> str:
         if field == "personal":
             return f"method.name = {config.method.name!r}"
+        if field == "keep_losses" and config.train.withhold:
+            field = "withhold"
         section = config.privacy if field == "record_clip" else config.train
         name = "privacy" if section is config.privacy else "train"
         return f"{name}.{field} = {getattr(section, field)!r}"

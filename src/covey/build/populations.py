@@ -1,12 +1,10 @@
 """From settings to a population: simulated out of a data set, or users' own data."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
@@ -37,7 +35,7 @@ from covey.models import NETWORKS
 from covey.rng import Streams
 from covey.types import ClientName
 
-__all__ = ["data_hash", "population_and_notes", "preference_of", "request_of"]
+__all__ = ["population_and_notes", "preference_of", "request_of"]
 
 
 def population_and_notes(
@@ -176,20 +174,3 @@ def preference_of(
         return Preference(risk_weight=beta, risk_threshold=tau)
 
     return preference
-
-
-def data_hash(population: Population) -> str:
-    """Return SHA-256 over all clients' handles and examples, as hex.
-
-    Empty where the clients keep their examples to themselves.
-    """
-    if not any(len(client.train) for client in population.clients):
-        return ""
-    digest = hashlib.sha256()
-    for client in population.clients:
-        digest.update(client.handle.encode())
-        held = (client.train, client.holdout)
-        for examples in filter(len, held):  # of thousands of clients many hold out none
-            digest.update(np.ascontiguousarray(examples.inputs.numpy()).data)
-            digest.update(np.ascontiguousarray(examples.labels.numpy()).data)
-    return digest.hexdigest()

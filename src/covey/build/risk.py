@@ -7,6 +7,7 @@ from covey.aggregation import finite_updates
 from covey.algorithms import (
     Strategy,
     loss_counter,
+    masked_counts,
     red_teamed,
     self_assessed,
     train_with,
@@ -130,9 +131,12 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
 
 def _count(components: Components) -> Count | None:
     """Return how clients count their losses, where it is not in the open, and here."""
+    privacy = components.config.privacy
+    if components.send is not None and privacy.secure_sums:
+        signed = components.signs
+        return masked_counts(components.send, privacy.min_cohort, signed=signed)
     if components.send is not None:
         return loss_counter(components.send)
-    privacy = components.config.privacy
     if not privacy.secure_sums:
         return None
     return masked_loss_counter(components.engine, privacy.min_cohort)

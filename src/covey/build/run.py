@@ -1,7 +1,7 @@
 """From settings to everything that a run is made of."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -20,16 +20,13 @@ from covey.build.algorithms import (
     num_clusters,
 )
 from covey.build.attested import with_organisations
-from covey.build.client_backend import ClientBackend
+from covey.build.client_backend import ClientBackend, signs
 from covey.build.client_runtime import ClientRuntime
+from covey.build.data_hashes import DataHashes
 from covey.build.given import Overrides, model_of, notes_of_model
 from covey.build.local_training import recipe_of
 from covey.build.parts import Components
-from covey.build.populations import (
-    data_hash,
-    population_and_notes,
-    preference_of,
-)
+from covey.build.populations import population_and_notes, preference_of
 from covey.build.recorded import components_used
 from covey.build.risk import retrain_recipe
 from covey.build.stated import check_preference_names, with_preferences
@@ -74,6 +71,7 @@ class BuiltRun:
         replay: how rounds that were played before are played again.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
+        data_hashes: makes the next `data_hash` of the same run without some client.
     """
 
     config: Config
@@ -92,6 +90,7 @@ class BuiltRun:
     components_used: tuple[ComponentsUsed, ...] = ()
     replay: ReplayOptions = NO_REPLAY
     records: LocalRecords | None = None
+    data_hashes: DataHashes = field(default_factory=DataHashes)
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
         """Return the same run, in which these clients take part as well."""
@@ -114,7 +113,7 @@ class BuiltRun:
             nobody=clients_of(components),
             num_clusters=num_clusters(self.config, population),
             retrain_recipe=retrain_recipe(components),
-            data_hash=data_hash(population),
+            data_hash=self.data_hashes.of(population),
             replay=NO_REPLAY,
         )
 
@@ -136,7 +135,13 @@ class BuiltRun:
     def _components(self) -> Components:
         send = self.client_backend.ask if self.client_backend else None
         return Components(
-            self.config, self.population, self.engine, self.init, send, self.records
+            self.config,
+            self.population,
+            self.engine,
+            self.init,
+            send,
+            self.records,
+            signs(self.client_backend),
         )
 
 
@@ -164,13 +169,15 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     engine, records = _engine(config, module), None
     if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
-    components = Components(config, population, engine, init, send, records)
+    signed = signs(overrides.client_backend)
+    components = Components(config, population, engine, init, send, records, signed)
     own = (config.train.loss, config.train.objective)
     own_model = overrides.model is not None or config.model.name not in NETWORKS
     if own_model or any(":" in name for name in own):
         check_trains(
             config, components.engine, initial_params(module), population.clients
         )
+    data_hashes = DataHashes()
     return BuiltRun(
         config=config,
         streams=streams,
@@ -183,7 +190,8 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         reference=Reference(population.non_members),
         retrain_recipe=retrain_recipe(components),
         notes=(*of_data, *notes_of_model(overrides), *notes(config)),
-        data_hash=data_hash(population),
+        data_hash=data_hashes.of(population),
+        data_hashes=data_hashes,
         client_backend=overrides.client_backend,
         components_used=components_used(config, module),
         records=records,

@@ -32,7 +32,10 @@ JsonOption = Annotated[
     typer.Option("--json", help="Print exactly one JSON object on standard output."),
 ]
 
-READING = ("explain", "export", "head", "keys", "report", "verify", "witness")
+READING = (
+    *("explain", "export", "head", "keys", "records", "report", "runs", "serve"),
+    *("verify", "witness"),
+)
 """Commands that import nothing from the current folder, whatever lies there."""
 
 BAD_INPUT, FAILED_CHECK, INTERRUPTED, TERMINATED = 2, 1, 130, 143

@@ -12,6 +12,17 @@ import typer
 import covey
 from covey import report, runtime
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
+from covey.cli.model_audit import (
+    MembersOption,
+    ModelOption,
+    ModelRequest,
+    NonMembersOption,
+    OutOption,
+    TrainOption,
+    WeightsOption,
+    audit_any_model,
+    check_model_options,
+)
 from covey.cli.progress import console, shown
 from covey.cli.tables import tabled
 from covey.errors import ConfigError
@@ -19,6 +30,8 @@ from covey.errors import ConfigError
 __all__ = ["audit"]
 
 PARTICIPATION = "participation"
+
+REFERENCES = 4
 
 GAME_VIEW = (
     "The adversary, in a simulation, holds all examples of a client and every final "
@@ -30,7 +43,9 @@ GAME_VIEW = (
 
 @app.command()
 def audit(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[
+        Path | None, typer.Argument(help="The folder of a finished run; or --model.")
+    ] = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,8 +56,12 @@ def audit(
         ),
     ] = None,
     references: Annotated[
-        int, typer.Option(help="Federations played again per cluster, at least 2.")
-    ] = 4,
+        int | None,
+        typer.Option(
+            help="Federations played again per cluster (default 4), or models that "
+            "--train trains (default 8); at least 2."
+        ),
+    ] = None,
     game: Annotated[
         str | None,
         typer.Option(
@@ -65,12 +84,25 @@ def audit(
             help="Instead: put the run's noise to the test, one release at a time.",
         ),
     ] = False,
+    model: ModelOption = None,
+    members: MembersOption = None,
+    non_members: NonMembersOption = None,
+    weights: WeightsOption = None,
+    train: TrainOption = None,
+    out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Attack every final cluster model, with its members against matched non-members.
 
-    A model that diverged has no figures: its reason says so, and the exit code is 1.
+    With --model, any classifier of torch, without a run. A model that diverged has no
+    figures: its reason says so, and the exit code is 1.
     """
+    asked = ModelRequest(model, members, non_members, weights, train, out)
+    runs_alone = game is not None or control or epsilon
+    check_model_options(run, asked, references, runs_alone)
+    if run is None:
+        audit_any_model(asked, attack, references, as_json=as_json)
+        return
     _check_game(game, attack, control)
     if epsilon:
         if game is not None or attack:
@@ -84,14 +116,14 @@ def audit(
         _play(run, control, as_json)
         return
 
+    count = REFERENCES if references is None else references
+
     def observe(cluster: int, played: int) -> None:
-        line = f"cluster {cluster}: reference {played} of {references} played"
+        line = f"cluster {cluster}: reference {played} of {count} played"
         console.print(line, highlight=False)
 
     began = time.monotonic()
-    answer = covey.audit(
-        run, attack or runtime.DEFAULT_ATTACKS, references, observe=observe
-    )
+    answer = covey.audit(run, attack or runtime.DEFAULT_ATTACKS, count, observe=observe)
     page = run / "audit" / "audit.html"
     told = {
         "run": str(run),
@@ -181,6 +213,20 @@ def _game_text(game: Mapping[str, Any]) -> str:
     return "\n".join([tabled(heads, rows), *missing, GAME_VIEW])
 
 
+def _exposed(cluster: Mapping[str, Any]) -> list[str]:
+    """Return a line on the most exposed members, in counts."""
+    found = cluster["exposed"]
+    if found is None:
+        return []
+    held = found["held"]
+    return [
+        f"cluster {cluster['cluster']}: the most exposed 1% are {found['records']:,} "
+        f"records, of {len(held):,} clients, at most {max(held):,} of one; an attack is "
+        f"right on them with a chance of {found['exposure']:.3f} (on all members: "
+        f"{found['everybody']:.3f})"
+    ]
+
+
 def _text(told: Mapping[str, Any]) -> str:
     """Return the overall figures as a table, with 95% intervals, and what is missing."""
     heads = (
@@ -195,6 +241,7 @@ def _text(told: Mapping[str, Any]) -> str:
     for each in told["clusters"]:
         reasons = [*filter(None, [each["reason"]]), *each["unknown"]]
         lines += [f"cluster {each['cluster']}: {reason}" for reason in reasons]
+        lines += _exposed(each)
     if found := told["source"]:
         lines.append(
             f"source: {found['accuracy']:.3f}±{found['standard_error']:.3f} of the "

@@ -53,6 +53,10 @@ COMMANDS = {
         "covey.cli.inspect",
         "Write one cluster model's state dict as safetensors, and put it on record.",
     ),
+    "dossier": Row(
+        "covey.cli.inspect",
+        "Write a signed folder: what a run's models may give away, and on what evidence.",
+    ),
     "data": Row(
         "covey.cli.datasets",
         "List the data files that covey can read, or check those that are there.",
@@ -69,12 +73,21 @@ COMMANDS = {
         "covey.cli.changing",
         "Replace a client's records, or add to them, and solve the models again.",
     ),
+    "requests": Row(
+        "covey.cli.request_list",
+        "Answer people who ask to leave, over all runs that know them.",
+    ),
     "explain": Row(
         "covey.cli.leaving",
         "Show what is held on a client, and where, before anything is erased.",
     ),
+    "records": Row(
+        "covey.cli.records",
+        "List a client's most exposed records, on the machine where their losses lie.",
+    ),
     "verify": Row(
-        "covey.cli.verifying", "Check a proof offline; exit code 1 if a check fails."
+        "covey.cli.verifying",
+        "Check a proof or a dossier offline; exit code 1 if a check fails.",
     ),
     "head": Row(
         "covey.cli.witnessing",
@@ -97,6 +110,14 @@ COMMANDS = {
         "covey.cli.runs",
         "Carry a run on after it was stopped, to the result it would have had.",
     ),
+    "track": Row(
+        "covey.cli.tracking",
+        "Tell TensorBoard, MLflow, W&B or a tracker of your own of a run's rounds.",
+    ),
+    "runs": Row(
+        "covey.cli.run_list",
+        "List the runs below some folders, show one, or delete old ones.",
+    ),
     "sweep": Row(
         "covey.cli.sweeps",
         "Play every combination with every seed, and compare them pair by pair.",
@@ -104,6 +125,10 @@ COMMANDS = {
     "config": Row(
         "covey.cli.settings_commands",
         "Check a file of settings, describe them all, or write one to start from.",
+    ),
+    "serve": Row(
+        "covey.cli.serving",
+        "Show runs in a browser on this machine, live; nothing is written without --write.",
     ),
     "deploy": Row(
         "covey.cli.deploying", "Prepare, check and watch a federation on Flower."

@@ -1,4 +1,6 @@
-"""`covey report` and `covey export`."""
+"""`covey report`, `covey export` and `covey dossier`."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +12,7 @@ from covey import runtime
 from covey.cli.app import JsonOption, app, stated
 from covey.errors import ConfigError
 
-__all__ = ["export", "report"]
+__all__ = ["dossier", "export", "report"]
 
 
 @app.command()
@@ -52,6 +54,14 @@ def export(
             "proofs name it."
         ),
     ] = "",
+    after: Annotated[
+        str,
+        typer.Option(
+            "--round",
+            help="The model as it was after this round, counted from 0, or `best`: after "
+            "the best by checkpoints.best, or by accuracy.",
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Write one cluster model's state dict as safetensors, and put it on record."""
@@ -59,7 +69,8 @@ def export(
         raise ConfigError(
             "Export takes either --client NAME or --cluster J, and exactly one of them."
         )
-    copy = covey.load(run).export(cluster, client, out, recipient)
+    held = covey.load(run)
+    copy = held.export(cluster, client, out, recipient, _round_of(held, after))
     path = copy.location(runtime.RunFolder(run))
     answer = {
         "file": str(path),
@@ -68,3 +79,34 @@ def export(
         "recipient": copy.recipient or None,
     }
     stated(answer, f"cluster {copy.cluster} -> {path}", as_json=as_json)
+
+
+def _round_of(run: covey.Run, text: str) -> int | None:
+    """Return the round that is meant; None: the newest."""
+    if text == "best":
+        figure = runtime.RunFolder.existing(run.folder).config().checkpoints.best
+        return run.best("accuracy" if figure == "none" else figure).round
+    if text and not text.isdecimal():
+        raise ConfigError(
+            f"--round takes a round, counted from 0, or 'best', found {text!r}. Write for "
+            f"example --round 7."
+        )
+    return int(text) if text else None
+
+
+@app.command()
+def dossier(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A new folder, or NAME.zip; default in RUN/dossiers."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a signed folder: what a run's models may give away, and on what evidence.
+
+    For who must answer to an authority: privacy cards, lineage, a bill of materials, and
+    Annex IV's headings. Check one with covey verify.
+    """
+    written = covey.load(run).dossier(out)
+    stated({"dossier": str(written)}, f"dossier: {written}", as_json=as_json)

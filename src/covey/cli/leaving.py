@@ -22,6 +22,7 @@ from covey.cli.weights import weights_text
 from covey.errors import LedgerLocked, RunError
 from covey.types import BASES
 from covey.unlearning import ANSWERS
+from covey.unlearning.afterwards import AFTERWARDS
 
 if TYPE_CHECKING:
     from covey.runtime.receipts import Receipt
@@ -271,19 +272,6 @@ def _plan_json(found: runtime.ClientPlan) -> dict[str, Any]:
             for option, cost in found.options
         ],
     }
-
-
-AFTERWARDS = {
-    "deny": "nothing is removed from the model, which is unchanged; the client's update "
-    "may have been the one used in any round, and each set that held it keeps at least "
-    "x members",
-    "subtract": "the models are solved from the sums over everybody else, whose clusters "
-    "stay as they were chosen beside the client",
-    "roll_back": "the model is as if the client had left before the first replayed "
-    "round; the rounds before it still include the client",
-    "retrain": "the model is the one of a run that never met the client",
-    "calibrate": "the model is an approximation of one without the client",
-}
 
 
 def _plan_text(found: runtime.ClientPlan) -> str:

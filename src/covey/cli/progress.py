@@ -17,7 +17,6 @@ from rich.text import Text
 from covey import report, runtime
 from covey.cli.consoles import console
 from covey.history import History, RoundRow
-from covey.risk import RiskEstimate
 
 __all__ = ["console", "shown"]
 
@@ -78,28 +77,9 @@ def _line_printer() -> Callable[[History], None]:
         fresh = len(history.rounds) > printed
         printed = len(history.rounds)
         if fresh:
-            sys.stderr.write(_line(history) + "\n")
+            sys.stderr.write(report.round_line(history) + "\n")
 
     return observe
-
-
-def _line(history: History) -> str:
-    row, rounds = history.rounds[-1], history.started.rounds if history.started else 0
-    parts = [
-        f"round {row.round_index + 1}/{rounds}",
-        f"accuracy {_share(row.accuracy)}",
-    ]
-    parts += [f"{name} {_share(v)}" for name, v in row.accuracy_by_group.items()]
-    parts.append("risk " + " ".join(_risk(risk) for risk in row.risks[:SHOWN]))
-    parts.append(f"over threshold {_count(row.over)}")
-    parts += report.diverged_sentences(history)[:SHOWN]
-    if sentence := _budget(history):
-        parts.append(sentence)
-    return "  ".join(parts)
-
-
-SHOWN = 6
-"""Clusters in the display; local training has one per client."""
 
 
 def _panel(title: str, history: History, seconds_per_round: float | None) -> Group:
@@ -116,57 +96,32 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
         _accuracy_table(row),
         _cluster_table(row),
         Text(
-            f"{_count(row.over)} clients are in a cluster whose measured risk is above "
-            f"what they accept"
+            f"{report.count_told(row.over)} clients are in a cluster whose "
+            f"measured risk is above what they accept"
         ),
         *(
             Text(sentence, style="red")
-            for sentence in report.diverged_sentences(history)[:SHOWN]
+            for sentence in report.diverged_sentences(history)[: report.CLUSTERS_SHOWN]
         ),
-        Text(_budget(history)),
-    )
-
-
-def _budget(history: History) -> str:
-    """Say how many more clients can be denied; nothing where updates are not hidden."""
-    budget = report.budget_of(history)["budget"]
-    if budget is None or budget["denials_left"] is None:
-        return ""
-    return (
-        f"denials left {budget['denials_left']}, the next request forces a replay with "
-        f"probability {budget['next_forces_rollback']:.2f}"
+        Text(report.budget_told(history)),
     )
 
 
 def _accuracy_table(row: RoundRow) -> Table:
     table = Table("accuracy", *row.accuracy_by_group, box=None, pad_edge=False)
-    by_group = [_share(value) for value in row.accuracy_by_group.values()]
-    table.add_row(_share(row.accuracy), *by_group)
+    by_group = [report.share_told(value) for value in row.accuracy_by_group.values()]
+    table.add_row(report.share_told(row.accuracy), *by_group)
     return table
 
 
 def _cluster_table(row: RoundRow) -> Table:
     table = Table("cluster", "clients", "measured risk", box=None, pad_edge=False)
     for j, (clients, risk) in enumerate(zip(row.clients, row.risks, strict=True)):
-        if j < SHOWN:
-            table.add_row(str(j), str(clients), _risk(risk))
-    if len(row.clients) > SHOWN:
-        table.add_row("...", str(sum(row.clients[SHOWN:])), "")
+        if j < report.CLUSTERS_SHOWN:
+            table.add_row(str(j), str(clients), report.risk_told(risk))
+    if len(row.clients) > report.CLUSTERS_SHOWN:
+        table.add_row("...", str(sum(row.clients[report.CLUSTERS_SHOWN :])), "")
     return table
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"
-
-
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else str(value)
-
-
-def _risk(found: RiskEstimate | None) -> str:
-    if found is None:
-        return "unknown"
-    return f"{found.risk:.3f}±{found.standard_error:.3f}"
 
 
 def _left(seconds: float) -> str:

@@ -108,16 +108,14 @@ def played(
     assembled: build.BuiltRun, folder: runtime.RunFolder
 ) -> tuple[runtime.AnsweredRequest, ...]:
     """Run to the end and show progress; return the answered requests."""
-    with (
-        shown(folder.path.name) as observe,
-        runtime.open_session(assembled, folder) as session,
-    ):
-        return runtime.continue_run(session, assembled.config.rounds, observe)[1]
+    from covey.runs import run_to_end
+
+    with shown(folder.path.name) as observe:
+        return run_to_end(assembled, folder, observe)
 
 
 def _as_fedavg(settings: Config) -> Config:
-    changed = settings.model_dump()
-    changed["method"]["name"] = BASELINE
+    changed = settings.naming(method=BASELINE).model_dump()
     changed["ledger"]["url"] = ""  # a ledger holds one run
     return Config.of(changed)
 

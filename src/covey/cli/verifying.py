@@ -17,7 +17,9 @@ __all__ = ["shown_checks", "verify", "with_root"]
 
 @app.command()
 def verify(
-    proof: Annotated[Path, typer.Argument(help="A proof, as JSON.")],
+    proof: Annotated[
+        Path, typer.Argument(help="A proof, as JSON, or a dossier's folder or archive.")
+    ],
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="The folder of the run it is of.")
     ] = None,
@@ -47,7 +49,13 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a proof offline; exit code 1 if a check fails."""
+    """Check a proof or a dossier offline; exit code 1 if a check fails."""
+    if proof.is_dir() or proof.suffix == ".zip" or proof.name == "dossier.json":
+        # what a proof alone does not need
+        from covey.dossier import check_dossier
+
+        shown_checks(check_dossier(proof, ledger, key), as_json=as_json)
+        return
     stamp = with_root(timestamp, tsa_root)
     checks = check_proof(proof, ledger, key, mine, receipt, witness, stamp)
     shown_checks(checks, as_json=as_json)

@@ -12,6 +12,7 @@ __all__ = [
     "BASELINE",
     "BUILT_INS",
     "DEFAULTS",
+    "EXACT_RISK",
     "REFERENCES",
     "RETIRED",
     "ROBUST",
@@ -92,7 +93,7 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "solved": BuiltIn(
                 "covey.algorithms.solved:Solved",
                 "FedAvg, IFCA and IFCA-MIR with heads that are solved from clients' sums "
-                "(`regularisation`, `exposure`; `docs/solved.md`), for "
+                "(`regularisation`, `exposure`, `keep_sums`; `docs/solved.md`), for "
                 '`model.name = "linear-head"`',
             ),
         },
@@ -200,6 +201,22 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             ),
         },
         "calibration": {},
+        "tracker": {
+            "tensorboard": BuiltIn(
+                "covey.tracking.tensorboard:TensorBoard",
+                "event files in the run's folder (option `folder`: elsewhere)",
+            ),
+            "mlflow": BuiltIn(
+                "covey.tracking.mlflow:MLflow",
+                "a run of MLflow, in a database in the run's folder (options `uri` of "
+                "another store, `experiment`)",
+            ),
+            "wandb": BuiltIn(
+                "covey.tracking.wandb:WeightsAndBiases",
+                "a run of Weights & Biases, offline in the run's folder (options "
+                "`project`, `entity`, `mode`)",
+            ),
+        },
         "attack": {
             "loss": BuiltIn(
                 "covey.membership.loss_attack:LossAttack", "minus the loss"
@@ -243,6 +260,11 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
             "client": BuiltIn(
                 "covey.membership.client_estimator:ClientEstimator",
                 "each client by itself, nothing sent",
+            ),
+            "own-records": BuiltIn(
+                "covey.membership.own_records_estimator:OwnRecordsEstimator",
+                "each client by itself, its records beside what the other clusters' "
+                "models say of them, nothing sent",
             ),
             "leave-one-out": BuiltIn(
                 "covey.membership.leave_one_out_estimator:LeaveOneOutEstimator",
@@ -372,6 +394,9 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 ROBUST = "geometric-median"
 """How deployments merge updates where the settings say nothing of it: measured in
 `docs/results/poisoning.md`, with what it costs a minority."""
+
+EXACT_RISK = "leave-one-out"
+"""Who measures the risk of models that are solved where the settings name nobody."""
 
 BASELINE = "fedavg"
 """The algorithm that runs are compared with."""

@@ -1,6 +1,6 @@
 """Sections of the settings that name components, and the components that they name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast, no_type_check
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -26,6 +26,7 @@ __all__ = [
     "RECORDED",
     "ComponentSection",
     "Options",
+    "choice_of",
     "component_of",
     "options_key",
     "options_table",
@@ -41,11 +42,8 @@ Options = dict[str, Any]
 """The options of a component, as TOML has them."""
 
 
-def slot(kind: str, about: str = "", also: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
-    """Return a setting that names a component of this kind.
-
-    `also` is a pattern of further names that the section itself looks up.
-    """
+def choice_of(kind: str, also: str = "") -> Callable[[JsonDict], None]:
+    """Return what says in a text's schema that it names a component of this kind."""
     pattern = r"^[\w.]+:\w+$"
 
     def allowed(spec: JsonDict) -> None:  # asked late: who is installed takes a look
@@ -54,10 +52,18 @@ def slot(kind: str, about: str = "", also: str = "") -> Any:  # noqa: ANN401 - a
             {"type": "string", "pattern": f"{pattern}|{also}" if also else pattern},
         ]
 
+    return allowed
+
+
+def slot(kind: str, about: str = "", also: str = "") -> Any:  # noqa: ANN401 - as pydantic's Field
+    """Return a setting that names a component of this kind.
+
+    `also` is a pattern of further names that the section itself looks up.
+    """
     return Field(
         default=DEFAULTS[kind],
         description=f"{about}{described(kind)}",
-        json_schema_extra=allowed,
+        json_schema_extra=choice_of(kind, also),
     )
 
 

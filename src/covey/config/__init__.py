@@ -15,15 +15,17 @@ from covey.config.ledger_url import has_password, without_passwords
 from covey.config.loader import config_of, load_config, put, read_settings
 from covey.config.problems import Problem, together
 from covey.config.schema import Setting, schema, settings
-from covey.config.sections import Section
+from covey.config.sections import Figure, Section, StoppingConfig
 from covey.config.settings import Config
 from covey.config.unheeded import Unheeded, unheeded, why_unheeded
 
 __all__ = [
     "Config",
+    "Figure",
     "Problem",
     "Section",
     "Setting",
+    "StoppingConfig",
     "Unheeded",
     "brings_clients",
     "capability_page",

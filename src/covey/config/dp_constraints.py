@@ -13,12 +13,27 @@ def privacy_problems(config: Sections) -> Iterator[str]:
     """Yield why these settings cannot be private as they ask."""
     yield from _hiding_problems(config.merge)
     yield from _client_problems(config)
+    yield from _stopping_problems(config)
     if solves(config):
         yield from _sums_problems(config.privacy)
     if config.privacy.record_noise > 0 and config.privacy.record_clip == 0:
         yield (
             "privacy.record_noise hides an example only if its gradient is clipped, "
             "found privacy.record_clip = 0. Set it, for example to 1.0."
+        )
+
+
+def _stopping_problems(config: Sections) -> Iterator[str]:
+    """Yield why a run may not end where its models say, as its noise is accounted for."""
+    privacy, merge = config.privacy, config.merge
+    noise = privacy.client_noise or privacy.record_noise or privacy.selection_noise
+    if config.stopping.figure != "none" and (
+        noise or merge.epsilon or merge.noise == "sound"
+    ):
+        yield (
+            f"stopping.figure = {config.stopping.figure!r} lets the models decide how many "
+            f"rounds are played, and a guarantee counts the rounds that were settled "
+            f"beforehand. Remove it, or the noise."
         )
 
 

@@ -21,6 +21,7 @@ __all__ = [
 CHANGES_NOTHING = (
     "engine.workers",
     "checkpoints.",
+    "tracking",  # and tracking_options: who else is told
     "ledger.",  # where the record is kept; its head says what is in it
     "data.dir",
     "merge.deniability_threshold",  # judges requests, not training

@@ -17,6 +17,7 @@ from covey.components.slots import ComponentSection, Options, options_table, slo
 __all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
 
 OF_TORCH = re.compile(r"^[A-Z]\w*$")
+WITHHELD = re.compile(r"^(most-exposed (\d{1,2}(\.\d+)?)%)?$")
 
 
 class ModelConfig(ComponentSection):
@@ -80,6 +81,19 @@ class TrainConfig(ComponentSection):
     participation: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="chance of each client in each round"
     )
+    keep_losses: bool = Field(
+        default=False,
+        description="every client keeps, on its own side, the loss of each of its records "
+        "in every round, as training computes it anyway; which are the most exposed, "
+        "`covey records` tells from it (`docs/record_risk.md`). No model changes by it. "
+        'Not with DP-SGD, `method.name = "solved"` or the `vmap` engine',
+    )
+    withhold: Annotated[str, Field(pattern=WITHHELD.pattern)] = Field(
+        default="",
+        description="`most-exposed 2%`: once it knows the losses of half of the rounds, "
+        "every client leaves out this share of its records, those whose losses moved the "
+        "most, at least one; which, only the client knows. Includes `keep_losses`",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -87,6 +101,12 @@ class TrainConfig(ComponentSection):
         """Take a component that stands for the section by what kind it is."""
         kind = getattr(settings, "kind", None)
         return {kind: settings} if kind in cls.slots else settings
+
+    @property
+    def withheld_share(self) -> float:
+        """The share of its records that a client leaves out; 0: none."""
+        found = WITHHELD.match(self.withhold)
+        return float(found[2]) / 100 if found and found[2] else 0.0
 
     @field_validator("optimizer", mode="before")
     @classmethod

@@ -161,7 +161,7 @@ def _of_noise(config: Sections) -> Iterator[Row]:
     yield (
         "privacy.secure_sums",
         privacy.secure_sums,
-        (Capability.SUMS_ALONE, Capability.SIMULATED_CLIENTS),
+        (Capability.SUMS_ALONE,),
         (
             Capability.SINGLE_UPDATES,
             Capability.STORED_UPDATES,

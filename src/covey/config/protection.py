@@ -30,7 +30,11 @@ class RedteamConfig(ComponentSection):
     section = "redteam"
     slots = MappingProxyType({"source": "risk_estimator"})
 
-    source: str = slot("risk_estimator")
+    source: str = slot(
+        "risk_estimator",
+        'if unset, `method.name = "solved"` takes `leave-one-out`, unless its sums are '
+        "masked or noisy or its clients remote. ",
+    )
     source_options: Options = options_table("source")
     every: Positive = Field(
         default=5,

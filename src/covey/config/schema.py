@@ -135,6 +135,8 @@ def _list_in_words(spec: Spec) -> str:
             return f"[low, high], each {parts[0]}"
         return f"[{', '.join(parts)}]"
     item = _resolved(spec["items"])
+    if choices(item):
+        return f"a list, each {in_words(item)}"
     if item["type"] == "array":
         return f"a list of {_list_in_words(item)}"
     inside = f" of {', '.join(item['properties'])}" if "properties" in item else ""

@@ -7,9 +7,15 @@ and docs/settings.md tell it from here.
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from covey.components.section import Count, Positive, Section, SettingsSection
+from covey.components.section import (
+    Count,
+    NotNegative,
+    Positive,
+    Section,
+    SettingsSection,
+)
 from covey.components.slots import ComponentSection, Options, options_table, slot
 from covey.config.clients import DataConfig, GroupConfig, PopulationConfig
 from covey.config.learning import MethodConfig, ModelConfig, TrainConfig
@@ -21,12 +27,14 @@ from covey.config.protection import (
     SecretsConfig,
     UnlearningConfig,
 )
+from covey.config.trackers import TrackerNames, TrackerOptions, with_names
 
 __all__ = [
     "AuditConfig",
     "CheckpointsConfig",
     "DataConfig",
     "EngineConfig",
+    "Figure",
     "GroupConfig",
     "LedgerConfig",
     "MergeConfig",
@@ -38,6 +46,7 @@ __all__ = [
     "SecretsConfig",
     "Section",
     "Sections",
+    "StoppingConfig",
     "TrainConfig",
     "UnlearningConfig",
 ]
@@ -71,12 +80,40 @@ class LedgerConfig(SettingsSection):
     )
 
 
+Figure = Literal["none", "accuracy", "lowest-accuracy", "highest-risk", "over"]
+"""A figure of a round by which rounds are compared: higher accuracies, lower risks."""
+
+
+class StoppingConfig(SettingsSection):
+    """Whether the run ends early: on figures that it records, never on training losses."""
+
+    figure: Figure = Field(
+        default="none",
+        description="ends the run early once this gets no better: `accuracy`, "
+        "`lowest-accuracy` of a group, `highest-risk` of a cluster, `over` (clients above "
+        "what they accept)",
+    )
+    patience: Positive = Field(
+        default=5,
+        description="rounds in a row without a better figure; those in which it is unknown "
+        "do not count",
+    )
+    min_change: NotNegative = Field(
+        default=0.0, description="by how much more than this a better figure is better"
+    )
+
+
 class CheckpointsConfig(SettingsSection):
     """Which states are kept on disk."""
 
     every: Positive = Field(default=1, description="rounds between two checkpoints")
     keep: Literal["all", "thin"] = Field(
         default="all", description="or `thin`: powers of two and the last ten"
+    )
+    best: Figure = Field(
+        default="none",
+        description="keeps the state of the best round by a figure of `stopping.figure`, "
+        "whatever `every` and `keep` say",
     )
 
 
@@ -87,6 +124,8 @@ class Sections(SettingsSection):
     rounds: Positive = Field(
         default=30, description="exchanges between server and clients"
     )
+    tracking: TrackerNames = ()
+    tracking_options: TrackerOptions = Field(default={})
     data: DataConfig = DataConfig()
     population: PopulationConfig = PopulationConfig()
     model: ModelConfig = ModelConfig()
@@ -97,7 +136,10 @@ class Sections(SettingsSection):
     privacy: PrivacyConfig = PrivacyConfig()
     secrets: SecretsConfig = SecretsConfig()
     audit: AuditConfig = AuditConfig()
+    stopping: StoppingConfig = StoppingConfig()
     unlearning: UnlearningConfig = UnlearningConfig()
     engine: EngineConfig = EngineConfig()
     ledger: LedgerConfig = LedgerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+
+    _named_trackers = model_validator(mode="before")(with_names)

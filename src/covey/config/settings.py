@@ -10,12 +10,13 @@ from covey.components.foreign import foreign_options
 from covey.components.foreign_code import ForeignCodeError, no_foreign_code
 from covey.components.registry import is_built_in
 from covey.components.slots import READ, RECORDED
-from covey.config.compatibility import compatibility_problems
+from covey.config.compatibility import compatibility_problems, suited_redteam
 from covey.config.data_constraints import brings_clients, foreign_data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
 from covey.config.ledger_url import has_password
 from covey.config.problems import Problem, problems_of, together
 from covey.config.sections import MethodConfig, PopulationConfig, Sections
+from covey.config.trackers import tracker_problems
 from covey.errors import ConfigError
 
 __all__ = ["Config"]
@@ -37,6 +38,19 @@ class Config(Sections):
     if TYPE_CHECKING:
 
         def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401
+
+    @model_validator(mode="before")
+    @classmethod
+    @no_type_check  # a protocol that cannot be checked at run time
+    def _suit(cls, settings: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - as given
+        """Name who measures the risk, where new settings do not; a run's always do."""
+        if info.context in (READ, RECORDED) or not isinstance(settings, Mapping):
+            return settings
+        try:
+            redteam = suited_redteam(Sections.model_validate(settings))
+        except (ValidationError, ConfigError):
+            return settings  # what is wrong with them is told by what follows
+        return {**settings, "redteam": redteam}
 
     @model_validator(mode="after")
     @no_type_check  # a protocol that cannot be checked at run time
@@ -87,26 +101,58 @@ class Config(Sections):
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:
         """Return everything for which `of` refuses these settings."""
-        return problems_of(settings, _mistakes)
+        return problems_of(settings, _suited_mistakes)
+
+    def naming(self, **names: str) -> "Config":
+        """Return what was set with other components as `name` of these sections.
+
+        What was not set is as suits these.
+        """
+        settings = self.model_dump(exclude_unset=True)
+        for section, name in names.items():
+            settings.setdefault(section, {})["name"] = name
+        return Config.of(settings)
+
+    def with_settings(self, changed: Mapping[str, Any]) -> "Config":
+        """Return what was set with other values of these settings, by `section.key`.
+
+        What was not set is as suits these.
+        """
+        settings = self.model_dump(exclude_unset=True)
+        for key, value in changed.items():
+            section, _, inside = key.rpartition(".")
+            place = settings
+            for part in filter(None, section.split(".")):
+                place = place.setdefault(part, {})
+            place[inside] = value
+        return Config.of(settings)
 
     def toml(self) -> str:
         """Return all settings as TOML that gives this very config again."""
-        settings = self.model_dump(mode="json")
-        return tomli_w.dumps({k: _without_empty(each) for k, each in settings.items()})
+        return tomli_w.dumps(_without_empty(self.model_dump(mode="json")))
 
 
-def _without_empty(section: object) -> object:
+def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out tables of options in which there is nothing."""
-    if not isinstance(section, dict):
-        return section
-    settings = cast("dict[str, Any]", section)
-    return {key: value for key, value in settings.items() if value != {}}
+    return {
+        key: _without_empty(cast("dict[str, Any]", value))
+        if isinstance(value, dict)
+        else value
+        for key, value in settings.items()
+        if value != {}
+    }
+
+
+def _suited_mistakes(config: Sections) -> list[str]:
+    """Return what is wrong between settings as `Config` would have them."""
+    return _mistakes(config.model_copy(update={"redteam": suited_redteam(config)}))
 
 
 def _mistakes(config: Sections) -> list[str]:
     """Return what is wrong between settings, and with what they give away."""
     told = has_password(config.ledger.url)
-    return [*_disagreements(config), *([TOLD] if told else [])]
+    leaks = [TOLD] if told else []
+    return [*_disagreements(config), *leaks, *tracker_problems(config)]
 
 
 def _disagreements(config: Sections) -> list[str]:

@@ -109,6 +109,16 @@ def _rows(config: Config) -> Iterator[Row]:
         _measures_nothing(config) and _never_waits(config.merge),
         f"redteam.source = {redteam.source!r} measures nothing",
     )
+    yield (
+        tuple(f"stopping.{each}" for each in type(config.stopping).model_fields),
+        config.rounds == 1,
+        "rounds = 1 leaves nothing to end early",
+    )
+    yield (
+        ("stopping.patience", "stopping.min_change"),
+        config.stopping.figure == "none",
+        "stopping.figure = 'none' ends no run early",
+    )
     noisy = privacy.client_noise or privacy.record_noise or privacy.selection_noise
     yield (
         ("privacy.delta",),

@@ -1,6 +1,7 @@
 """A user's own data: a folder with one .npz file per client."""
 
 import math
+from collections.abc import Mapping
 from io import SEEK_END, BufferedReader
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def read_clients(folder: Path) -> dict[ClientName, Examples]:
 
 
 def read_client(path: Path) -> Examples:
-    """Read one client's .npz file (`read_clients`).
+    """Read one client's .npz file (`read_clients`); `inputs` and `labels` will do as well.
 
     Raises:
         DataError: it is malformed.
@@ -66,7 +67,8 @@ def read_client(path: Path) -> Examples:
         with path.open("rb") as file:  # numpy leaves a broken file open
             _check_expansion(file)
             arrays = np.load(file, allow_pickle=False)
-            x, y = arrays["x"], arrays["y"]
+            x = _either(arrays, ("x", "inputs"))
+            y = _either(arrays, ("y", "labels"))
     except Exception as error:  # a malformed file can raise anything
         raise DataError(
             f"{path} must be an .npz file with plain arrays x and y: {error}. Write it "
@@ -80,6 +82,14 @@ def read_client(path: Path) -> Examples:
         )
     inputs = images_of(x, path) if x.dtype == np.uint8 else _features(x, path)
     return Examples(inputs, labels)
+
+
+def _either(arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
+    """Return the one array that has either of two names."""
+    found = [name for name in names if name in arrays]
+    if len(found) != 1:
+        raise ValueError(f"it must hold one of {' and '.join(names)}")
+    return arrays[found[0]]
 
 
 def _check_expansion(file: BufferedReader) -> None:

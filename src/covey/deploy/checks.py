@@ -116,6 +116,13 @@ def _settings(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
     return settings, [fine(path.name, "the settings are valid")]
 
 
+OPEN_SUMS = (
+    "expected privacy.secure_sums = true, found false: the server sees each client's own "
+    "sums, which give the features of few records away. Set it, with method.initialisation "
+    "= 'random' or one cluster, or trust the server."
+)
+
+
 def _merge(settings: dict[str, Any]) -> Iterator[Finding]:
     """Warn of a mean that one node can turn round; noise on sums needs the mean.
 
@@ -128,6 +135,8 @@ def _merge(settings: dict[str, Any]) -> Iterator[Finding]:
             "of sums. Trust every node, or know how many examples it may have."
         )
         yield warning("method", found)
+        if not settings["privacy"]["secure_sums"]:
+            yield warning("privacy", OPEN_SUMS)
     elif (
         settings["merge"]["name"] == "mean" and settings["privacy"]["client_noise"] == 0
     ):

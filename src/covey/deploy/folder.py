@@ -20,6 +20,7 @@ from covey.components.built_ins import ROBUST
 from covey.components.registry import reference
 from covey.config import load_config
 from covey.deploy.attesting import ORGANISATIONS, attested
+from covey.deploy.hiding import with_secure_sums
 from covey.deploy.keys import Authority, NodeKey
 from covey.deploy.plan import CONNECTION, SWITCHES, Plan
 from covey.engine.kinds.flower import FlowerNodes
@@ -51,7 +52,7 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
     Raises:
         ConfigError: the settings are wrong, or the folder is there already.
     """
-    settings = federation_settings(config)
+    settings = federation_settings(config, len(plan.nodes))
     out = out.absolute()
     _refuse_taken(out)
     plan = attested(settings, out, plan)
@@ -72,12 +73,13 @@ def write_federation(config: Path, out: Path, plan: Plan, now: datetime) -> Path
     return out
 
 
-def federation_settings(config: Path) -> dict[str, Any]:
+def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     """Return a file's settings for a federation on Flower, every default filled in.
 
     Secrets are random ones, unless the file itself says where they come from. Updates are
     merged robustly, unless the file has a section `merge`, or noise on their sums, or an
-    algorithm without updates.
+    algorithm without updates. Of a new federation the server sees sums alone, where the
+    settings and so many nodes allow it.
 
     Raises:
         ConfigError: naming the key, the value and the remedy.
@@ -91,7 +93,7 @@ def federation_settings(config: Path) -> dict[str, Any]:
     settings = usual.model_dump(mode="json")
     if "source" not in given.get("secrets", {}):
         settings["secrets"]["source"] = "os"
-    return settings
+    return with_secure_sums(settings, given, nodes)
 
 
 def _refuse_taken(out: Path) -> None:
@@ -122,6 +124,7 @@ def _files(settings: dict[str, Any], out: Path, plan: Plan, now: datetime) -> Fi
         "connection": CONNECTION,
         "programs": sysconfig.get_path("scripts"),
         "timeout": ROUND_TIMEOUT,
+        "privacy": settings["privacy"],
     }
     authority = None if plan.insecure else Authority.new(now)
     yield "covey.toml", _toml(settings), READABLE
@@ -133,6 +136,7 @@ def _files(settings: dict[str, Any], out: Path, plan: Plan, now: datetime) -> Fi
     yield "flwr/config.toml", _toml(_connection(out, plan)), READABLE
     if authority is not None:
         yield from _certificates(authority, plan, now)
+        yield from _keys(authority, plan)
         yield "register.sh", _rendered("register.sh", told), SCRIPT
     for name in ("server.sh", "flwr.sh"):
         yield name, _rendered(name, told), SCRIPT
@@ -141,7 +145,7 @@ def _files(settings: dict[str, Any], out: Path, plan: Plan, now: datetime) -> Fi
     for name in ("covey-superlink.service", "covey-supernode@.service"):
         yield f"systemd/{name}", _rendered(name, told), READABLE
     for name in plan.nodes:
-        for path, content, mode in _node(settings, told, name, authority):
+        for path, content, mode in _node(settings, told, name):
             yield f"nodes/{name}/{path}", content, mode
 
 
@@ -209,12 +213,18 @@ def _certificates(authority: Authority, plan: Plan, now: datetime) -> Files:
     yield "certificates/server.key", server.key, SECRET
 
 
-def _node(
-    settings: dict[str, Any],
-    told: dict[str, Any],
-    name: str,
-    authority: Authority | None,
-) -> Files:
+def _keys(authority: Authority, plan: Plan) -> Files:
+    """Give every node its key, and everybody's public one: `covey.flower.signing`."""
+    keys = {name: NodeKey.new(name) for name in plan.nodes}
+    peers = b"".join(key.public for key in keys.values())
+    for name, key in keys.items():
+        yield f"nodes/{name}/ca.crt", authority.pem().certificate, READABLE
+        yield f"nodes/{name}/key", key.private, SECRET
+        yield f"nodes/{name}/key.pub", key.public, READABLE
+        yield f"nodes/{name}/peers", peers, READABLE
+
+
+def _node(settings: dict[str, Any], told: dict[str, Any], name: str) -> Files:
     """Give a node what is carried to its machine, and nothing of the server's."""
     told = {**told, "name": name, "seed": secrets.randbits(63)}
     # the server's database and keys are none of a node's business
@@ -224,11 +234,6 @@ def _node(
     yield "covey.toml", _toml(theirs), READABLE
     yield "node.toml", _rendered("node.toml", told), SECRET
     yield "start.sh", _rendered("start.sh", told), SCRIPT
-    if authority is not None:
-        key = NodeKey.new(name)
-        yield "ca.crt", authority.pem().certificate, READABLE
-        yield "key", key.private, SECRET
-        yield "key.pub", key.public, READABLE
 
 
 def _toml(settings: dict[str, Any]) -> bytes:

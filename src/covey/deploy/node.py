@@ -32,7 +32,12 @@ class NodeFile(BaseModel):
         tell_violation: whether the server learns, in one bit, that the chosen model is
             riskier than accepted.
         tell_accuracy: whether it learns the chosen model's accuracy on the holdout.
-        leave: whether the client asks to be forgotten.
+        leave: whether the client asks to be forgotten. Where sums are sent under masks, it
+            then gives its own once, to be taken off.
+        left: names of clients of which the owner knows that they have left: sums without
+            them may be opened, and with earlier ones these tell of them.
+        min_cohort: the fewest clients that a sum with its own may be over; None: as many
+            as the settings say, which no node goes below.
         config: the federation's settings, beside this file or elsewhere.
     """
 
@@ -47,6 +52,8 @@ class NodeFile(BaseModel):
     tell_violation: bool = False
     tell_accuracy: bool = False
     leave: bool = False
+    left: list[str] = []
+    min_cohort: Annotated[int, Field(ge=3)] | None = None
     config: str = "covey.toml"
 
     @classmethod

@@ -25,6 +25,7 @@ from covey.events import (
     RunRolledBack,
     RunStarted,
     StepsPerturbed,
+    SumGivenUp,
     SumPerturbed,
     ThresholdChanged,
 )
@@ -57,6 +58,7 @@ KNOWN = (
     RunFinished,
     RunRolledBack,
     RunStarted,
+    SumGivenUp,
     ThresholdChanged,
 )
 

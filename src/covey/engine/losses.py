@@ -141,7 +141,7 @@ class Focal(Loss):
 class Huber(Loss):
     """A square near the label, and a line where it is far: outliers pull less.
 
-    e^2 / 2 where |e| <= delta, else delta (|e| - delta / 2), of the error e
+    `e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, of the error e
 
     References:
         Huber, Robust Estimation of a Location Parameter, 1964.

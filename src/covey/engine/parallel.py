@@ -132,10 +132,15 @@ class ParallelEngine:
             seeded_dropout(module, job),
             job.recipe.loss.of(self._task),
         )
+        seen: list[Tensor] = []
         for batch in batches(job):
             with own_dropout:
                 loss = self._loss(module, batch, losses)
+            if job.on_losses:
+                seen.append(loss.detach())
             yield list(torch.autograd.grad(loss, weights, materialize_grads=True))
+        if job.on_losses and seen:
+            job.on_losses(torch.stack(seen))
 
     def _loss(self, module: nn.Module, batch: Examples, losses: PerExample) -> Tensor:
         # The cache of cast weights is shared by all threads, and would outlive a step.

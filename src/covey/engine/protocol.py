@@ -1,6 +1,6 @@
 """What an engine does: train clients' copies of a model, and score examples with it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +22,9 @@ class TrainingJob:
     Attributes:
         memory: what the recipe's objective may look at, by name: what this client kept,
             and what the server sent along.
+        on_losses: called once with each step's mean loss, in nats, before that step; never
+            by an engine that does not know them, nor where they were to stay hidden behind
+            noise. None: nobody asks.
     """
 
     start: Params
@@ -29,6 +32,7 @@ class TrainingJob:
     streams: Streams
     recipe: Recipe
     memory: Mapping[str, Params] = field(default_factory=dict[str, Params])
+    on_losses: Callable[[Float[Tensor, " steps"]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

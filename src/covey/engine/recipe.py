@@ -18,6 +18,13 @@ from covey.types import Params
 __all__ = ["Objective", "Recipe", "RecipeNumbers"]
 
 
+REMEMBERED = frozenset({Capability.STORED_UPDATES, Capability.CLUSTER_ISOLATION})
+"""What is lost where a round hangs on what clients kept of earlier ones."""
+
+LOSSES_SEEN = frozenset({Capability.SEPARATE_TRAINING, Capability.PLAIN_GRADIENTS})
+"""What it takes to see the loss of every example in training."""
+
+
 class Objective(Component):
     """What a client minimises beside its loss; by itself, nothing.
 
@@ -92,7 +99,7 @@ class Objective(Component):
         alone = frozenset() if together else {Capability.SEPARATE_TRAINING}
         lost = frozenset[Capability]()
         if self.remembers:
-            lost = frozenset({Capability.STORED_UPDATES, Capability.CLUSTER_ISOLATION})
+            lost = REMEMBERED
         return Claim(part, claim.requires | alone, claim.rules_out | lost)
 
 
@@ -147,6 +154,9 @@ class Recipe(RecipeNumbers):
             one. It begins at what the client kept of it, and its `memory` has the model
             that was sent to the client, as "shared".
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient.
+        keep_losses: whether a client keeps the losses of its records for itself.
+        withhold: the share of its records, the most exposed, that a client leaves out.
+        withhold_after: of so many rounds it must know the losses first.
 
     Raises:
         ConfigError: noise without a clip, or momentum beside another optimizer.
@@ -158,6 +168,9 @@ class Recipe(RecipeNumbers):
     objective: Objective = field(default_factory=Objective)
     personal: Objective | None = None
     max_gradient_norm: float = 0.0
+    keep_losses: bool = False
+    withhold: float = 0.0
+    withhold_after: int = 0
     momentum: InitVar[float] = 0.0
 
     def __post_init__(self, momentum: float) -> None:
@@ -202,7 +215,12 @@ class Recipe(RecipeNumbers):
     @property
     def keeps_memory(self) -> bool:
         """Whether clients keep anything for their next round."""
-        return self.objective.remembers or self.personal is not None
+        personal = self.personal is not None
+        return self.objective.remembers or personal or self.keep_losses
+
+    @property
+    def _lost_by_withholding(self) -> frozenset[Capability]:
+        return REMEMBERED if self.withhold > 0 else frozenset()
 
     @property
     def needs(self) -> frozenset[Capability]:
@@ -219,6 +237,8 @@ class Recipe(RecipeNumbers):
             plain = frozenset({Capability.PLAIN_GRADIENTS})
             claim = self.personal.claim(called("personal"))
             yield replace(claim, requires=claim.requires | plain)
+        if self.keep_losses:
+            yield Claim(called("keep_losses"), LOSSES_SEEN, self._lost_by_withholding)
         if self.record_clip > 0:
             yield Claim(
                 called("record_clip"),

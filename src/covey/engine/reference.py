@@ -72,13 +72,19 @@ def _plain(
 ) -> Iterator[None]:
     """Give every weight the gradient of a batch, batch after batch."""
     own_dropout, losses = seeded_dropout(module, job), job.recipe.loss.of(task)
+    seen: list[Tensor] = []
     for batch in batches(job):
         with own_dropout:
             outputs = model_outputs(module, batch.inputs)
         for value in weights:
             value.grad = torch.zeros_like(value)
-        losses(outputs, batch.labels).mean().backward()
+        loss = losses(outputs, batch.labels).mean()
+        loss.backward()
+        if job.on_losses:
+            seen.append(loss.detach())
         yield
+    if job.on_losses and seen:
+        job.on_losses(torch.stack(seen))
 
 
 def _private(

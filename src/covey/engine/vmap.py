@@ -101,11 +101,16 @@ class VmapEngine:
         inputs = self._stack(job.examples.inputs for job in jobs)
         labels = self._stack(job.examples.labels for job in jobs)
         clients = torch.arange(len(jobs), device=self._device)[:, None]
+        seen: list[Tensor] = []
+        is_asked = any(job.on_losses for job in jobs)
         for drawn in zip(*map(job_indices, jobs), strict=True):
             chosen = (clients, self._stack(drawn))
             batch = (to_floats(inputs[chosen]), labels[chosen])
-            gradients, buffers = gradients_of(weights, buffers, *batch)
+            gradients, (buffers, loss) = gradients_of(weights, buffers, *batch)
+            if is_asked:
+                seen.append(loss)
             step(list(gradients.values()))
+        _tell(jobs, seen)
         return _unstacked({**weights, **buffers}, names)
 
     def _step(self, jobs: Sequence[TrainingJob], weights: list[Tensor]) -> Step:
@@ -142,11 +147,15 @@ class VmapEngine:
         buffers: Params,
         inputs: Shaped[Tensor, "batch ..."],
         labels: Shaped[Tensor, "batch *label"],
-    ) -> tuple[Float[Tensor, ""], Params]:
-        """Return one client's loss, and its buffers as BatchNorm leaves them."""
+    ) -> tuple[Float[Tensor, ""], tuple[Params, Float[Tensor, ""]]]:
+        """Return one client's loss, and its buffers as BatchNorm leaves them.
+
+        Twice: what is differentiated is not returned beside its gradient.
+        """
         call = partial(functional_call, self._module, {**weights, **buffers})
         outputs = model_outputs(self._module, inputs, call)
-        return losses(outputs, labels).mean(), buffers
+        loss = losses(outputs, labels).mean()
+        return loss, (buffers, loss.detach())
 
     def _score_one(self, job: ScoringJob) -> Scored:
         examples = Examples(
@@ -167,6 +176,17 @@ def _batch_key(job: TrainingJob) -> BatchKey:
     The recipe itself: its parts may have options that cannot be hashed.
     """
     return len(job.examples), id(job.recipe), frozenset(job.memory)
+
+
+def _tell(
+    jobs: Sequence[TrainingJob], seen: Sequence[Float[Tensor, " clients"]]
+) -> None:
+    """Tell each job the loss of every step."""
+    if seen:
+        by_client = torch.stack(list(seen), dim=1).cpu()
+        for job, own in zip(jobs, by_client, strict=True):
+            if job.on_losses:
+                job.on_losses(own)
 
 
 def _unstacked(stacked: Params, names: Iterable[str]) -> list[Params]:

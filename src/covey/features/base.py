@@ -20,7 +20,7 @@ class FeatureMap(Component):
     kind: ClassVar[str] = "features"
 
     def build(self, input_shape: tuple[int, ...], streams: Streams) -> nn.Module:
-        """Return a module that maps a float batch (n, *input_shape) to (n, d) float32.
+        """Return a module that maps a float batch `(n, *input_shape)` to `(n, d)` float32.
 
         Args:
             input_shape: of one example, without the batch.

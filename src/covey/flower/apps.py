@@ -28,6 +28,7 @@ from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.history import History
 from covey.ledger import Ledger
 from covey.models.passed import PassedModel
+from covey.runs import tracked
 from covey.runtime import FederationMetadata, RunFolder, continue_run, open_session
 from covey.types import ClientName
 
@@ -103,6 +104,7 @@ class Federated:
             timeout=self.timeout,
             compares_norms=not noise_on_clients(config),
             equal_weights=config.merge.weights == "equal",
+            hides_sizes=config.privacy.secure_sums,
             keys=_keys(folder),
             binds_names=self.binds_names,
             organisations=frozenset(organisations),
@@ -114,11 +116,11 @@ class Federated:
         federation.wait_for(max(nodes - left - len(leaving), fewest), leaving)
         replace(roster, profile=federation.profile).write(folder)
         run = build_run(config, Overrides(model=self.model, client_backend=federation))
-        with open_session(run, folder) as session:
+        with open_session(run, folder) as session, tracked(folder, _report) as told:
             continue_run(
                 session,
                 config.rounds,
-                _report,
+                told,
                 on_answer=lambda done: log.info("%s", done.message),
             )
         log.info("Finished. `covey report %s` shows it.", folder.path)
@@ -131,11 +133,10 @@ class Federated:
         config = self.config
         if not isinstance(config, Config):
             config = load_config(config)
-        settings = config.model_dump()
-        settings["engine"]["name"] = reference(FlowerNodes())
+        names = {"engine": reference(FlowerNodes())}
         if self.model is not None:
-            settings["model"]["name"] = reference(PassedModel())
-        return RunFolder.create(out, Config.of(settings))
+            names["model"] = reference(PassedModel())
+        return RunFolder.create(out, config.naming(**names))
 
     def _home(self) -> str:
         """Return the folder of the deployment, if there is one."""

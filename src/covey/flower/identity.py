@@ -22,17 +22,20 @@ class NodeIdentity:
     Attributes:
         key: SHA-256 of its public key; empty where it has none that lasts.
         name: under which the operator registered the key; empty where it has none.
+        public: the key itself, in PEM.
     """
 
     key: str = ""
     name: ClientName = ""
+    public: bytes = b""
 
 
 def identity_of(info: NodeInfo) -> NodeIdentity:
     """Return a node's identity; the SuperLink has checked that it holds the key."""
     key = bytes(info.public_key)
-    lasting = key.startswith(PEM)
-    return NodeIdentity(hashlib.sha256(key).hexdigest() if lasting else "", info.name)
+    if not key.startswith(PEM):
+        return NodeIdentity(name=info.name)
+    return NodeIdentity(hashlib.sha256(key).hexdigest(), info.name, key)
 
 
 def check_attested(name: ClientName, node: NodeIdentity) -> None:

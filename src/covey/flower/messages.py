@@ -20,16 +20,25 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from covey.algorithms import ClientContext, ClientRequest, ClientResponse, RequestType
+from covey.algorithms import (
+    ClientContext,
+    ClientRequest,
+    ClientResponse,
+    RequestType,
+    SumStep,
+)
 from covey.engine import Recipe, RecipeNumbers
 from covey.errors import CoveyError
 from covey.flower.invalid import InvalidMessageError
+from covey.flower.letters import LETTER, letter_in, with_letter
 from covey.flower.sums import expected_of, heads_in, mean_in, sums_in
 from covey.membership import EDGES, FOLDS
+from covey.secure_sums import Reason
 from covey.types import ClientName, Handle, Params
 
 __all__ = [
     "MAX_CLASSES",
+    "MAX_EXAMPLES",
     "MAX_NAME",
     "MAX_NUMBERS",
     "MAX_TEXT",
@@ -75,6 +84,10 @@ MAX_NUMBERS = 2**22
 HEADER = 4_096
 """Bytes that an array may need beside its numbers."""
 
+MAX_SHARES = 2**24
+"""Bytes of a step of secure sums beside its numbers: shares for some 8,000 clients. What
+is good for fewer clients, the protocol refuses by itself."""
+
 OF_FEATURES = ("mean", "sum")
 """Tasks whose answers are about a client's features, and about no model."""
 
@@ -96,6 +109,7 @@ class Question:
         recipe: the numbers of this round; a node knows the rest from its settings.
         broadcast: names of what is sent along for clients' objectives.
         width, features: of heads that are solved (`ClientRequest`).
+        sums: the step of secure sums that is asked for.
     """
 
     covey_version: str
@@ -113,6 +127,7 @@ class Question:
     broadcast: tuple[str, ...] = ()
     width: int = 0
     features: str = ""
+    sums: SumStep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +197,7 @@ class PendingQuestion(NamedTuple):
     Attributes:
         examples: how many the client said that it trains on.
         held_out: how many it said that it holds out.
+        letter: what the protocol of secure sums sends it.
     """
 
     handle: Handle
@@ -190,6 +206,7 @@ class PendingQuestion(NamedTuple):
     broadcast: Mapping[str, Params] = MappingProxyType({})
     examples: int = MAX_EXAMPLES
     held_out: int = MAX_EXAMPLES
+    letter: bytes = b""
 
 
 def make_message(  # noqa: PLR0913 - the last two have defaults
@@ -200,12 +217,14 @@ def make_message(  # noqa: PLR0913 - the last two have defaults
     broadcast: Mapping[str, Params] = MappingProxyType({}),
     *,
     carried: Carried | None = None,
+    letter: bytes = b"",
 ) -> Message:
     """Return the message that asks a node.
 
     What several messages of a round carry is held once, in `carried`.
     """
-    content, held = encode(question), {} if carried is None else carried
+    content = encode(question, letter=letter)
+    held = {} if carried is None else carried
     named = {f"model-{j}": model for j, model in models.items()}
     named |= {f"broadcast-{name}": tensors for name, tensors in broadcast.items()}
     for name, params in named.items():
@@ -216,13 +235,17 @@ def make_message(  # noqa: PLR0913 - the last two have defaults
 
 
 def encode(
-    record: Question | Reply | Hello, update: Params | None = None
+    record: Question | Reply | Hello,
+    update: Params | None = None,
+    letter: bytes = b"",
 ) -> RecordDict:
     """Return a message's content."""
     text = to_json(record).decode()
     content = RecordDict({"covey": ConfigRecord({"json": text})})
     if update is not None:
         content["update"] = arrays(update)
+    if letter:
+        content[LETTER] = with_letter(letter)
     return content
 
 
@@ -258,6 +281,8 @@ def question_of(content: RecordDict) -> tuple[Question, ClientRequest]:
         roots=roots,
         width=question.width,
         features=question.features,
+        sums=question.sums,
+        letters={question.name: letter_in(content, inf)},
     )
     return question, request
 
@@ -314,7 +339,7 @@ def client_response_of(
     question, given = pending.question, pending.question.slip.given
     allowed = [j for j, offered in enumerate(question.offered) if offered]
     allowed = allowed if given is None else [given]
-    allowed = allowed if question.task not in OF_FEATURES else [0]
+    allowed = allowed if question.task not in (*OF_FEATURES, "masked") else [0]
     if reply.cluster not in allowed:
         raise InvalidMessageError(f"it must name one of the clusters {allowed}")
     if not (np.isfinite(reply.weight) and reply.weight > 0):
@@ -332,7 +357,8 @@ def client_response_of(
         if question.task == "mean":
             mean = mean_in(sent)
         else:
-            sums = sums_in(sent, pending.examples, question.slip.digest)
+            told = None if pending.examples == MAX_EXAMPLES else pending.examples
+            sums = sums_in(sent, told, question.slip.digest)
     return ClientResponse(
         handle=pending.handle,
         cluster=reply.cluster,
@@ -342,7 +368,15 @@ def client_response_of(
         held_out=_counts(reply.held_out, pending.held_out) if counts else None,
         sums=sums,
         mean=mean,
+        letter=_letter(content, question),
     )
+
+
+def _letter(content: RecordDict, question: Question) -> bytes:
+    """Return what a client sends in a step of secure sums, which the protocol reads."""
+    if question.sums is None:
+        return b""
+    return letter_in(content, 8.0 * question.sums.length + MAX_SHARES)
 
 
 def _check_sender(found: str, token: str, expected: str) -> None:
@@ -358,6 +392,8 @@ def _check_sender(found: str, token: str, expected: str) -> None:
 def _check_worked(failed: str) -> None:
     """Refuse an answer that tells of an error; only its kind is ever stored."""
     if failed:
+        if failed in Reason.__members__:
+            raise InvalidMessageError(f"it refused: {Reason[failed].value}")
         kind = (
             failed if failed.isidentifier() and len(failed) <= MAX_NAME else "an error"
         )

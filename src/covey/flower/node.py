@@ -14,10 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from torch import nn
 
-from covey.algorithms import PERSONAL, ClientRequest
+from covey.aggregation import ClientUpdate
+from covey.algorithms import PERSONAL, ClientRequest, SumStep
 from covey.build import (
     ClientRuntime,
     ClientSecrets,
@@ -30,6 +31,8 @@ from covey.components import reference
 from covey.config import Config, load_config
 from covey.data import Examples, read_client
 from covey.deploy import NodeFile
+from covey.engine.kinds.flower import FlowerNodes
+from covey.flower.masked import SumRounds, own_numbers
 from covey.flower.memory import MemoryFolder, NodeMemory
 from covey.flower.messages import (
     OF_FEATURES,
@@ -41,7 +44,9 @@ from covey.flower.messages import (
     encode,
     question_of,
 )
+from covey.flower.sum_memory import SumFiles
 from covey.models.passed import PassedModel
+from covey.secure_sums import RefusedError
 from covey.types import Params
 
 __all__ = ["Node", "Train", "answer_message", "shared_settings_hash"]
@@ -91,6 +96,8 @@ class Node:
     def config(self) -> Config:
         """The federation's settings, as this client has them."""
         config = load_config(self.path.parent / self.file.config, [])
+        remote = config.naming(engine=reference(FlowerNodes()))
+        config = config.model_copy(update={"redteam": remote.redteam})
         if self.model is None:
             return config
         own = config.model.model_copy(update={"name": reference(PassedModel())})
@@ -113,6 +120,11 @@ class Node:
             raise InvalidMessageError("the server must name its run")
         return MemoryFolder(self.path.parent / "memory", run)
 
+    def sums(self, run: str) -> SumRounds:
+        """Return the client in the rounds of secure sums of a run."""
+        kept = SumFiles(self.memory(run).path, run)
+        return SumRounds(self.path.parent, self.config, self.file, kept)
+
 
 def answer_message(
     message: Message, load: Callable[[], Node], train: Train | None = None
@@ -130,11 +142,15 @@ def answer_message(
         node = load()
         if question.task == "hello":
             content = encode(_hello(node, question))
+        elif question.sums is not None:
+            content = _step(node, question, call, question.sums, train)
         else:
             content = encode(*_reply(node, question, call, train))
     except Exception as error:
         log.exception("Answering failed; the server learns the kind of error only.")
-        content = encode(_failed(question, type(error).__name__))
+        refused = isinstance(error, RefusedError)
+        kind = error.reason.name if refused else type(error).__name__
+        content = encode(_failed(question, kind))
     return Message(content, reply_to=message)
 
 
@@ -168,9 +184,9 @@ def _reply(
     if question.name != node.file.name:
         raise InvalidMessageError("the question is for another client")
     member = node.member(question.classes)
+    node.sums(question.run).check_told(request, member)
     if request.task in OF_FEATURES:
-        told = Reply(version("covey"), question.token, node.file.name)
-        return replace(told, leave=node.file.leave), member.told(request, question.slip)
+        return _plainly(node, question), member.told(request, question.slip)
     folder = node.memory(question.run)
     memory, kept = folder.read(), folder.read_tensors(question.slip.memory_round)
     chosen = member.choose(request, question.slip, memory.risks)
@@ -183,11 +199,57 @@ def _reply(
         return replace(reply, members=_plain(inside), held_out=_plain(outside)), None
     if request.task not in ("choose", "train"):
         return reply, None
-    made = member.train(request, chosen.cluster, train, kept)
+    made = _trained(node, member, (question, request), chosen.cluster, train)
+    return replace(reply, weight=made.weight), made.update
+
+
+def _trained(
+    node: Node,
+    member: ClientRuntime,
+    asked: tuple[Question, ClientRequest],
+    cluster: int,
+    train: Train | None,
+) -> ClientUpdate:
+    """Train, and keep what the objective goes on from."""
+    question, request = asked
+    folder = node.memory(question.run)
+    kept = folder.read_tensors(question.slip.memory_round)
+    made = member.train(request, cluster, train, kept)
     if made.kept is not None and request.round_index >= 0:
         # an objective that keeps nothing new leaves its memory as it was
         folder.write_tensors(request.round_index, made.kept or kept)
-    return replace(reply, weight=made.weight), made.update
+    return made
+
+
+def _step(
+    node: Node,
+    question: Question,
+    request: ClientRequest,
+    asked: SumStep,
+    train: Train | None,
+) -> RecordDict:
+    """Take a step of a round of secure sums."""
+    if question.name != node.file.name:
+        raise InvalidMessageError("the question is for another client")
+    member, given = node.member(question.classes), question.slip.given or 0
+
+    def trained() -> ClientUpdate:
+        folder = node.memory(question.run)
+        memory = folder.read()
+        folder.write(replace(memory, updates=memory.updates + 1))
+        return _trained(node, member, (question, request), given, train)
+
+    own = own_numbers(member, request, trained)
+    letter = request.letters[question.name]
+    rounds = node.sums(question.run)
+    said = rounds.answer(asked, question.slip.session, letter, own)
+    return encode(_plainly(node, question), letter=said)
+
+
+def _plainly(node: Node, question: Question) -> Reply:
+    """Return an answer that tells nothing but whether the client asks to leave."""
+    own = Reply(version("covey"), question.token, node.file.name)
+    return replace(own, leave=node.file.leave)
 
 
 def _with_spent_epsilon(

@@ -30,6 +30,7 @@ from covey.flower.identity import (
 )
 from covey.flower.messages import (
     MAX_CLASSES,
+    MAX_EXAMPLES,
     Carried,
     Hello,
     InvalidMessageError,
@@ -41,7 +42,9 @@ from covey.flower.messages import (
     reply_of,
 )
 from covey.flower.screening import NormRule, reduced_weights
+from covey.flower.signing import check_keys
 from covey.flower.sums import lengths_of, with_roots
+from covey.secure_sums import Terms
 from covey.types import ClientName, Handle, Params
 
 __all__ = ["AdmissionPolicy", "FlowerServer"]
@@ -75,6 +78,7 @@ class AdmissionPolicy:
         compares_norms: whether an update far larger than the others' is refused. Not
             where updates are clipped anyway, since who is refused would tell of the rest.
         equal_weights: whether an answer that claims a weight other than 1 is refused.
+        hides_sizes: whether nobody tells how many examples it has.
         keys: of clients' names, as far as the run knows them.
         binds_names: whether a name belongs to the key of the node that first came with it.
         organisations: names of clients whose organisation is attested, for the key that is
@@ -88,6 +92,7 @@ class AdmissionPolicy:
     timeout: float = 600.0
     compares_norms: bool = True
     equal_weights: bool = False
+    hides_sizes: bool = False
     keys: Mapping[ClientName, str] = field(default_factory=dict[ClientName, str])
     binds_names: bool = True
     organisations: frozenset[ClientName] = frozenset()
@@ -305,6 +310,7 @@ class FlowerServer:
             broadcast=tuple(request.broadcast),
             width=request.width,
             features=request.features,
+            sums=request.sums,
         )
         met = {j for j, share in enumerate(context.shares) if share * context.weight}
         models = {j: (rooted if j in met else request.models)[j] for j in needed}
@@ -313,8 +319,9 @@ class FlowerServer:
             question,
             models,
             request.broadcast,
-            hello.examples,
+            MAX_EXAMPLES if self._policy.hides_sizes else hello.examples,
             hello.held_out,
+            request.letters.get(handle, b""),
         )
 
     def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
@@ -323,7 +330,9 @@ class FlowerServer:
         timeout, carried = self._policy.timeout, Carried()
         messages = (
             make_message(
-                a.question, a.start, node, timeout, a.broadcast, carried=carried
+                *(a.question, a.start, node, timeout, a.broadcast),
+                carried=carried,
+                letter=a.letter,
             )
             for node, a in pending.items()
         )
@@ -335,6 +344,7 @@ class FlowerServer:
                     raise InvalidMessageError("it has answered already")  # noqa: TRY301
                 reply, answer = reply_of(message, pending[node])
                 self._check_weight(answer, pending[node].examples)
+                self._check_signed(node, pending[node].question, answer.letter)
                 found[handle] = reply, answer
             except InvalidMessageError as error:
                 self._refuse(handle, str(error), counts=handle not in found)
@@ -371,6 +381,13 @@ class FlowerServer:
             raise InvalidMessageError(
                 f"its weight must be at most the {examples} examples that it announced"
             )
+
+    def _check_signed(self, node: int, question: Question, letter: bytes) -> None:
+        asked, session = question.sums, question.slip.session
+        if asked is not None and asked.step == "keys" and asked.signed:
+            terms = Terms(bytes.fromhex(session), asked.length)
+            public = self._identities.get(node, NodeIdentity()).public
+            check_keys(question.name, terms, letter, public)
 
     def _weighed(self, answers: Sequence[ClientResponse]) -> list[ClientResponse]:
         """Return answers of which none weighs far more than most, with what it moves."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from covey.algorithms import ClientResponse
 from covey.flower.invalid import InvalidMessageError
-from covey.heads import Sums, diagonal_of, fault_of, fault_of_mean
+from covey.heads import Sums, diagonal_of, fault_of, fault_of_mean, fault_of_total
 from covey.types import Handle, Params
 
 __all__ = [
@@ -34,12 +34,12 @@ def expected_of(task: str, width: int, classes: int) -> Params:
     }
 
 
-def sums_in(sent: Params, records: int, digest: str) -> Sums:
+def sums_in(sent: Params, records: int | None, digest: str) -> Sums:
     """Return a client's sums over records of weight 1.
 
     Args:
         sent: of the shapes that were expected.
-        records: how many examples it announced.
+        records: how many examples it announced; None: it tells nobody.
         digest: of the sums that it sent before; "": it sent none.
 
     Raises:
@@ -50,7 +50,7 @@ def sums_in(sent: Params, records: int, digest: str) -> Sums:
         raise InvalidMessageError(
             "its sums must be those that it sent before, as they are taken off with them"
         )
-    if fault := fault_of(sums, records):
+    if fault := fault_of_total(sums) if records is None else fault_of(sums, records):
         raise InvalidMessageError(fault)
     return sums
 

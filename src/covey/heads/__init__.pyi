@@ -5,7 +5,7 @@ from .bounding import (
     joint_norm,
     target_norm,
 )
-from .checks import fault_of, fault_of_mean
+from .checks import fault_of, fault_of_mean, fault_of_total
 from .exposure import error_precision, joined, likelihood_ratio_successes
 from .grid import (
     EXACT,
@@ -42,6 +42,7 @@ __all__ = [
     "error_precision",
     "fault_of",
     "fault_of_mean",
+    "fault_of_total",
     "feature_grid",
     "joined",
     "joint_norm",

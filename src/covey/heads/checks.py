@@ -8,7 +8,7 @@ from covey.heads.grid import FEATURE_STEPS, LARGEST
 from covey.heads.solving import diagonal_of
 from covey.heads.sums import Sums
 
-__all__ = ["fault_of", "fault_of_mean"]
+__all__ = ["fault_of", "fault_of_mean", "fault_of_total"]
 
 TOLERANCE = 1e-9
 """How far below 0 an eigenvalue may be, in units of the largest diagonal."""
@@ -28,6 +28,14 @@ def fault_of(sums: Sums, records: int) -> str:
     return _fault_of_classes(sums) or (
         "" if _is_square(sums) else "its sums must be sums of squares"
     )
+
+
+def fault_of_total(sums: Sums) -> str:
+    """Return why these are no sums over any records of weight 1; "" if they may be."""
+    records, rest = divmod(int(sums.gram[-1]), FEATURE_STEPS**2)
+    if rest or records < 1:
+        return "its sums must be over whole examples"
+    return fault_of(sums, records)
 
 
 def fault_of_mean(mean: Tensor) -> str:

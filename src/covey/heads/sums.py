@@ -106,8 +106,9 @@ class Sums:
             half = half + share * others.gram.double()
             targets = targets + share * others.targets.double()
         gram = torch.zeros(d, d, dtype=torch.float64)
-        gram.masked_scatter_(_half(d), half / (FEATURE_STEPS**2 * WEIGHT_STEPS))
-        gram = gram + gram.tril(-1).T
+        lower = half / (FEATURE_STEPS**2 * WEIGHT_STEPS)
+        for side in (gram, gram.T):
+            side.masked_scatter_(_half(d), lower)
         mean = gram[:, -1:] / classes
         return gram, targets / (FEATURE_STEPS * WEIGHT_STEPS) - mean
 

@@ -45,6 +45,10 @@ class Backend(Protocol):
         """Acquire the write lock; raise LedgerLocked if another process holds it."""
         ...
 
+    def is_locked(self) -> bool:
+        """Return whether some process holds the write lock; none is made to wait."""
+        ...
+
     def writer(self) -> Engine:
         """Return connections whose transactions last once they are committed."""
         ...

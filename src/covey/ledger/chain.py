@@ -87,14 +87,14 @@ def seal(records: Iterable[Record], after: Link | None) -> list[Link]:
     return links
 
 
-def verify(links: Sequence[Link]) -> None:
-    """Check a whole chain, from its first link.
+def verify(links: Sequence[Link], after: Link | None = None) -> None:
+    """Check a whole chain, or what carries one on from the link `after`.
 
     Raises:
         LedgerError: an event was changed, moved, added or taken out.
     """
-    head = GENESIS
-    for position, found in enumerate(links, start=1):
+    begin, head = (after.position, after.hash) if after else (0, GENESIS)
+    for position, found in enumerate(links, start=begin + 1):
         head = link(head, found.round_index, found.kind, found.body)
         if (position, head) != (found.position, found.hash):
             raise LedgerError(

@@ -37,6 +37,7 @@ __all__ = [
     "names",
     "read_requests",
     "read_tombstones",
+    "replace_names",
     "serve",
 ]
 
@@ -288,6 +289,18 @@ def erase(connection: Connection, handle: Handle, tombstone: str) -> None:
         connection.execute(delete(table).where(table.c.handle == handle))
     if tombstone not in read_tombstones(connection):
         connection.execute(insert(tombstones).values(mark=tombstone))
+
+
+def replace_names(
+    connection: Connection, changed: Mapping[Handle, ClientName | None]
+) -> None:
+    """Put other names in the place of some, or nothing, and keep no tombstone."""
+    for handle, name in changed.items():
+        row = clients.c.handle == handle
+        if name is None:
+            connection.execute(delete(clients).where(row))
+        else:
+            connection.execute(update(clients).where(row).values(name=name))
 
 
 def read_tombstones(connection: Connection) -> frozenset[str]:

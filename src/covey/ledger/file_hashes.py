@@ -7,9 +7,10 @@ in the chain.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
@@ -32,8 +33,8 @@ __all__ = ["FileHashes", "check_tables", "seal_tables", "unsealed_tables"]
 
 SEALED = (clients, client_keys, client_organisations, requests, tombstones)
 
-# repr: a damaged file can hold any type in any column
 CELLS = json.JSONEncoder(default=repr)
+"""With repr, as a damaged file can hold any type in any column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,13 @@ class FileHashes:
 
     def note(self, name: str, digest: str) -> None:
         """Note a hash that a file may have, beside those that it may have already."""
+        self.note_all({name: digest})
+
+    def note_all(self, found: Mapping[str, str]) -> None:
+        """Note a hash of each of these files, in one transaction."""
         with self.writing() as connection:
-            _note(connection, name, digest)
+            for name, digest in found.items():
+                _note(connection, name, digest)
 
     def settle(self, name: str, digest: str) -> None:
         """Forget every other hash of a file: it is on the disk with this one."""
@@ -168,6 +174,11 @@ def _seal_name(table: Table) -> str:
 
 def _content_hash(connection: Connection, table: Table) -> str:
     rows = connection.execute(select(table)).all()
-    told = (CELLS.encode(list(row)) for row in rows)
+    told = (f"[{', '.join(map(_cell, row))}]" for row in rows)
     # sorted here: databases differ in how they order text
     return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()
+
+
+def _cell(value: object) -> str:
+    """Return a cell as JSON; nearly all of many clients' are words."""
+    return encode_basestring_ascii(value) if type(value) is str else CELLS.encode(value)

@@ -34,6 +34,12 @@ HELD = text(
     "WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
 )
 
+TAKEN = text(
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted "
+    "AND classid::bigint = :high AND objid::bigint = :low AND objsubid = 1 AND database = "
+    "(SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PostgresRun:
@@ -84,8 +90,7 @@ class PostgresRun:
         Raises:
             LedgerLocked: somebody else has it.
         """
-        digest = hashlib.sha256(f"covey ledger {self.run}".encode()).digest()
-        key = int.from_bytes(digest[:8], signed=True)
+        key = int.from_bytes(self._key(), signed=True)
         connection = self._engine("AUTOCOMMIT", PATIENCE).connect()
         try:
             connection.execute(select(func.pg_advisory_lock(key)))
@@ -98,6 +103,17 @@ class PostgresRun:
                 f"Wait until it ends, or stop it; reading is always possible."
             ) from error
         return _SessionLock(connection, str(self))
+
+    def is_locked(self) -> bool:
+        """Return whether some process holds the write lock; none is asked for."""
+        high, low = (
+            int.from_bytes(part) for part in (self._key()[:4], self._key()[4:])
+        )
+        with self._engine("AUTOCOMMIT").connect() as connection:
+            return bool(connection.scalar(TAKEN, {"high": high, "low": low}))
+
+    def _key(self) -> bytes:
+        return hashlib.sha256(f"covey ledger {self.run}".encode()).digest()[:8]
 
     def writer(self) -> Engine:
         """Return connections whose commits wait until the server's disk has them."""

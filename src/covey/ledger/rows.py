@@ -7,17 +7,22 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, insert, select
 
 from covey.errors import LedgerError
-from covey.ledger.chain import Link, Record, seal
+from covey.ledger.chain import GENESIS, Link, Record, seal
 from covey.ledger.rollback import REWIND, rewound_to, superseded_up_to
 from covey.ledger.tables import clock, events
 
 __all__ = [
     "add",
+    "end",
     "furthest_round",
+    "hash_at",
     "last_link",
     "last_round",
+    "newest_time",
     "position_of",
+    "read_between",
     "read_links",
+    "read_piece",
     "read_rewinds",
     "read_round",
     "times",
@@ -35,10 +40,52 @@ def add(connection: Connection, records: Sequence[Record], written_at: str) -> s
     return last.hash
 
 
-def read_links(connection: Connection) -> list[Link]:
-    """Return the whole chain, in order."""
-    rows = connection.execute(select(events).order_by(events.c.position))
-    return _linked(rows.all())
+def read_links(connection: Connection, after: int = 0) -> list[Link]:
+    """Return the whole chain in order, or what stands after a position."""
+    query = select(events)
+    if after:
+        query = query.where(events.c.position > after)
+    return _linked(connection.execute(query.order_by(events.c.position)).all())
+
+
+def read_piece(
+    connection: Connection, position: int, most_bytes: int
+) -> tuple[list[Link], bool]:
+    """Return links after a position, about so many bytes, and whether these are all."""
+    query = select(events).where(events.c.position > position)
+    found: list[Link] = []
+    with connection.execute(query.order_by(events.c.position)) as result:
+        for row in result:
+            found.append(_link(tuple(row)))
+            most_bytes -= len(found[-1].body)
+            if most_bytes <= 0:
+                return found, result.fetchone() is None
+    return found, True
+
+
+def hash_at(connection: Connection, position: int) -> str | None:
+    """Return the hash of the event at a position."""
+    return connection.scalar(select(events.c.hash).where(events.c.position == position))
+
+
+def end(connection: Connection) -> tuple[int, str]:
+    """Return the last position and its hash, without its event."""
+    query = select(events.c.position, events.c.hash).order_by(events.c.position.desc())
+    row = connection.execute(query.limit(1)).first()
+    match (0, GENESIS) if row is None else tuple(row):
+        case (int(position), str(head)):
+            return position, head
+        case cells:
+            raise LedgerError(
+                f"The ledger is broken at position {cells[0]}: what stands there is not "
+                f"an event. Restore it from a copy."
+            )
+
+
+def newest_time(connection: Connection) -> str | None:
+    """Return when the last entry was written."""
+    query = select(clock.c.written_at).order_by(clock.c.position.desc())
+    return connection.scalar(query.limit(1))
 
 
 def read_round(connection: Connection, round_index: int) -> list[Link]:
@@ -117,14 +164,17 @@ def furthest_round(connection: Connection) -> int | None:
 
 def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
     """Return the position of each rewind, and the round that it rewinds to."""
-    query = select(events).where(
-        events.c.round_index.is_(None), events.c.kind == REWIND
-    )
     return [
         (one.position, first)
-        for one in _linked(connection.execute(query).all())
+        for one in read_between(connection, REWIND)
         if (first := rewound_to(one.record())) is not None
     ]
+
+
+def read_between(connection: Connection, kind: str) -> list[Link]:
+    """Return what was recorded of one kind between rounds, in order."""
+    query = select(events).where(events.c.round_index.is_(None), events.c.kind == kind)
+    return _linked(connection.execute(query.order_by(events.c.position)).all())
 
 
 def _linked(rows: Iterable[Iterable[Any]]) -> list[Link]:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +15,7 @@ from covey.errors import LedgerError, LedgerLocked
 __all__ = ["SqliteFile"]
 
 BUSY_SECONDS = 30.0  # a commit waits for readers to finish, and they for it
+LOOK_SECONDS = 0.1  # `is_locked` holds a lock for an instant, which stops no writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,38 @@ class SqliteFile:
         place.parent.stat()  # the library would make a folder that is missing
         lock = FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
         try:
-            lock.acquire(blocking=False)
+            lock.acquire(timeout=LOOK_SECONDS, poll_interval=LOOK_SECONDS / 4)
         except Timeout as error:
             raise LedgerLocked(
                 f"Only one process can write the ledger {self}, and another one does. "
                 f"Wait until it ends, or stop it; reading is always possible."
             ) from error
         return _FileLock(lock)
+
+    def is_locked(self) -> bool:
+        """Return whether some process holds the write lock; nothing is written."""
+        place = self.path.with_suffix(".lock")
+        if not place.is_file():
+            return False
+        if sys.platform == "win32":
+            return self._is_refused()
+        import fcntl  # which Windows has not
+
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)  # and with it what was locked
+        return False
+
+    def _is_refused(self) -> bool:
+        try:
+            self.lock().close()
+        except LedgerLocked:
+            return True
+        return False
 
     def writer(self) -> Engine:
         """Return connections that take the write lock as soon as a transaction begins.

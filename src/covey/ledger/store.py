@@ -9,10 +9,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select
 
-from covey.errors import LedgerError, LedgerLocked, LedgerMismatch
+from covey.errors import LedgerError, LedgerMismatch
 from covey.ledger import clients_and_requests, rows, tables
 from covey.ledger.backend import Backend, Lock, backend_of, errors_explained
-from covey.ledger.chain import GENESIS, Link, Record, verify
+from covey.ledger.chain import Link, Record, verify
 from covey.ledger.clients_and_requests import NewRequest, Request, ServedRequest
 from covey.ledger.file_hashes import (
     FileHashes,
@@ -20,8 +20,10 @@ from covey.ledger.file_hashes import (
     seal_tables,
     unsealed_tables,
 )
+from covey.ledger.overview import Overview, read_overview
 from covey.ledger.replay_diff import first_difference
 from covey.ledger.rollback import current_records, rewound_to
+from covey.ledger.tail import LedgerTail
 from covey.types import ClientName, Handle
 
 __all__ = ["Ledger"]
@@ -122,6 +124,11 @@ class Ledger:
         """The hashes of the run's states and other files."""
         return FileHashes(self._transaction, self._write_transaction)
 
+    @property
+    def tail(self) -> LedgerTail:
+        """What was added since it was last read, for who follows a run."""
+        return LedgerTail(self._transaction)
+
     def append(self, round_index: int, records: Sequence[Record]) -> str:
         """Record a round, all of it or nothing, and return the new head.
 
@@ -166,15 +173,46 @@ class Ledger:
                 seal_tables(connection)
             return rows.add(connection, records, written_at)
 
-    def links(self) -> list[Link]:
-        """Return the whole chain, in order, once it is verified.
+    def replace_names(
+        self, changed: Mapping[Handle, ClientName | None], records: Sequence[Record]
+    ) -> str:
+        """Record what happened, and change or erase names, in one transaction.
+
+        For who keeps no tombstones; a run's clients leave by `serve`. Scrub the ledger
+        next: the names' last traces go with it.
+
+        Args:
+            changed: what each handle stands for from now on; None: nothing.
+            records: what happened, between two rounds.
+
+        Returns:
+            The new head.
+
+        Raises:
+            LedgerError: there is no record, or it cannot be written.
+        """
+        _check_between(records)
+        written_at = self._writer().clock()
+        with self._transaction() as connection:
+            clients_and_requests.replace_names(connection, changed)
+            seal_tables(connection, [tables.clients])
+            return rows.add(connection, records, written_at)
+
+    def links(self, after: Link | None = None) -> list[Link]:
+        """Return the whole chain in order, once it is verified.
+
+        Args:
+            after: the end of a chain that was read and verified before. If this one
+                holds it, only what follows is read and returned.
 
         Raises:
             LedgerError: it is broken; the message names the first bad position.
         """
         with self._transaction() as connection:
-            found = rows.read_links(connection)
-        verify(found)
+            if after and rows.hash_at(connection, after.position) != after.hash:
+                after = None
+            found = rows.read_links(connection, after.position if after else 0)
+        verify(found, after)
         return found
 
     def replay(self) -> list[Record]:
@@ -224,8 +262,7 @@ class Ledger:
     def head(self) -> str:
         """Return the newest hash, which commits to the whole history."""
         with self._transaction() as connection:
-            last = rows.last_link(connection)
-        return last.hash if last else GENESIS
+            return rows.end(connection)[1]
 
     def position_of(self, round_index: int, head: str) -> int | None:
         """Return where a round ends whose last event has this hash, if any ever did."""
@@ -234,12 +271,13 @@ class Ledger:
 
     def is_being_written(self) -> bool:
         """Return whether some process holds the right to write."""
-        try:
-            with errors_explained(self._backend):
-                self._backend.lock().close()
-        except LedgerLocked:
-            return True
-        return False
+        with errors_explained(self._backend):
+            return self._backend.is_locked()
+
+    def overview(self) -> Overview:
+        """Return how far the run is, without reading or verifying what came before."""
+        with self._transaction() as connection:
+            return read_overview(connection)
 
     def head_of(self, round_index: int) -> str | None:
         """Return the hash of the last event that still counts of one round."""

@@ -10,6 +10,7 @@ from covey.membership.assessment import (
 from covey.membership.attack_base import Attack, Scorer
 from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
 from covey.membership.audit import FEDMIA, Auditor, ClusterAuditResult, examine_cluster
+from covey.membership.audit_set import Candidates, strata_of
 from covey.membership.base import Count, RiskContext, RiskEstimator
 from covey.membership.blind import blind_baseline
 from covey.membership.client_estimator import self_estimates
@@ -47,14 +48,21 @@ from covey.membership.guessing import (
     no_better_than_guessing,
     unless_diverged,
 )
-from covey.membership.intervals import AttackMetrics, Estimate, attack_metrics
+from covey.membership.intervals import (
+    AttackMetrics,
+    Estimate,
+    attack_metrics,
+    clopper_pearson,
+)
 from covey.membership.left_out import likelihood_ratio_risk, loss_threshold_risk
+from covey.membership.lira import lira_online
 from covey.membership.loss_histograms import (
     EDGES,
     FOLDS,
     combined_counts,
     loss_counts,
 )
+from covey.membership.loss_spreads import loss_spread, precision_at, top_share
 from covey.membership.masked_counts import masked_loss_counter
 from covey.membership.own_curve import CurvePoint, risk_curve
 from covey.membership.own_risk import (
@@ -63,14 +71,14 @@ from covey.membership.own_risk import (
     own_risks,
     squared_sums,
 )
-from covey.membership.references import PlayRound, RetrainRecipe
+from covey.membership.references import PlayRound, RetrainRecipe, halves
 from covey.membership.risk_front import FrontPoint, best_point, risk_front
 from covey.membership.shadow_federation import (
     ShadowFederation,
     ShadowFederations,
     ShadowSetup,
 )
-from covey.membership.signals import Signals
+from covey.membership.signals import Signals, logit
 from covey.membership.source_inference import Attribution, attribution, source_of
 from covey.membership.subgroups import QUARTERS, AttackFigures
 
@@ -89,6 +97,7 @@ __all__ = [
     "AttackMetrics",
     "Attribution",
     "Auditor",
+    "Candidates",
     "ClusterAuditResult",
     "ConstantPredictor",
     "Count",
@@ -125,23 +134,29 @@ __all__ = [
     "best_threshold",
     "blind_baseline",
     "blind_risk",
+    "clopper_pearson",
     "combined_counts",
     "cross_fitted",
     "examine_cluster",
     "fedmia",
+    "halves",
     "has_finite_examples",
     "has_non_finite_values",
     "inferred_profiles",
     "largest_weight",
     "likelihood_ratio_risk",
+    "lira_online",
     "local_loss_counter",
+    "logit",
     "loss_counts",
+    "loss_spread",
     "loss_threshold_risk",
     "masked_loss_counter",
     "negative_control",
     "no_better_than_guessing",
     "own_risks",
     "positive_control",
+    "precision_at",
     "rates_at",
     "reported_profiles",
     "risk_curve",
@@ -149,7 +164,9 @@ __all__ = [
     "self_estimates",
     "source_of",
     "squared_sums",
+    "strata_of",
     "stratified",
+    "top_share",
     "true_risk",
     "unless_diverged",
     "without_estimate",

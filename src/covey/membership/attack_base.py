@@ -1,6 +1,7 @@
 """What an attack on single records is."""
 
 from collections.abc import Callable
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from numpy import ndarray
@@ -8,7 +9,10 @@ from numpy import ndarray
 from covey.components.component import Component
 from covey.membership.signals import Signals
 
-__all__ = ["Attack", "Scorer", "Scores"]
+__all__ = ["Attack", "Needs", "Scorer", "Scores"]
+
+Needs = Literal["none", "outside", "both"]
+"""Of which references an attack learns: none, models without a record, with and without."""
 
 Scores = Float[ndarray, " records"]
 
@@ -21,7 +25,12 @@ class Attack(Component):
 
     Your own is a subclass with options, or a plain function of `Signals`: name it in
     `covey audit RUN --attack package.module:name`, or pass it to `Run.audit`.
+
+    Attributes:
+        needs: the references without which it has nothing to say.
     """
+
+    needs: ClassVar[Needs] = "both"
 
     def __call__(self, signals: Signals) -> Scores:
         """Return one finite score per record."""

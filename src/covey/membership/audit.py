@@ -23,13 +23,14 @@ from covey.membership.ground_truth import (
     refusal_reason,
 )
 from covey.membership.guessing import has_non_finite_values
+from covey.membership.record_exposure import ExposedCounts, exposed_counts
 from covey.membership.references import RetrainRecipe, halves, train_references
 from covey.membership.signals import Signals, of_label
 from covey.membership.subgroups import AttackFigures, attack_figures
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["FEDMIA", "Auditor", "ClusterAuditResult", "examine_cluster"]
+__all__ = ["FEDMIA", "Auditor", "ClusterAuditResult", "examine_cluster", "scored_by"]
 
 FEDMIA = "fedmia"
 """The attack on clients' updates, which are more than `Signals` hold."""
@@ -81,6 +82,7 @@ class ClusterAuditResult:
         accuracies: of the model on its members and on non-members, and of the
             references on records that they trained on and on others. Where they are
             far apart, the references replay another recipe than the model's.
+        exposed: the most exposed members in counts; None with too few references.
     """
 
     cluster: int
@@ -92,6 +94,7 @@ class ClusterAuditResult:
     reason: str
     accuracies: Mapping[str, float]
     attacks: Mapping[str, AttackFigures]
+    exposed: ExposedCounts | None = None
 
 
 def examine_cluster(
@@ -119,7 +122,7 @@ def examine_cluster(
             target, auc, NO_CLASSES if one is None else NO_REFERENCE
         )
     scores = {
-        name: _scored(name, run, signals) for name, run in auditor.attacks.items()
+        name: scored_by(name, run, signals) for name, run in auditor.attacks.items()
     }
     reason = ""
     if auditor.from_updates and len(target.members) > MIN_OTHERS:
@@ -143,6 +146,7 @@ def examine_cluster(
             name: attack_figures(found, candidates, signals, streams.at("verdict"))
             for name, found in scores.items()
         },
+        exposed=exposed_counts(signals, candidates.member, candidates.suspects),
     )
 
 
@@ -206,7 +210,9 @@ def _answers(engine: Engine, params: Params, examples: Examples) -> Tensor | Non
     return scored.log_probs
 
 
-def _scored(name: str, attack: Scorer, signals: Signals) -> Float[ndarray, " records"]:
+def scored_by(
+    name: str, attack: Scorer, signals: Signals
+) -> Float[ndarray, " records"]:
     """Run an attack; a user's own may return anything.
 
     Raises:

@@ -4,11 +4,13 @@ References:
     Song, Mittal, Systematic Evaluation of Privacy Risks of Machine Learning Models, 2021.
 """
 
+from typing import ClassVar
+
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from covey.membership.attack_base import Attack, Scores
+from covey.membership.attack_base import Attack, Needs, Scores
 from covey.membership.signals import Signals, log_complement, of_label
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
 class EntropyAttack(Attack):
     """Whatever the model answers surely and rightly is a member."""
 
+    needs: ClassVar[Needs] = "none"
+
     def __call__(self, signals: Signals) -> Scores:
         """Return minus the modified entropy."""
         return modified_entropy_score(signals.target, signals.labels)
@@ -29,6 +33,8 @@ class EntropyAttack(Attack):
 
 class PlainEntropyAttack(Attack):
     """Whatever the model answers surely is a member."""
+
+    needs: ClassVar[Needs] = "none"
 
     def __call__(self, signals: Signals) -> Scores:
         """Return minus the entropy."""

@@ -84,7 +84,11 @@ def best_constant(labels: Tensor) -> ConstantPredictor | None:
 
 
 def no_better_than_guessing(
-    engine: Engine, params: Params, clients: Sequence[Client], times: float = 1.0
+    engine: Engine,
+    params: Params,
+    clients: Sequence[Client],
+    times: float = 1.0,
+    whose: str = "its clients' examples",
 ) -> str:
     """Say why a model knows nothing of these clients' examples; "" if it may know some.
 
@@ -109,6 +113,7 @@ def no_better_than_guessing(
         times: how often loss* the mean loss must be, at least. Above 1 it tells models
             that diverged from those that have not learnt anything yet, which are near
             loss*; numbers, whose loss at the start has no scale, are then not judged.
+        whose: what the examples are called in the answer.
     """
     some = _some([c.train for c in clients if has_finite_examples(c)])
     constant = best_constant(some.labels) if some is not None else None
@@ -125,7 +130,7 @@ def no_better_than_guessing(
         if accuracy > a + max(2 * math.sqrt(a * (1 - a) / n), (1 - a) / 10):
             return ""
         told += f"; an accuracy of {accuracy:.3f}, and {a:.3f} without"
-    return f"it does no better than guessing on {n} of its clients' examples: {told}"
+    return f"it does no better than guessing on {n} of {whose}: {told}"
 
 
 def has_non_finite_values(params: Params) -> str:

@@ -5,13 +5,13 @@ References:
     Principles, 2022, Algorithm 1 and sections IV-C, V.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from covey.membership.attack_base import Attack, Scores
+from covey.membership.attack_base import Attack, Needs, Scores
 from covey.membership.signals import Signals, check_references, logit
 
 __all__ = ["Lira", "LiraOffline", "Variance", "lira_offline", "lira_online"]
@@ -43,6 +43,7 @@ class LiraOffline(Attack):
         variance: one for all records, or each record's own.
     """
 
+    needs: ClassVar[Needs] = "outside"
     variance: Variance = "global"
 
     def __call__(self, signals: Signals) -> Scores:
@@ -88,7 +89,7 @@ def lira_offline(
     """
     from scipy.stats import norm
 
-    check_references(inside, least=_min_references(variance))
+    check_references(inside, _min_references(variance), ("outside",))
     return -norm.logsf(target, *_normal(references, ~inside, variance))
 
 

@@ -1,6 +1,8 @@
 """The plainest attack: whatever has a low loss is a member."""
 
-from covey.membership.attack_base import Attack, Scores
+from typing import ClassVar
+
+from covey.membership.attack_base import Attack, Needs, Scores
 from covey.membership.signals import Signals, of_label
 
 __all__ = ["LossAttack"]
@@ -8,6 +10,8 @@ __all__ = ["LossAttack"]
 
 class LossAttack(Attack):
     """Minus the loss under the attacked model."""
+
+    needs: ClassVar[Needs] = "none"
 
     def __call__(self, signals: Signals) -> Scores:
         """Return log p_y."""

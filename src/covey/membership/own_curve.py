@@ -60,11 +60,10 @@ def risk_curve(
     found = own_risks(known.head(cluster, squared), rows)
     precision = found[inside.index((handle, present))].precision
     train = clients[handle].train
+    change = records.sums([(train, 1)], len(known.targets[cluster]))
 
     def point(weight: int) -> CurvePoint:
         sums, varying = list(known.sums), list(squared)
-        d = len(known.targets[cluster])
-        change = records.sums([(train, 1)], d)
         sums[cluster] += change.times(weight - present)
         varying[cluster] += change.times(squared_steps(weight) - squared_steps(present))
         there = known.of(tuple(sums), known.counted)

@@ -5,7 +5,7 @@ References:
     Eq. 2-4 and 10, Algorithm 1.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,7 +14,7 @@ from pydantic import Field
 from scipy.special import logsumexp
 
 from covey.components.section import Share
-from covey.membership.attack_base import Attack, Scores
+from covey.membership.attack_base import Attack, Needs, Scores
 from covey.membership.signals import Signals, check_references, of_label
 
 __all__ = [
@@ -54,6 +54,7 @@ class RmiaOffline(Attack):
         a: how little models with a record would differ from those without.
     """
 
+    needs: ClassVar[Needs] = "outside"
     gamma: AtLeastOne = 1.0
     a: Share = 0.3
 
@@ -118,7 +119,7 @@ def likelihood_ratio_offline(
     Arguments as for `likelihood_ratio_online`; `a` in [0, 1] says how little IN models
     would differ from OUT models: they overfit more, the smaller it should be.
     """
-    check_references(inside)
+    check_references(inside, sides=("outside",))
     p_out = np.exp(_log_mean(references, ~inside))
     return target - np.log(((1 + a) * p_out + 1 - a) / 2)
 

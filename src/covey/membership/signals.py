@@ -4,6 +4,7 @@ Every attack here is a function of arrays that returns a score per record; highe
 member-like.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +25,8 @@ class Signals:
         labels: each record's class.
         target: log-probabilities of the classes, in nats, under the attacked model.
         references: the same under every reference model.
-        inside: whether a reference was trained on a record; each record is inside at
-            least one and outside at least one.
+        inside: whether a reference was trained on a record; in the audit of a run each
+            record is inside at least one and outside at least one.
     """
 
     labels: Int[ndarray, " records"]
@@ -69,14 +70,24 @@ def logit(
     return of_label(log_probs, labels) - of_label(log_complement(log_probs), labels)
 
 
-def check_references(inside: Bool[ndarray, "records models"], least: int = 1) -> None:
+def check_references(
+    inside: Bool[ndarray, "records models"],
+    least: int = 1,
+    sides: Sequence[str] = ("inside", "outside"),
+) -> None:
     """Refuse records that too few references hold, or too few do not.
+
+    Args:
+        inside: which reference was trained on which record.
+        least: references on each side.
+        sides: where they are needed.
 
     Raises:
         ConfigError: some record is inside, or outside, fewer than `least` of them.
     """
-    for side, counts in (("inside", inside.sum(1)), ("outside", (~inside).sum(1))):
-        fewest = int(counts.min(initial=least))
+    counts = {"inside": inside.sum(axis=1), "outside": (~inside).sum(axis=1)}
+    for side in sides:
+        fewest = int(counts[side].min(initial=least))
         if fewest < least:
             raise ConfigError(
                 f"This attack needs every record {side} at least {least} reference "

@@ -25,7 +25,8 @@ class AttackFigures:
         by_group: per index of a group; "" where the clients have no known group.
         by_class: per label.
         by_difficulty: per quarter of each group's records, from those that models know
-            well without having seen them to those that they get wrong.
+            well without having seen them to those that they get wrong; empty where a
+            record has no reference outside of it.
         roc: (FPR, TPR), FPR from 1 / non-members on.
     """
 
@@ -55,7 +56,7 @@ def attack_figures(
         overall=judged(everybody, "overall"),
         by_group=parts["group"],
         by_class=parts["class"],
-        by_difficulty=parts["difficulty"],
+        by_difficulty=parts.get("difficulty", {}),
         roc=roc(candidates.sides(scores, everybody)),
     )
 
@@ -85,6 +86,8 @@ def _parts(
         yield "group", name, candidates.stratum == place
     for label in range(signals.target.shape[1]):
         yield "class", str(label), signals.labels == label
+    if not (~signals.inside).any(axis=1).all():
+        return
     quarter = quarters(candidates, signals)
     for index, name in enumerate(QUARTERS):
         yield "difficulty", name, quarter == index

@@ -2,7 +2,16 @@ from .aggregate import means
 from .auditing import audit_rows, write_audit
 from .divergence import diverged_models, diverged_sentences
 from .explanation import write_explanation
-from .metrics_file import metrics_csv
+from .frames import client_rows, frame_of
+from .metrics_file import metrics_csv, round_rows
+from .newest_round import (
+    CLUSTERS_SHOWN,
+    budget_told,
+    count_told,
+    risk_told,
+    round_line,
+    share_told,
+)
 from .page import rendered, write_report
 from .queries import (
     OVERALL,
@@ -14,9 +23,11 @@ from .queries import (
 )
 from .run_comparison import comparison
 from .run_summary import PROMISE, budget_of, summary
-from .wording import spread
+from .tracked_figures import final_figures, replays, round_figures, told_settings
+from .wording import early_end_told, spread
 
 __all__ = [
+    "CLUSTERS_SHOWN",
     "OVERALL",
     "PROMISE",
     "Reported",
@@ -24,16 +35,29 @@ __all__ = [
     "accuracy_lines",
     "audit_rows",
     "budget_of",
+    "budget_told",
+    "client_rows",
     "comparison",
+    "count_told",
     "diverged_models",
     "diverged_sentences",
+    "early_end_told",
+    "final_figures",
+    "frame_of",
     "group_sizes",
     "home_of",
     "means",
     "metrics_csv",
     "rendered",
+    "replays",
+    "risk_told",
+    "round_figures",
+    "round_line",
+    "round_rows",
+    "share_told",
     "spread",
     "summary",
+    "told_settings",
     "write_audit",
     "write_explanation",
     "write_report",

@@ -1,4 +1,4 @@
-"""A run's rounds as CSV."""
+"""A run's rounds as rows, and as CSV."""
 
 import csv
 from io import StringIO
@@ -7,40 +7,57 @@ from covey.history import History, RoundRow
 from covey.report.queries import group_sizes
 from covey.risk import RiskEstimate
 
-__all__ = ["metrics_csv"]
+__all__ = ["metrics_csv", "round_rows"]
 
 UNKNOWN = "nan"
 """What every reader of CSV takes for a missing number; an empty cell might be a 0."""
 
+Cell = int | float | None
+"""A count, a figure, or a figure that is not known."""
+
 
 def metrics_csv(history: History) -> str:
     """Return one line per round; figures that are not known are `nan`."""
-    groups = list(group_sizes(history))
-    clusters = len(history.rounds[0].clients) if history.rounds else 0
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            *("round", "participants", "accuracy"),
-            *(f"accuracy_{group}" for group in groups),
-            *(f"clients_{j}" for j in range(clusters)),
-            *(f"{c}_{j}" for j in range(clusters) for c in ("risk", "risk_se")),
-            *("moved", "over"),
-        ]
+    writer.writerow(_columns(history))
+    writer.writerows(
+        [UNKNOWN if value is None else repr(value) for value in row.values()]
+        for row in round_rows(history)
     )
-    writer.writerows(_cells(row, groups) for row in history.rounds)
     return text.getvalue()
 
 
-def _cells(row: RoundRow, groups: list[str]) -> list[str]:
-    values = [
+def round_rows(history: History) -> list[dict[str, Cell]]:
+    """Return one row per round: accuracy by group, clients and risk of each cluster.
+
+    A figure that is not known is None.
+    """
+    columns, groups = _columns(history), list(group_sizes(history))
+    return [
+        dict(zip(columns, _values(row, groups), strict=True)) for row in history.rounds
+    ]
+
+
+def _columns(history: History) -> list[str]:
+    clusters = len(history.rounds[0].clients) if history.rounds else 0
+    return [
+        *("round", "participants", "accuracy"),
+        *(f"accuracy_{group}" for group in group_sizes(history)),
+        *(f"clients_{j}" for j in range(clusters)),
+        *(f"{c}_{j}" for j in range(clusters) for c in ("risk", "risk_se")),
+        *("moved", "over"),
+    ]
+
+
+def _values(row: RoundRow, groups: list[str]) -> list[Cell]:
+    return [
         *(row.round_index, row.participants, row.accuracy),
         *(row.accuracy_by_group.get(group) for group in groups),
         *row.clients,
         *(value for each in row.risks for value in _with_error(each)),
         *(row.moved, row.over),
     ]
-    return [UNKNOWN if value is None else repr(value) for value in values]
 
 
 def _with_error(risk: RiskEstimate | None) -> tuple[float | None, float | None]:

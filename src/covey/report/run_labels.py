@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import tomli_w
@@ -29,7 +30,13 @@ NAMED = ("method.name", "method.selection")
 
 def settings_of(run: Reported) -> dict[str, Any]:
     """Return the run's settings as `section.key` to value, lists as texts."""
-    found = flat(tomllib.loads(run.config_toml))
+    return dict(_settings(run.config_toml))
+
+
+@lru_cache(maxsize=64)
+def _settings(config_toml: str) -> Mapping[str, Any]:
+    """Return the settings, parsed once: pages ask for them at every round."""
+    found = flat(tomllib.loads(config_toml))
     return {
         key: value if isinstance(value, (str, int, float)) else str(value)
         for key, value in found.items()

@@ -18,6 +18,7 @@ from covey.report.divergence import (
     sits_in_diverged,
     why_unknown,
 )
+from covey.report.wording import early_end_told
 from covey.unlearning import at_risk, budget, participation_of
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "fairness_gaps",
     "fairness_reason",
     "guarantee_of",
+    "measured_risk",
     "moves",
     "summary",
     "violations",
@@ -61,6 +63,7 @@ def summary(history: History) -> dict[str, Any]:
         "method": started.method if started else None,
         "rounds": len(history.rounds),
         "finished": finished is not None,
+        "ended_early": early_end_told(history.ended_early),
         "model_hash": finished.model_hash if finished else None,
         "accuracy": {
             "overall": finished.accuracy if finished else None,
@@ -259,21 +262,28 @@ def fairness_reason(history: History) -> str:
     return NO_GAPS if client_groups(history) else NO_GROUPS
 
 
-def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
-    figure = history.figures.get(audit.cluster)
-    latest = [m.reason for m in history.measured if m.cluster == audit.cluster][-1:]
-    if diverged := history.diverged.get(audit.cluster):
+def measured_risk(history: History, cluster: int) -> dict[str, Any]:
+    """Return the red team's figure of a cluster that is in force, or why there is none."""
+    figure = history.figures.get(cluster)
+    latest = [m.reason for m in history.measured if m.cluster == cluster][-1:]
+    if diverged := history.diverged.get(cluster):
         latest = [f"{DIVERGED}: {diverged.reason}"]
     return {
-        "cluster": audit.cluster,
-        "clients": audit.clients,
-        "groups": _composition(history, audit.cluster),
         "risk": figure.risk if figure else None,
         "risk_standard_error": figure.standard_error if figure else None,
         "risk_round": figure.round_index if figure else None,
         "source": figure.source if figure else None,
         "calibrated": figure is not None,
         "reason": latest[0] if latest else "no red team looked at it",
+    }
+
+
+def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
+    return {
+        "cluster": audit.cluster,
+        "clients": audit.clients,
+        "groups": _composition(history, audit.cluster),
+        **measured_risk(history, audit.cluster),
         "true_risk": audit.true_risk,
         "true_risk_standard_error": audit.standard_error,
         "true_risk_reason": audit.reason,

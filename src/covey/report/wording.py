@@ -13,10 +13,25 @@ from covey.events import (
     ModelDiverged,
     MovesWaited,
     RiskUnknown,
+    RunEndedEarly,
+    SumGivenUp,
 )
 from covey.history import History
 
-__all__ = ["estimate", "happenings", "interval", "number", "spread"]
+__all__ = [
+    "early_end_told",
+    "estimate",
+    "happenings",
+    "interval",
+    "number",
+    "spread",
+]
+
+FIGURES = {
+    "lowest-accuracy": "the lowest accuracy of a group",
+    "highest-risk": "the highest risk of a cluster",
+    "over": "the clients above what they accept",
+}
 
 GROUPS_SHOW = 2.0
 """Gap from which on a split is more than k-means finds in one cloud."""
@@ -58,6 +73,17 @@ def spread(row: Mapping[str, float | str | None] | None) -> str:
         f"{mean:.3f} ± {deviation:.3f}"
         if isinstance(deviation, float)
         else f"{mean:.3f}"
+    )
+
+
+def early_end_told(ended: RunEndedEarly | None) -> str:
+    """Say that a run ended early, and why; "" where it did not. No full stop."""
+    if ended is None:
+        return ""
+    figure = FIGURES.get(ended.figure, ended.figure)
+    return (
+        f"ended early after round {ended.rounds} of {ended.planned}: no improvement of "
+        f"{figure} for {ended.patience} rounds"
     )
 
 
@@ -120,6 +146,11 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
             yield (
                 f"Round {round_index}: {len(clients)} clients wait, as with fewer than "
                 f"{least} who move alike their sums would stand out between two rounds."
+            )
+        case SumGivenUp(clients, reason):
+            yield (
+                f"Round {round_index}: the sums of {len(clients)} clients came to nothing "
+                f"({reason}), and are asked for again."
             )
         case ClusterAbandoned(cluster):
             yield (

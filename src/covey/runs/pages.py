@@ -14,13 +14,14 @@ from covey.components.foreign_code import no_foreign_code
 from covey.config import brings_clients, without_passwords
 from covey.data import Population
 from covey.errors import CoveyError
+from covey.history import History
 from covey.report import Reported, write_report
 from covey.runs.story import RunRecord, read_run_record
 from covey.runtime import RunFolder
 from covey.runtime.copies import hash_of, keep_copy, record_copy
 from covey.types import Handle
 
-__all__ = ["on_record", "page_of", "page_over", "reported"]
+__all__ = ["baseline_of", "on_record", "page_of", "page_over", "reported"]
 
 SAMPLES = 8
 
@@ -83,17 +84,23 @@ def reported(
     record: RunRecord | None = None,
 ) -> Reported:
     """Read all that a report shows of one run, and of the FedAvg run beside it."""
-    folder, baseline = RunFolder.existing(path), path / "baseline"
+    folder = RunFolder.existing(path)
     events = record or read_run_record(folder)
-    has_baseline = RunFolder(baseline).ledger_path.is_file()  # it has begun
     return Reported(
         name=path.name,
         history=events.history,
         config_toml=without_passwords(folder.config_path.read_text(encoding="utf-8")),
         ledger_head=events.ledger_head,
         samples=samples,
-        baseline=read_run_record(RunFolder(baseline)).history if has_baseline else None,
+        baseline=baseline_of(path),
     )
+
+
+def baseline_of(path: Path) -> History | None:
+    """Return the story of the FedAvg run beside a run, if there is one."""
+    beside = RunFolder(path / "baseline")
+    has_begun = beside.ledger_path.is_file()
+    return read_run_record(beside).history if has_begun else None
 
 
 def _population(path: Path) -> Population | None:

@@ -7,19 +7,30 @@ from pathlib import Path
 from typing import Any, overload
 
 from covey.build import BuiltRun, Overrides
+from covey.components import options_of, reference
 from covey.components.foreign_code import no_foreign_code
 from covey.data import Population
+from covey.dossier import write_dossier
 from covey.errors import ConfigError, RunError
 from covey.events import HeadsSolved
 from covey.history import History
 from covey.ledger import Ledger
 from covey.membership import Scorer
-from covey.report import summary, write_audit
+from covey.report import (
+    client_rows,
+    frame_of,
+    rendered,
+    round_rows,
+    summary,
+    write_audit,
+)
 from covey.report.run_summary import guarantee_of
 from covey.runs.own_risk import risk_by_weight
-from covey.runs.pages import page_of
+from covey.runs.pages import baseline_of, page_of
 from covey.runs.parts import available_parts, check_answerable, playable, readable
+from covey.runs.plots import Plots
 from covey.runs.story import RunRecord, read_run_record
+from covey.runs.trackers import track, tracked
 from covey.runs.wishes import Names, Several, examples_in, listed, wanted_answer
 from covey.runtime import (
     DEFAULT_ATTACKS,
@@ -30,6 +41,7 @@ from covey.runtime import (
     ForgetResult,
     NewRecords,
     Observer,
+    OnRound,
     Returning,
     RunFolder,
     audit_run,
@@ -37,18 +49,21 @@ from covey.runtime import (
     client_plans,
     continue_run,
     explain_client,
+    finish_requests,
     forget,
     join_run,
     open_session,
 )
 from covey.runtime.copies import Copy
 from covey.runtime.dp_audit import audit_noise
-from covey.runtime.exports import export_model, latest_model
+from covey.runtime.early_end import BestRound
+from covey.runtime.exports import best_kept_round, export_model, latest_model
 from covey.runtime.loop import OnAnswer
 from covey.runtime.participation_inference import play_game
 from covey.runtime.receipts import OnReceipt
 from covey.runtime.unacknowledged import Handover, acknowledge, unacknowledged
 from covey.runtime.verification import verify
+from covey.tracking import Tracker
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check, signing_key
 
@@ -92,6 +107,35 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the run in a few lines, with its clusters."""
+        view = {"name": self.folder.name, "summary": self.summary}
+        return rendered("notebook.html", {}, view).decode()
+
+    def rounds_frame(self) -> Any:  # noqa: ANN401 - pandas has no types
+        """Return a pandas DataFrame with one row per round, as `metrics.csv` has them.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return frame_of(round_rows(self.history))
+
+    def clients_frame(self) -> Any:  # noqa: ANN401 - pandas has no types
+        """Return a pandas DataFrame with one row per client that has not left.
+
+        name, group, cluster, threshold, risk, accuracy, true_risk, exposure, weight; each
+        risk with its standard error. Names are in it: keep it where the run is.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return frame_of(client_rows(self.history, self.names))
+
+    @property
+    def plot(self) -> Plots:
+        """The pictures of the report: `run.plot.accuracy()`, `risk()`, `sizes()`, ..."""
+        return Plots(lambda: self.history, lambda: baseline_of(self._folder.path))
 
     @property
     def history(self) -> History:
@@ -143,6 +187,21 @@ class Run:
             RunError: there is no such cluster, or no checkpoint yet.
         """
         return latest_model(self._folder, cluster)[1]
+
+    def best(self, figure: str = "accuracy") -> BestRound:
+        """Return the best of the rounds whose states are there, for `export(after=...)`.
+
+        `checkpoints.best` in the settings keeps the state of the best of all. When a client
+        leaves, states that depend on it are deleted with the rounds that are played anew,
+        the best one too; the best of those that are left or follow takes its place.
+
+        Args:
+            figure: as of `stopping.figure` in the settings.
+
+        Raises:
+            CoveyError: there is no such figure, or it is not known of any of them.
+        """
+        return best_kept_round(self._folder, self.history, figure)
 
     @overload
     def plan(
@@ -216,8 +275,22 @@ class Run:
         run = available_parts(self._folder, self._overrides, "forget(...)")
         check = partial(check_answerable, run, self._folder)
         self._record = None
-        args = (observe, on_answer, check, on_receipt)
-        return forget(run, self._folder, clients, *wanted, *args)[1]
+        with tracked(self._folder, observe) as told:
+            args = (told, on_answer, check, on_receipt)
+            return forget(run, self._folder, clients, *wanted, *args)[1]
+
+    def finish_requests(
+        self, observe: Observer = quiet, on_answer: OnAnswer = quiet
+    ) -> tuple[AnsweredRequest, ...]:
+        """Answer the requests that wait in the run's ledger, after a kill for example.
+
+        Raises:
+            CoveyError: rounds would have to be played that cannot be played here.
+        """
+        run = available_parts(self._folder, self._overrides, "finish_requests()")
+        self._record = None
+        with tracked(self._folder, observe) as told:
+            return finish_requests(run, self._folder, told, on_answer)
 
     def join(
         self,
@@ -279,7 +352,8 @@ class Run:
     ) -> ChangedRecords:
         run = playable(self._folder, self._overrides, call)
         self._record = None
-        return change(run, self._folder, brought, observe)
+        with tracked(self._folder, observe) as told:
+            return change(run, self._folder, brought, told)
 
     @property
     def unacknowledged(self) -> tuple[Handover, ...]:
@@ -312,6 +386,7 @@ class Run:
         client: ClientName | None = None,
         out: str | Path | None = None,
         recipient: str = "",
+        after: int | None = None,
     ) -> Copy:
         """Write one cluster's model as safetensors, and put on record where and for whom.
 
@@ -323,6 +398,7 @@ class Run:
             client: the model that this client uses.
             out: the file; None: one in `exports/` of the run's folder.
             recipient: for whom; it is named to who answers a request, and in proofs.
+            after: the model as it was after this round, as of `best`; None: the newest.
 
         Raises:
             CoveyError: not exactly one of cluster and client, there is none such, or the
@@ -336,7 +412,24 @@ class Run:
         j = self.cluster_of(client) if client is not None else cluster or 0
         path = None if out is None else Path(out)
         with no_foreign_code():
-            return export_model(self._folder, j, path, recipient)
+            return export_model(self._folder, j, path, recipient, after)
+
+    def dossier(self, out: str | Path | None = None) -> Path:
+        """Write a signed folder for who must answer to an authority.
+
+        Privacy cards, lineage as counts, a bill of materials, Annex IV's headings. No
+        client is named. Check it with `covey verify FOLDER --ledger RUN`.
+
+        Args:
+            out: a new folder, or a new file `NAME.zip`; None: `dossiers/` of the run's
+                folder, by its newest event.
+
+        Raises:
+            ConfigError: `covey[dossier]` is not installed.
+            RunError: something is there already.
+        """
+        with no_foreign_code():
+            return write_dossier(self._folder, None if out is None else Path(out))
 
     def report(
         self, out: str | Path | None = None, population: Population | None = None
@@ -367,6 +460,26 @@ class Run:
         run = playable(self._folder, self._overrides, "audit_epsilon(...)")
         return asdict(audit_noise(run, draws))
 
+    def track(
+        self, to: str | Tracker, options: Mapping[str, object] | None = None
+    ) -> int:
+        """Tell a tracker of all rounds, whenever they were played, and of the end.
+
+        Args:
+            to: as `tracking` names it, or the tracker itself.
+            options: of the named one, beside what the run's `tracking_options` say.
+
+        Returns:
+            Of how many rounds it was told: not of those that it held already.
+
+        Raises:
+            CoveyError: there is no such tracker, or what it needs is not installed.
+        """
+        name = to if isinstance(to, str) else reference(to)
+        given = options_of(to) | dict(options or {})
+        self._record = read_run_record(self._folder)
+        return track(self._folder, self.history, name, given)
+
     def game(
         self, *, control: bool = False, observe: Observer = quiet
     ) -> dict[str, Any]:
@@ -374,8 +487,15 @@ class Run:
         run = playable(self._folder, self._overrides, "game(...)")
         return asdict(play_game(run, self._folder, control=control, observe=observe))
 
-    def resume(self, observe: Observer = quiet, on_answer: OnAnswer = quiet) -> "Run":
+    def resume(
+        self,
+        observe: Observer = quiet,
+        on_answer: OnAnswer = quiet,
+        on_round: OnRound | None = None,
+    ) -> "Run":
         """Carry the run on to its end, answer who asked to leave, and return it.
+
+        The callbacks are those of `covey.resume` and `Run.forget`.
 
         Raises:
             CoveyError: the run cannot be played here, or is not the one that began.
@@ -384,7 +504,7 @@ class Run:
         self._record = None
         self.answered = (
             *self.answered,
-            *run_to_end(run, self._folder, observe, on_answer),
+            *run_to_end(run, self._folder, observe, on_answer, on_round),
         )
         return self
 
@@ -399,7 +519,10 @@ def run_to_end(
     folder: RunFolder,
     observe: Observer = quiet,
     on_answer: OnAnswer = quiet,
+    on_round: OnRound | None = None,
 ) -> tuple[AnsweredRequest, ...]:
     """Run to the end; return the requests that were answered meanwhile."""
-    with open_session(run, folder) as session:
-        return continue_run(session, run.config.rounds, observe, on_answer=on_answer)[1]
+    with open_session(run, folder) as session, tracked(folder, observe) as told:
+        return continue_run(
+            session, run.config.rounds, told, on_answer=on_answer, on_round=on_round
+        )[1]

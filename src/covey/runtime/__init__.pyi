@@ -1,5 +1,5 @@
 from .asking import Returning
-from .auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run
+from .auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run, named_attack
 from .changing import ChangedRecords, change_records, join_run
 from .completed_run import CompletedRun, is_finished, load_completed
 from .federation_metadata import FederationMetadata, Unreachable, rebuilt_run
@@ -7,6 +7,7 @@ from .folder import RunFolder
 from .loop import Observer, continue_run, run_rounds
 from .new_records import NewRecords
 from .planning import UnlearningPlan, plan_for
+from .played_round import ClientValues, OnRound, PlayedRound
 from .recorded import RecordedRun, recorded_run, unplayed_reason
 from .session import Session, open_or_create, open_session, read_events, read_history
 from .state_io import load_state
@@ -17,6 +18,7 @@ from .unlearning_service import (
     client_plans,
     enqueue_requests,
     explain_client,
+    finish_requests,
     forget,
 )
 
@@ -27,11 +29,14 @@ __all__ = [
     "AuditRequest",
     "ChangedRecords",
     "ClientPlan",
+    "ClientValues",
     "CompletedRun",
     "FederationMetadata",
     "ForgetResult",
     "NewRecords",
     "Observer",
+    "OnRound",
+    "PlayedRound",
     "RecordedRun",
     "Returning",
     "RunFolder",
@@ -44,11 +49,13 @@ __all__ = [
     "continue_run",
     "enqueue_requests",
     "explain_client",
+    "finish_requests",
     "forget",
     "is_finished",
     "join_run",
     "load_completed",
     "load_state",
+    "named_attack",
     "open_or_create",
     "open_session",
     "plan_for",

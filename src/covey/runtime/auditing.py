@@ -35,9 +35,17 @@ from covey.membership import (
 )
 from covey.runtime.completed_run import CompletedRun, load_completed
 from covey.runtime.folder import RunFolder
+from covey.runtime.session import rounds_of
 from covey.types import Params
 
-__all__ = ["DEFAULT_ATTACKS", "SOURCE", "Audit", "AuditRequest", "audit_run"]
+__all__ = [
+    "DEFAULT_ATTACKS",
+    "SOURCE",
+    "Audit",
+    "AuditRequest",
+    "audit_run",
+    "named_attack",
+]
 
 DEFAULT_ATTACKS = USUAL_ATTACKS
 SOURCE = "source"
@@ -121,10 +129,10 @@ def _attacks(request: AuditRequest) -> Mapping[str, Scorer]:
             f"learnt it and one that did not; found {request.references}."
         )
     names = [each for each in request.attacks if each not in (FEDMIA, SOURCE)]
-    return dict(map(_attack, names))
+    return dict(map(named_attack, names))
 
 
-def _attack(asked: str | Scorer) -> tuple[str, Scorer]:
+def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:
     """Return an attack, and what its figures are called."""
     if not isinstance(asked, str) and not callable(asked):
         raise ConfigError(
@@ -148,6 +156,7 @@ def _attack(asked: str | Scorer) -> tuple[str, Scorer]:
 def _targets(found: CompletedRun) -> list[Target]:
     """Return each cluster model with the clients that use it and trained it."""
     run, history = found.run, found.history
+    rounds = rounds_of(run.config, history)
 
     def of(j: int, params: Params) -> Target:
         clients = tuple(
@@ -163,7 +172,7 @@ def _targets(found: CompletedRun) -> list[Target]:
             if known
             else no_better_than_guessing(run.engine, params, clients)
         )
-        return Target(j, params, clients, run.config.rounds, diverged=none)
+        return Target(j, params, clients, rounds, diverged=none)
 
     return [of(j, params) for j, params in enumerate(found.models)]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from covey.algorithms import ServerState
-from covey.build import BuiltRun, algorithm_of, sum_noise_of
+from covey.build import BuiltRun, sums_of
 from covey.errors import RunError
 from covey.events import (
     ClientsJoined,
@@ -23,7 +23,7 @@ from covey.events import (
 from covey.ledger import Record
 from covey.runtime.copies import copies_of, model_bytes
 from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import note_inputs
+from covey.runtime.inputs import input_hashes, note_inputs
 from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.loop import Observer, continue_run
 from covey.runtime.new_records import (
@@ -162,11 +162,10 @@ def _state(session: Session) -> ServerState:
 
 def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
     """Yield why records never change in this run."""
-    name, anew = (
-        run.config.method.name,
-        "Start a new run with the records as they are now",
-    )
-    if not algorithm_of(run.config).subtracts or run.strategy.subtraction is None:
+    name = run.config.method.name
+    anew = "Start a new run with the records as they are now"
+    sums = sums_of(run.config)
+    if sums == "none" or run.strategy.subtraction is None:
         yield (
             f"Clients join, and change their records, where models are solved from sums "
             f"over clients, as with method.name = 'solved'; found method.name = {name!r}, "
@@ -185,7 +184,7 @@ def _refusals(run: BuiltRun, folder: RunFolder) -> Iterator[str]:
             f"the sums after it, less those before, would be that client's. {anew}, or set "
             f"secure_sums = false in it."
         )
-    if sum_noise_of(run.config) is not None:
+    if sums == "noisy":
         yield (
             f"Clients join, and change their records, where sums have no noise, but those "
             f"of {folder.path} are released under it, once: other sums would be a second "
@@ -199,7 +198,7 @@ def _record(session: Session, state: ServerState, change: Change) -> None:
     now = run.with_clients(change.among(run.population.clients))
     keep_records(session.folder, ledger, session.record().events, client)
     keep_subtracted(session, state, () if change.joins else (client.handle,))
-    note_inputs(now, ledger)
+    note_inputs(input_hashes(now), ledger)
     t, accepts = state.round_index, client.preference if change.joins else None
     facts: list[Event] = [
         *change.choice,

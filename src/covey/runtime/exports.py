@@ -4,7 +4,9 @@ import hashlib
 from pathlib import Path
 
 from covey.atomic_io import replace_whole
-from covey.errors import RunError
+from covey.checkpoints import checkpointed_rounds
+from covey.errors import ConfigError, RunError
+from covey.history import History
 from covey.ledger import Ledger
 from covey.runtime.copies import (
     Copy,
@@ -13,21 +15,58 @@ from covey.runtime.copies import (
     recipient_of,
     record_copy,
 )
+from covey.runtime.early_end import FIGURES, BestRound, best_round
 from covey.runtime.folder import RunFolder
-from covey.runtime.state_checks import checked_state
+from covey.runtime.state_checks import checked_state, kept_state
 from covey.types import Params
 
-__all__ = ["export_model", "latest_model"]
+__all__ = ["best_kept_round", "export_model", "latest_model"]
 
 
-def latest_model(folder: RunFolder, cluster: int) -> tuple[int, Params]:
-    """Return a cluster's newest model, and how many rounds it has seen.
+def best_kept_round(folder: RunFolder, history: History, figure: str) -> BestRound:
+    """Return the best of the rounds whose states are there.
 
     Raises:
-        RunError: there is no such cluster, or no checkpoint yet, or it is damaged.
+        ConfigError: there is no such figure.
+        RunError: it is not known of any of them.
+    """
+    if figure not in FIGURES:
+        raise ConfigError(
+            f"Rounds are compared by one of {', '.join(FIGURES)}, found {figure!r}. Take "
+            f"one of these."
+        )
+    kept = set(checkpointed_rounds(folder.checkpoints))
+    rows = (row for row in history.rounds if row.round_index in kept)
+    best = best_round(rows, figure)
+    if best is None:
+        raise RunError(
+            f"The best round by {figure} needs one whose state is in {folder.checkpoints} "
+            f"and of which it is known, found none among {len(kept)}. Choose another "
+            f"figure, or set checkpoints.best before the run."
+        )
+    return best
+
+
+def latest_model(
+    folder: RunFolder, cluster: int, after: int | None = None
+) -> tuple[int, Params]:
+    """Return a cluster's newest model, and how many rounds it has seen.
+
+    Args:
+        folder: the run's.
+        cluster: its number.
+        after: the model as it was after this round, if its state was kept.
+
+    Raises:
+        RunError: there is no such cluster or state, or no checkpoint yet, or it is
+            damaged.
     """
     with Ledger.read(folder.ledger) as ledger:
-        state = checked_state(folder, ledger)
+        state = (
+            checked_state(folder, ledger)
+            if after is None
+            else kept_state(folder, ledger, after)
+        )
     if state is None:
         raise RunError(f"{folder.path} has no checkpoint yet. Resume the run first.")
     if not 0 <= cluster < len(state.clusters):
@@ -38,7 +77,11 @@ def latest_model(folder: RunFolder, cluster: int) -> tuple[int, Params]:
 
 
 def export_model(
-    folder: RunFolder, cluster: int, out: Path | None = None, recipient: str = ""
+    folder: RunFolder,
+    cluster: int,
+    out: Path | None = None,
+    recipient: str = "",
+    after: int | None = None,
 ) -> Copy:
     """Write a cluster's model as safetensors; the record of it is there first.
 
@@ -47,14 +90,16 @@ def export_model(
         cluster: its number.
         out: the file; None: one in `exports/` of the run's folder.
         recipient: for whom; "": nobody in particular.
+        after: the model as it was after this round; None: the newest.
 
     Raises:
         RunError: there is no such model, or it cannot be written.
         ConfigError: the recipient cannot be kept.
     """
-    rounds, params = latest_model(folder, cluster)
+    rounds, params = latest_model(folder, cluster, after)
     payload = model_bytes(params)
-    path = out or folder.exports / f"cluster-{cluster}.safetensors"
+    of_round = "" if after is None else f"-round-{after}"
+    path = out or folder.exports / f"cluster-{cluster}{of_round}.safetensors"
     told = {
         "recipient": recipient_of(recipient),
         "cluster": cluster,

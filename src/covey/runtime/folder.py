@@ -52,6 +52,7 @@ class RunFolder:
     records/ of clients that joined, or that changed theirs
     receipts/ of who asked to; unacknowledged/ salts, sealed
     superseded/ while rounds are played again
+    tracking/: what trackers were told, by tracker
     """
 
     path: Path
@@ -161,6 +162,11 @@ class RunFolder:
         return self.path / "receipts"
 
     @property
+    def tracking(self) -> Path:
+        """What trackers were told that keep it here."""
+        return self.path / "tracking"
+
+    @property
     def unacknowledged(self) -> Path:
         """Salts that were given out, sealed until somebody says that they arrived."""
         return self.path / "unacknowledged"
@@ -267,6 +273,9 @@ def _own_code(settings: object) -> Iterator[str]:
     """Yield every setting that may name a user's code."""
     if isinstance(settings, Mapping):
         for each in cast("Mapping[str, object]", settings).values():
+            yield from _own_code(each)
+    elif isinstance(settings, list):
+        for each in cast("list[object]", settings):
             yield from _own_code(each)
     elif isinstance(settings, str) and OWN.fullmatch(settings):
         yield settings

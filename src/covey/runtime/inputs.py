@@ -14,12 +14,12 @@ from covey.events import RunStarted
 from covey.history import History
 from covey.ledger import Ledger
 
-__all__ = ["check_inputs", "note_inputs"]
+__all__ = ["check_inputs", "input_hashes", "note_inputs"]
 
 PREFERENCES = "input:preferences"
 
 
-def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> None:
+def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str, str]:
     """Refuse other inputs than those that the run last knew.
 
     Whoever left while no data were at hand left no hash of what the others accept:
@@ -30,31 +30,35 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> None:
         history: the run's.
         ledger: the same.
 
+    Returns:
+        Their hashes.
+
     Raises:
         RunError: naming what changed.
     """
     began = history.started
-    if began is None:
-        return
     unhashed = bool(history.left) and history.left[-1].data_hash is None
-    for name, digest in _hashes(run).items():
+    found = input_hashes(run)
+    for name, digest in found.items():
         known = ledger.files.of(name)
         unknown = not known or (unhashed and name == PREFERENCES)
-        if digest in known or (unknown and _as_recorded(run, began)):
+        if began is None or digest in known or (unknown and _as_recorded(run, began)):
             continue
         raise RunError(
             f"{_described(run, name)} must be what began the run in {ledger.location}, "
             f"but it was changed since. Put it back, or start a new run."
         )
 
-
-def note_inputs(run: BuiltRun, ledger: Ledger) -> None:
-    """Note what the run reads, with the clients that it has now."""
-    for name, digest in _hashes(run).items():
-        ledger.files.note(name, digest)
+    return found
 
 
-def _hashes(run: BuiltRun) -> Mapping[str, str]:
+def note_inputs(found: Mapping[str, str], ledger: Ledger) -> None:
+    """Note the hashes of what the run reads, with the clients that it has now."""
+    if found:
+        ledger.files.note_all(found)
+
+
+def input_hashes(run: BuiltRun) -> Mapping[str, str]:
     """Return a hash of every input that is at hand."""
     if run.client_backend is not None or run.data_hash is None:
         return {}

@@ -1,12 +1,19 @@
 """What a ledger holds, verified and read once for everybody who asks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from covey.events import Event, event_from
 from covey.history import History, history_of
-from covey.ledger import GENESIS, Ledger, Record, current_records, superseded
+from covey.ledger import (
+    GENESIS,
+    Ledger,
+    Link,
+    Record,
+    current_records,
+    superseded,
+)
 from covey.unlearning import (
     AnswerChoice,
     AnswerRules,
@@ -29,10 +36,13 @@ class LedgerRecord:
     Attributes:
         hashes: of every record, in order.
         records: everything that was recorded, superseded rounds included.
+        last: the end of the chain.
     """
 
     hashes: Sequence[str]
     records: list[Record]
+    last: Link | None = None
+    _events: dict[int, Event] = field(default_factory=dict[int, Event], repr=False)
     _answers: dict[
         tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]
     ] = field(default_factory=dict, repr=False)
@@ -45,7 +55,11 @@ class LedgerRecord:
     @cached_property
     def entries(self) -> list[Entry]:
         """What still counts."""
-        return by_entry(current_records(self.records))
+        return self.current(self.records)
+
+    def current(self, records: Sequence[Record]) -> list[Entry]:
+        """Return what still counted when these of its records were all, entry by entry."""
+        return by_entry(current_records(records), self._event)
 
     @cached_property
     def events(self) -> list[tuple[int | None, Event]]:
@@ -80,7 +94,22 @@ class LedgerRecord:
 
     def _folded(self, entries: Sequence[Entry]) -> History:
         gone = superseded(self.records)
-        return history_of(entries, [event_from(each.kind, each.body) for each in gone])
+        return history_of(entries, [self._event(each) for each in gone])
+
+    def _event(self, record: Record) -> Event:
+        """Return one of its records as an event, read once: no other record is the same."""
+        known = self._events.get(id(record))
+        if known is None:
+            known = self._events[id(record)] = _event_of(record)
+        return known
+
+    def with_links(self, links: Sequence[Link]) -> "LedgerRecord":
+        """Return what stands in a ledger to which these were added."""
+        hashes = (*self.hashes, *(each.hash for each in links))
+        records = [*self.records, *(each.record() for each in links)]
+        return LedgerRecord(
+            hashes, records, links[-1] if links else self.last, self._events
+        )
 
 
 class RecordReader:
@@ -100,17 +129,25 @@ class RecordReader:
         """
         latest = self._latest
         if latest is None or latest.head != ledger.head():
-            links = ledger.links()
-            records = [each.record() for each in links]
-            self._latest = latest = LedgerRecord([each.hash for each in links], records)
+            known = latest or LedgerRecord((), [])
+            links = ledger.links(known.last)
+            if not links or links[0].position <= len(known.hashes):  # another ledger's
+                known = LedgerRecord((), [])
+            self._latest = latest = known.with_links(links)
         return latest
 
 
-def by_entry(records: list[Record]) -> list[Entry]:
+def _event_of(record: Record) -> Event:
+    return event_from(record.kind, record.body)
+
+
+def by_entry(
+    records: Sequence[Record], event_of: Callable[[Record], Event] = _event_of
+) -> list[Entry]:
     """Group records that follow each other in one round, or between two."""
     entries: list[Entry] = []
     for record in records:
         if not entries or entries[-1][0] != record.round_index:
             entries.append((record.round_index, []))
-        entries[-1][1].append(event_from(record.kind, record.body))
+        entries[-1][1].append(event_of(record))
     return entries

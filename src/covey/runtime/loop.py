@@ -1,7 +1,7 @@
 """The only loop of covey, and the only writer of a run."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -14,6 +14,7 @@ from covey.algorithms import (
 )
 from covey.build import BuiltRun, ClientReports, ReplayOptions, anonymity_of
 from covey.checkpoints import checkpoint_of, thin
+from covey.config import Config
 from covey.data import Client, Population
 from covey.errors import LedgerError, RunError
 from covey.events import (
@@ -21,13 +22,13 @@ from covey.events import (
     CohortSampled,
     Event,
     ModelDiverged,
-    RunRolledBack,
     RunStarted,
     kind_and_body,
 )
-from covey.history import History, after
-from covey.ledger import REWIND, Record, Request, current_records
+from covey.history import History, after, with_entry
+from covey.ledger import Record, Request
 from covey.rng import Streams
+from covey.runtime.early_end import NO_FIGURE, best_round, early_end
 from covey.runtime.evaluation import (
     ModelsInUse,
     accuracies,
@@ -36,8 +37,8 @@ from covey.runtime.evaluation import (
 )
 from covey.runtime.finalization import finalize
 from covey.runtime.folder import RunFolder
-from covey.runtime.ledger_record import by_entry
-from covey.runtime.record_changes import change_of, settle_change
+from covey.runtime.played_round import OnRound, played_round
+from covey.runtime.record_changes import settle_change
 from covey.runtime.remote_hooks import (
     gather_present,
     queue_requests,
@@ -45,7 +46,8 @@ from covey.runtime.remote_hooks import (
     roll_back_lost_rounds,
     with_stalled_clusters,
 )
-from covey.runtime.session import Session, config_hash, open_session
+from covey.runtime.replay import Replay, replay_of, waits_for_records
+from covey.runtime.session import Session, config_hash, open_session, rounds_of
 from covey.runtime.state_checks import newest_whole_state
 from covey.runtime.state_io import load_state, save_state
 from covey.runtime.subtracting import solved_again, subtracted_state
@@ -68,7 +70,10 @@ TESTS_PER_ROUND = 2_000
 """Test images per group for the curve over rounds; the end is judged by all of them."""
 
 Observer = Callable[[History], None]
-"""Called after every durable round, with the story so far."""
+"""Called with the story so far: before the first round, after every one, and at the end.
+
+After rounds that are only read again or replayed, too; see `OnRound` for one that is not.
+"""
 
 OnAnswer = Callable[[AnsweredRequest], None]
 """Called with an answer that was signed, before its salt is forgotten."""
@@ -98,22 +103,24 @@ def run_rounds(
         return continue_run(session, run.config.rounds, observe, before_answer)[0]
 
 
-def continue_run(
+def continue_run(  # noqa: PLR0913, PLR0917 - the last four are callbacks
     session: Session,
     until: int,
     observe: Observer = lambda _: None,
     before_answer: BeforeAnswer = lambda _, __: None,
     on_answer: OnAnswer = lambda _: None,
+    on_round: OnRound | None = None,
 ) -> tuple[History, tuple[AnsweredRequest, ...]]:
     """Serve pending requests and run rounds, up to the round `until` or a run's end.
 
     Args:
         session: the run.
         until: the round before which to stop.
-        observe: called after every round.
+        observe: called with every new state of the story.
         before_answer: called before a request is served.
         on_answer: called with each answer as it is signed, however long the replays of
             others still take; its salt is forgotten right afterwards.
+        on_round: called once with each round that is recorded.
 
     Returns:
         The story, and the requests that were answered.
@@ -121,7 +128,7 @@ def continue_run(
     answered: list[AnsweredRequest] = []
     leavers: dict[str, Client | None] = {}
     while True:
-        segment = _play_segment(session, until, observe)
+        segment = _play_segment(session, until, observe, on_round)
         session = segment.desk
         if segment.served is not None:
             leaver = leavers.get(segment.served.id)
@@ -157,49 +164,85 @@ class Segment:
     served: Request | None = None
 
 
-def _play_segment(session: Session, until: int, observe: Observer) -> Segment:
+def _play_segment(
+    session: Session, until: int, observe: Observer, on_round: OnRound | None
+) -> Segment:
     """Replay rounds without a checkpoint, then run on until a request is due."""
-    cleanup(session)
-    queue_requests(session, ())
-    rounds, (state, on_disk) = session.run.config.rounds, _restored(session)
-    roll_back_lost_rounds(session, state.round_index)
-    last, replay = session.ledger.last_round(), _replay(session)
+    state, on_disk = _begun(session)
+    last, replay = session.ledger.last_round(), replay_of(session)
     test_sample = with_fewer_tests(session.run.population, TESTS_PER_ROUND)
     history = _history_until(session, state.round_index)
     observe(history)
     while True:
         t = state.round_index
-        if not _owed(replay, t) and (last is None or t > last or t == rounds):
+        is_end = t == rounds_of(session.run.config, history)
+        if not waits_for_records(replay, t) and (_is_new(last, t) or is_end):
             served, pending = _next_requests(session, t)
             if served or pending:
                 if not on_disk:
                     _save(session, state)
                 return Segment(session, state, history, pending, served)
-            if t >= until:
-                if checkpoint_of(session.folder.checkpoints, t - 1) is None:
-                    _save(session, state)  # it was lost, or was one of a request
+            goes_on = t < until and (replay is None or t >= replay.until)
+            history = _perhaps_ended(session, history) if goes_on else history
+            if t >= min(until, rounds_of(session.run.config, history)):
+                _save_if_lost(session, state)
                 break
-        session, replay, played = _next_round(session, state, test_sample, replay)
+        session, replay, played = _next_round(
+            session, state, test_sample, replay, wants_losses=on_round is not None
+        )
         history = _record(session, (t, played.events), last, history)
-        state = played.state
-        on_disk = _store_round(session, played, replay)
+        on_disk = _store_round(session, played, replay, history)
         observe(history)
-    if t == rounds and last != t:
+        _tell(on_round if _is_new(last, t) else None, session, history, played, replay)
+        state = played.state
+    if t == rounds_of(session.run.config, history) and last != t:
         history = _finalized(session, state, history)
         observe(history)
     return Segment(session, state, history)
 
 
+def _begun(session: Session) -> tuple[ServerState, bool]:
+    """Return the state to go on from, with everything before it in order."""
+    cleanup(session)
+    queue_requests(session, ())
+    state, on_disk = _restored(session)
+    roll_back_lost_rounds(session, state.round_index)
+    return state, on_disk
+
+
+def _is_new(last: int | None, t: int) -> bool:
+    """Say whether a round is not recorded yet."""
+    return last is None or t > last
+
+
+def _tell(
+    on_round: OnRound | None,
+    session: Session,
+    history: History,
+    played: RoundResult,
+    replay: Replay | None,
+) -> None:
+    """Tell a program of the round that a story ends with, if it asked to be."""
+    if on_round is not None:
+        again = replay is not None and played.state.round_index <= replay.until
+        on_round(played_round(session, history, played.losses, again=again))
+
+
 def _next_round(
-    session: Session, state: ServerState, tested: Population, replay: "Replay | None"
-) -> tuple[Session, "Replay | None", RoundResult]:
+    session: Session,
+    state: ServerState,
+    tested: Population,
+    replay: Replay | None,
+    *,
+    wants_losses: bool,
+) -> tuple[Session, Replay | None, RoundResult]:
     """Play a round with whoever is there; who came since the last one is in the run."""
     chosen = None if replay is None else replay.solves(state.round_index)
     if chosen is not None:
         return session, replay, _solved_again(session, state, chosen)
     session, present, joined = gather_present(session)
-    replay = _replay(session) if joined else replay
-    played = _round(session, present, state, tested, replay)
+    replay = replay_of(session) if joined else replay
+    played = _round(session, present, state, tested, replay, wants_losses=wants_losses)
     new = joined if state.round_index else ()
     return session, replay, played.preceded_by(new)
 
@@ -216,9 +259,20 @@ def _finalized(session: Session, state: ServerState, history: History) -> Histor
 
 def _history_until(session: Session, round_index: int) -> History:
     """Fold what is recorded, up to this round; a finished run to its end."""
-    finished = session.ledger.last_round() == session.run.config.rounds == round_index
+    finished = session.ledger.last_round() == session.rounds == round_index
     record = session.record()
     return record.history if finished else record.history_before(round_index)
+
+
+def _perhaps_ended(session: Session, history: History) -> History:
+    """Record that the run ends here, if its figures say so; return the story then."""
+    if history.ended_early or not history.rounds:
+        return history
+    found = early_end(history, session.run.config)
+    if found is None:
+        return history
+    session.ledger.append_between([Record(None, *kind_and_body(found))])
+    return with_entry(history, None, [found])
 
 
 def _next_requests(
@@ -236,89 +290,14 @@ def _next_requests(
     return None, pending if fresh is None else [fresh]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replay:
-    """Rounds that were rolled back, and how they are played again.
-
-    Attributes:
-        until: the first round that is played for the first time.
-        calibrating: whether clients calibrate stored updates instead of training.
-        run: the run with the choices that were recorded, if they are to be kept.
-        chosen: where sums were subtracted, the choices of the last round: it alone is
-            played again, and nobody is asked.
-        changed: whether a client's own records changed; its choice is in `chosen`.
-    """
-
-    until: int
-    calibrating: bool
-    run: BuiltRun
-    chosen: ClientsAssigned | None = None
-    changed: bool = False
-
-    def solves(self, t: int) -> ClientsAssigned | None:
-        """Return the choices by which this round is solved again; None: it is played."""
-        return self.chosen if t == self.until - 1 else None
-
-
-def _replay(session: Session) -> Replay | None:
-    records = session.record().records
-    rewinds = [i for i, record in enumerate(records) if record.kind == REWIND]
-    if not rewinds:
-        return None
-    rewind = RunRolledBack(**records[rewinds[-1]].body)
-    if rewind.how in ("subtracted", "changed"):
-        chosen = _last_choices(records[: rewinds[-1]], rewind.round_index)
-        if (change := change_of(records)) is not None:
-            _, handle, cluster = change
-            chosen = replace(chosen, clusters={**chosen.clusters, handle: cluster})
-        return Replay(
-            until=rewind.until,
-            calibrating=False,
-            run=session.run,
-            chosen=chosen,
-            changed=change is not None,
-        )
-    recorded = (
-        _choices(records[: rewinds[-1]], rewind.round_index)
-        if rewind.how == "recorded"
-        else {}
-    )
-    replayed = session.run.for_replay(ReplayOptions(recorded=recorded))
-    return Replay(rewind.until, rewind.how == "calibrated", replayed)
-
-
-def _owed(replay: Replay | None, t: int) -> bool:
-    """Say whether the models of this round wait for a client's new records."""
-    return replay is not None and replay.changed and t < replay.until
-
-
-def _choices(records: list[Record], first: int) -> dict[int, Mapping[Handle, int]]:
-    """Return which cluster each client took in every round from the first one on."""
-    return {
-        t: event.clusters
-        for t, events in by_entry(current_records(records))
-        for event in events
-        if t is not None and t >= first and isinstance(event, ClientsAssigned)
-    }
-
-
-def _last_choices(records: list[Record], t: int) -> ClientsAssigned:
-    """Return which clusters clients took in a round; nobody, if none were there."""
-    found = (
-        event
-        for at, events in by_entry(current_records(records))
-        for event in events
-        if at == t and isinstance(event, ClientsAssigned)
-    )
-    return next(found, ClientsAssigned({}, "clients"))
-
-
-def _round(
+def _round(  # noqa: PLR0913 - the last one says who listens
     session: Session,
     present: Cohort,
     state: ServerState,
     tested: Population,
     replay: Replay | None,
+    *,
+    wants_losses: bool,
 ) -> RoundResult:
     """Sample a cohort of the clients present, run the round and measure its result."""
     t, run = state.round_index, session.run
@@ -332,7 +311,10 @@ def _round(
             cohort = cohort if stored else ()
         elif kept := unaffected_models(session, t):
             run = run.for_replay(ReplayOptions(frozen_models=kept))
-    played = run.strategy.play_round(state, run.clients(cohort, t), streams)
+    losses: dict[Handle, float] = {}
+    clients = run.clients(cohort, t)
+    clients = clients.noting_losses(losses) if wants_losses else clients
+    played = run.strategy.play_round(state, clients, streams)
     reports = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
     )
@@ -347,7 +329,7 @@ def _round(
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events)
     return played._replace(
-        events=(*_began(run, t), *facts, *_diverged(played), measured)
+        events=(*_began(run, t), *facts, *_diverged(played), measured), losses=losses
     )
 
 
@@ -461,7 +443,9 @@ def _record(
     return after(history, round_index, events)
 
 
-def _store_round(session: Session, played: RoundResult, replay: Replay | None) -> bool:
+def _store_round(
+    session: Session, played: RoundResult, replay: Replay | None, history: History
+) -> bool:
     """Put on the disk what the settings ask to keep of a round; say if the state is."""
     config, done = session.run.config, played.state.round_index
     every = config.unlearning.store_updates
@@ -470,13 +454,28 @@ def _store_round(session: Session, played: RoundResult, replay: Replay | None) -
         noted = session.ledger.files
         write_updates(session.folder.updates, done - 1, played.stored, noted)
     changed = replay is not None and replay.changed and done == replay.until
+    best = _best_kept(config, history)
     due = changed or done == config.rounds or done % config.checkpoints.every == 0
-    if due:
+    if due or best == done - 1:
         _save(session, played.state)
-        thin(session.folder.checkpoints, config.checkpoints.keep)
+        thin(session.folder.checkpoints, config.checkpoints.keep, spared=best)
     if changed:
         settle_change(session)
-    return due
+    return due or best == done - 1
+
+
+def _best_kept(config: Config, history: History) -> int | None:
+    """Return the round whose state is kept as it is the best one; None: none is."""
+    if config.checkpoints.best == NO_FIGURE:
+        return None
+    found = best_round(history.rounds, config.checkpoints.best)
+    return found and found.round
+
+
+def _save_if_lost(session: Session, state: ServerState) -> None:
+    """Save the state that rounds end in, unless it is there; it may be a request's."""
+    if checkpoint_of(session.folder.checkpoints, state.round_index - 1) is None:
+        _save(session, state)
 
 
 def _save(session: Session, state: ServerState) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from covey.build import BuiltRun, anonymity_of
-from covey.config import Config, kind_of
+from covey.config import Config, StoppingConfig, kind_of
 from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
 from covey.errors import RunError
@@ -23,9 +23,10 @@ from covey.membership.participation import (
     reserved_clients,
 )
 from covey.rng import Streams
-from covey.runtime.completed_run import final_models, load_completed
+from covey.runtime.completed_run import CompletedRun, final_models, load_completed
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, run_rounds
+from covey.runtime.session import rounds_of
 from covey.types import Params
 
 __all__ = ["Control", "Game", "play_game"]
@@ -172,7 +173,9 @@ def play_game(
         reserved=comparison.against(participants),
         left=left,
         left_reason="" if left else NO_MATCH if gone else NOBODY_LEFT,
-        control=_control(run, comparison, models, asked, observe) if asked else None,
+        control=_control(_as_long(found), comparison, models, asked, observe)
+        if asked
+        else None,
     )
 
 
@@ -225,6 +228,13 @@ def _control(
     assert never_met is not None  # noqa: S101 - all asked have reserved clients
     assert met is not None  # noqa: S101 - the same
     return Control(never_met.auc, never_met.low, never_met.high, met.clients, met)
+
+
+def _as_long(found: CompletedRun) -> BuiltRun:
+    """Return the run as one of as many rounds from the start as it had."""
+    rounds = rounds_of(found.run.config, found.history)
+    told = {"rounds": rounds, "stopping": StoppingConfig()}
+    return replace(found.run, config=found.run.config.model_copy(update=told))
 
 
 def _without(run: BuiltRun, clients: Sequence[Client]) -> BuiltRun:

@@ -7,11 +7,13 @@ from covey.build import (
     algorithm_of,
     anonymity_of,
     depends_on_population,
-    sum_noise_of,
+    sums_of,
 )
 from covey.checkpoints import checkpointed_rounds
+from covey.config import Config
 from covey.errors import RunError
 from covey.events import Event
+from covey.runtime.folder import RunFolder
 from covey.runtime.session import Session
 from covey.runtime.updates import stored_rounds
 from covey.types import Handle
@@ -19,7 +21,14 @@ from covey.unlearning.jointly import AnswerChoice, WantedAnswer
 from covey.unlearning.participation import Participation
 from covey.unlearning.plan import AnswerRules, Option, options
 
-__all__ = ["UnlearningPlan", "plan_for", "plan_jointly", "read_plan"]
+__all__ = [
+    "UnlearningPlan",
+    "answer_rules",
+    "next_round",
+    "plan_for",
+    "plan_jointly",
+    "read_plan",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +70,41 @@ def read_plan(
     session: Session, x: int | None = None
 ) -> tuple[UnlearningPlan, AnswerRules]:
     """Return what was recorded, and what the run allows."""
-    run, folder = session.run, session.folder
-    algorithm = algorithm_of(run.config)
-    if algorithm.one_client_each:
+    record, last = session.record(), session.ledger.last_round()
+    coming = next_round(last, session.rounds)
+    rules = answer_rules(session.run.config, session.folder, coming, x)
+    return UnlearningPlan(record.events, record.participation, ()), rules
+
+
+def next_round(last_round: int | None, rounds: int) -> int:
+    """Return the first round that is not recorded, of so many; its end is none."""
+    return 0 if last_round is None else min(last_round + 1, rounds)
+
+
+def answer_rules(
+    config: Config, folder: RunFolder, next_round: int, x: int | None = None
+) -> AnswerRules:
+    """Return what a run allows that has recorded the rounds before `next_round`.
+
+    Raises:
+        RunError: nobody can leave this run.
+    """
+    if algorithm_of(config).one_client_each:
         raise RunError(
             "Clients leave a model that they share, but with method.name = "
-            f"{run.config.method.name!r} each has its own. Delete that client's model "
+            f"{config.method.name!r} each has its own. Delete that client's model "
             f"instead."
         )
-    record = session.record()
-    last, terms = session.ledger.last_round(), anonymity_of(run.config)
-    rules = AnswerRules(
+    terms = anonymity_of(config)
+    return AnswerRules(
         deniability_threshold=(x or terms.deniability_threshold) if terms else None,
         stored_updates=bool(stored_rounds(folder.updates)),
         restorable=(0, *(t + 1 for t in checkpointed_rounds(folder.checkpoints))),
-        next_round=0 if last is None else min(last + 1, run.config.rounds),
-        prefix_independent=not depends_on_population(run.config),
+        next_round=next_round,
+        prefix_independent=not depends_on_population(config),
         min_organisations=terms.min_organisations if terms else 1,
-        subtracts=algorithm.subtracts,
-        noisy_sums=sum_noise_of(run.config) is not None,
+        sums=sums_of(config),
     )
-    return UnlearningPlan(record.events, record.participation, ()), rules
 
 
 def _check_somebody_remains(session: Session, leaving: Sequence[Handle]) -> None:

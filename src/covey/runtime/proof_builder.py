@@ -12,13 +12,14 @@ from pydantic import TypeAdapter
 
 from covey.algorithms import ServerState
 from covey.atomic_io import make_folder, replace_whole
+from covey.build import algorithm_of
 from covey.data import Client
 from covey.dp import guarantee_status
 from covey.errors import RunError
 from covey.history import History
-from covey.ledger import REWIND, Request, current_records
+from covey.ledger import REWIND, Request
 from covey.params import model_hash
-from covey.runtime.ledger_record import LedgerRecord, by_entry
+from covey.runtime.ledger_record import LedgerRecord
 from covey.runtime.receipts import anchoring_facts
 from covey.runtime.recorded_facts import attack_leaver, divergence
 from covey.runtime.session import Session
@@ -60,7 +61,7 @@ def write_proof(
     before = asdict(request.being_served().facts)
     earlier = _value_or_reason(before.pop("measured_before"), before.pop("unmeasured"))
     measured = _measured(session, earlier, leaver, state)
-    record = session.record()
+    record, algorithm = session.record(), algorithm_of(session.run.config)
     facts = {
         **before,
         "covey_version": version("covey"),
@@ -74,6 +75,7 @@ def write_proof(
         "measured": measured,
         "copies": [each.as_proof_fact(known) for each in copies],
         "subtracted": _subtracted(record) if before["replayed"] == "subtracted" else (),
+        "own_sums_kept": before["answer"] == "subtract" and algorithm.keeps_own_sums,
         **anchoring_facts(session.folder, request.id, record.hashes),
     }
     document = sign(
@@ -90,7 +92,7 @@ def write_proof(
 def _subtracted(record: LedgerRecord) -> list[dict[str, Any]]:
     """Return every cluster's sums before the rewind that is newest, and as they are."""
     rewind = max(i for i, each in enumerate(record.records) if each.kind == REWIND)
-    earlier = by_entry(current_records(record.records[:rewind]))
+    earlier = record.current(record.records[:rewind])
     before = latest_sums((t, event) for t, events in earlier for event in events)
     after = latest_sums(record.events)
     if before is None or after is None:

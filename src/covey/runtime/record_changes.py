@@ -61,8 +61,7 @@ def tend_change(session: Session) -> bool:
     """
     change, folder = owed_change(session), session.folder
     if change is None:
-        settle_change(session)
-        drop_old_records(folder, session.ledger, session.record().events)
+        _settle(session)
         return False
     first, last = change[0].round_index, session.ledger.last_round()
     if last is None or last < first:
@@ -76,10 +75,14 @@ def tend_change(session: Session) -> bool:
 
 def settle_change(session: Session) -> None:
     """Delete what a change made obsolete, once it is owed no more; any number of times."""
-    change, folder = change_of(session.record().records), session.folder
-    if change is None or owed_change(session) is not None:
-        return
-    for path in (folder.superseded, folder.subtracted):
-        delete_whole(path)
-    delete_before(folder.checkpoints, change[0].round_index)
-    drop_old_records(folder, session.ledger, session.record().events)
+    if owed_change(session) is None:
+        _settle(session)
+
+
+def _settle(session: Session) -> None:
+    record, folder = session.record(), session.folder
+    if change := change_of(record.records):
+        for path in (folder.superseded, folder.subtracted):
+            delete_whole(path)
+        delete_before(folder.checkpoints, change[0].round_index)
+    drop_old_records(folder, session.ledger, record.events)

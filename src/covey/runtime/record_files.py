@@ -60,9 +60,11 @@ def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Bu
     if run.client_backend is not None or run.data_hash is None:
         return run
     events = folder.reader.read(ledger).events
+    current = list(_current(ledger, events))
+    if not current:
+        return run
     changes, names = _changes(events), ledger.names()
     known = {client.name: client for client in run.population.clients}
-    current = list(_current(ledger, events))
     for handle, file in current:
         name, joined = names[handle], changes[handle][0]
         train, holdout = _read(folder.records / file, ledger)
@@ -70,8 +72,6 @@ def with_changed_records(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Bu
         accepts = client.preference if client else _accepted(joined)
         group = client.group if client else None
         known[name] = Client(name, handle, group, train, holdout, accepts)
-    if not current:
-        return run
     return run.with_clients(tuple(known.values()))
 
 
@@ -101,8 +101,9 @@ def record_problems(folder: RunFolder, ledger: Ledger) -> Iterator[tuple[Path, s
 
 def _current(ledger: Ledger, events: Told) -> Iterator[tuple[Handle, str]]:
     """Yield who takes part with records from a file, and the file."""
-    names = ledger.names()
-    for handle, changed in _changes(events).items():
+    changes = _changes(events)
+    names = ledger.names() if changes else {}
+    for handle, changed in changes.items():
         if handle in names:
             yield handle, _name(handle, len(changed) - 1)
 

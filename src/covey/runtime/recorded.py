@@ -22,6 +22,7 @@ from covey.membership import Reference, RetrainRecipe
 from covey.rng import Streams
 from covey.runtime.federation_metadata import FederationMetadata, Unreachable
 from covey.runtime.folder import RunFolder
+from covey.runtime.session import rounds_of
 from covey.runtime.state_checks import newest_whole_state
 from covey.runtime.state_io import load_state
 from covey.types import Handle, Params
@@ -127,7 +128,7 @@ def unplayed_reason(folder: RunFolder) -> str:
     with Ledger.read(folder.ledger) as ledger:
         last, requests = ledger.last_round(), ledger.requests()
         newest = newest_whole_state(folder.checkpoints, ledger)
-    rounds = folder.config().rounds
+        rounds = rounds_of(folder.config(), folder.reader.read(ledger).history)
     if any(each.state in ("pending", "serving") for each in requests) or any(
         folder.queued_requests()
     ):

@@ -264,7 +264,7 @@ def _option(answer: _Answer, *, prefix_independent: bool) -> Option:
         restorable=tuple({0, start}),
         next_round=answer.rewind.until if answer.rewind else 0,
         prefix_independent=prefix_independent,
-        subtracts=answer.given.answer == "subtract",
+        sums="exact" if answer.given.answer == "subtract" else "none",
     )
     before = answer.participation(until_own=True)
     found = options(before, answer.request.handle, rules)
@@ -309,7 +309,7 @@ def _problems(
         if not option.possible:
             yield f"answer: it could not be denied. {option.reason}"
     if given.answer == "subtract":
-        yield from _subtraction(answer, config)
+        yield from _subtraction(answer, config, told)
     if given.answer != "deny" and answer.rewind:
         affected = told.get("first_affected_round")
         if not isinstance(affected, int) or affected > answer.rewind.until:
@@ -318,11 +318,14 @@ def _problems(
     yield from _figures(answer, told)
 
 
-def _subtraction(answer: _Answer, config: Config) -> Iterator[str]:
+def _subtraction(answer: _Answer, config: Config, told: Told) -> Iterator[str]:
     """Look whether the method subtracts at all, and whether the last round was solved."""
     rewind, name = answer.rewind, config.method.name
-    if is_built_in("algorithm", name) and not algorithm_of(config).subtracts:
+    known = algorithm_of(config) if is_built_in("algorithm", name) else None
+    if known and not known.subtracts:
         yield f"answer: nothing can be subtracted with method.name = {name!r}"
+    if known and bool(told.get("own_sums_kept")) != known.keeps_own_sums:
+        yield "own_sums_kept: not what the settings that began the run say"
     if rewind and rewind.round_index != rewind.until - 1:
         yield "first_replayed_round: a subtraction solves the last round again"
 

@@ -68,7 +68,7 @@ def roll_back_lost_rounds(session: Session, round_index: int) -> None:
     last = session.ledger.last_round()
     if session.run.client_backend is None or last is None or is_subtracting(session):
         return  # a round of which the sums are known can be
-    if round_index > last or round_index == session.run.config.rounds:
+    if round_index > last or round_index == session.rounds:
         return
     fact = RunRolledBack(round_index, last + 1, "anew")
     session.ledger.append_between([Record(None, *kind_and_body(fact))])

@@ -41,6 +41,7 @@ __all__ = [
     "read_events",
     "read_history",
     "recorded_secrets",
+    "rounds_of",
     "settings_hash",
     "with_recorded_handles",
 ]
@@ -60,6 +61,11 @@ class Session:
     ledger: Ledger
     secrets: Secrets
     returned: Mapping[Handle, Client] = field(default_factory=dict[Handle, Client])
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return rounds_of(self.run.config, self.record().history)
 
     def record(self) -> LedgerRecord:
         """Return what the ledger holds now; it is read again only if that changed."""
@@ -141,8 +147,7 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     history = folder.reader.read(ledger).history
     check_same(active, history, folder)
     check_data(run, active, history, ledger)
-    check_inputs(active, history, ledger)
-    note_inputs(active, ledger)
+    note_inputs(check_inputs(active, history, ledger), ledger)
     _check_organisations(active, ledger)
     ledger.enrol(
         {c.handle: c.name for c in active.population.clients},
@@ -150,6 +155,11 @@ def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     )
     _note_threshold(active, ledger, history.started)
     return Session(active, folder, ledger, secrets)
+
+
+def rounds_of(config: Config, history: History) -> int:
+    """Return how many rounds a run has: those that were planned, or where it ended."""
+    return history.ended_early.rounds if history.ended_early else config.rounds
 
 
 def recorded_secrets(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Secrets:

@@ -18,7 +18,13 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.state_io import load_state
 from covey.unlearning.participation import latest_models
 
-__all__ = ["checked_state", "missing_state", "newest_whole_state", "state_problem"]
+__all__ = [
+    "checked_state",
+    "kept_state",
+    "missing_state",
+    "newest_whole_state",
+    "state_problem",
+]
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +117,29 @@ def checked_state(folder: RunFolder, ledger: Ledger) -> ServerState | None:
             f"{_remedy(folder)}"
         )
     return load_state(paths[-1])[0]
+
+
+def kept_state(folder: RunFolder, ledger: Ledger, round_index: int) -> ServerState:
+    """Return the state after one round.
+
+    Raises:
+        RunError: it was not kept, or it is damaged.
+    """
+    paths = {round_of(path): path for path in checkpoint_paths(folder.checkpoints)}
+    path = paths.get(round_index)
+    if path is None:
+        raise RunError(
+            f"The state after a round must have been kept, and {folder.checkpoints} has "
+            f"those after rounds {', '.join(map(str, paths)) or '(none)'}, found "
+            f"{round_index}. Take one of these; checkpoints.every and checkpoints.best say "
+            f"which are kept."
+        )
+    if problem := state_problem(path, ledger):
+        raise RunError(
+            f"{path} must be the state that the run wrote, but {problem}. "
+            f"{_remedy(folder)}"
+        )
+    return load_state(path)[0]
 
 
 def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:

@@ -13,10 +13,9 @@ from pathlib import Path
 from covey.algorithms import ServerState
 from covey.atomic_io import delete_whole
 from covey.build import (
-    algorithm_of,
     anonymity_of,
     has_independent_clusters,
-    sum_noise_of,
+    sums_of,
 )
 from covey.checkpoints import (
     checkpoint_of,
@@ -36,7 +35,7 @@ from covey.events import (
 from covey.ledger import Record, Request, ServedRequest
 from covey.runtime.asking import mark_of, wanted_answer_of
 from covey.runtime.folder import RunFolder
-from covey.runtime.inputs import note_inputs
+from covey.runtime.inputs import input_hashes, note_inputs
 from covey.runtime.planning import UnlearningPlan, read_plan
 from covey.runtime.proof_builder import write_proof
 from covey.runtime.receipts import key_of
@@ -126,8 +125,7 @@ def simulated_request(session: Session, t: int) -> Request | None:
 
 def default_answer(config: Config) -> str:
     """Return the answer for a client that only says that it leaves."""
-    subtracts = algorithm_of(config).subtracts and sum_noise_of(config) is None
-    if anonymity_of(config) or subtracts:
+    if anonymity_of(config) or sums_of(config) == "exact":
         return "auto"
     return "calibrate" if config.unlearning.store_updates else "retrain"
 
@@ -232,7 +230,7 @@ def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
     for request, _ in batch.answers:
         if request.handle in names:
             erase_from_copies(session.folder, names[request.handle], names.values())
-    note_inputs(rest.run, session.ledger)
+    note_inputs(input_hashes(rest.run), session.ledger)
     session.ledger.serve(
         [_serving(session, batch, each, state) for each in batch.answers],
         [Record(None, *kind_and_body(fact)) for fact in facts],

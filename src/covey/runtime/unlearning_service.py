@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from covey.build import BuiltRun
@@ -13,6 +12,7 @@ from covey.checkpoints import checkpointed_rounds
 from covey.errors import RunError
 from covey.history import History
 from covey.ledger import Request
+from covey.runtime.answer_cost import AnswerCost, answer_cost
 from covey.runtime.asking import Returning, find_clients
 from covey.runtime.folder import RunFolder
 from covey.runtime.loop import Observer, OnAnswer, continue_run
@@ -34,21 +34,9 @@ __all__ = [
     "client_plans",
     "enqueue_requests",
     "explain_client",
+    "finish_requests",
     "forget",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerCost:
-    """What an answer takes.
-
-    Attributes:
-        seconds: predicted from how long the run's rounds took; None: no round did.
-        bytes_deleted: of states and updates that the answer makes obsolete.
-    """
-
-    seconds: float | None
-    bytes_deleted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +124,9 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
         for name, request in zip(known, requests, strict=True):
             if request.id in receipts:
                 on_receipt(name, receipts[request.id])
-        last = session.ledger.last_round()
-        until = 0 if last is None else min(last + 1, run.config.rounds)
-        history, answered = continue_run(session, until, observe, on_answer=on_answer)
+        history, answered = continue_run(
+            session, _until(session), observe, on_answer=on_answer
+        )
         by_request = {each.request: each for each in answered}
     seconds = time.monotonic() - began
     return history, tuple(
@@ -146,6 +134,32 @@ def forget(  # noqa: PLR0913, PLR0917 - the last five have defaults
         for name, request in zip(known, requests, strict=True)
         if request.id in by_request
     )
+
+
+def finish_requests(
+    run: BuiltRun,
+    folder: RunFolder,
+    observe: Observer = lambda _: None,
+    on_answer: OnAnswer = lambda _: None,
+) -> tuple[AnsweredRequest, ...]:
+    """Answer the requests that were asked before, and nothing else.
+
+    An unfinished run is not carried on; one whose end is recorded has it again.
+    """
+    with _data_set_aside(), open_session(run, folder) as session:
+        until = _until(session)
+        return continue_run(session, until, observe, on_answer=on_answer)[1]
+
+
+def _until(session: Session) -> int:
+    """Return the round before which to stop, so that an unfinished run stays so.
+
+    Rounds that a killed answer rolled back, and did not play again yet, come before it.
+    """
+    last = session.ledger.last_round()
+    owed = [each.served.until for each in session.ledger.requests() if each.served]
+    played = 0 if last is None else last + 1
+    return min(max([played, *owed]), session.rounds)
 
 
 @contextmanager
@@ -274,30 +288,12 @@ def _client_plans(
         ClientPlan(
             client=name,
             options=tuple(
-                (option, _cost(session, option)) for option in choice.options
+                (option, answer_cost(session.folder, session.ledger, option))
+                for option in choice.options
             ),
             chosen=choice.chosen,
             reason=choice.reason,
             basis=basis,
         )
         for name, choice in zip(known, choices, strict=True)
-    )
-
-
-def _cost(session: Session, option: Option) -> AnswerCost:
-    first = option.first_replayed_round
-    subtracts = option.answer == "subtract"
-    if not option.possible or first is None:
-        return AnswerCost(0.0, 0)
-    took = session.ledger.seconds_per_round()
-    folders = (session.folder.checkpoints, session.folder.updates)
-    obsolete = [
-        path
-        for folder in folders
-        for path in folder.glob("round-*.safetensors")
-        if subtracts or int(path.stem.removeprefix("round-")) >= first
-    ]
-    return AnswerCost(
-        seconds=option.rounds_replayed * median(took) if took else None,
-        bytes_deleted=sum(path.stat().st_size for path in obsolete),
     )

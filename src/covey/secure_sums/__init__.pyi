@@ -1,16 +1,19 @@
 from .client import ClientRound
 from .disclosure import movable, smallest_part
 from .identities import Ed25519Identities, Identities, Unsigned
+from .messages import Keys
 from .neighbours import Neighbourhood, neighbourhood
 from .results import Refusal, SecureSum
 from .server import ServerRound
-from .terms import Reason, RefusedError, RoundGivenUpError, Terms
+from .terms import SESSION_BYTES, Reason, RefusedError, RoundGivenUpError, Step, Terms
 from .together import secure_sum
 
 __all__ = [
+    "SESSION_BYTES",
     "ClientRound",
     "Ed25519Identities",
     "Identities",
+    "Keys",
     "Neighbourhood",
     "Reason",
     "Refusal",
@@ -18,6 +21,7 @@ __all__ = [
     "RoundGivenUpError",
     "SecureSum",
     "ServerRound",
+    "Step",
     "Terms",
     "Unsigned",
     "movable",

@@ -1,5 +1,6 @@
 """What server and clients agree on before a round, and why a message is refused."""
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     EARLY = "this step has not come yet"
     REPEATED = "its sender sent one before"
     WRONG_LENGTH = "the numbers are not as many as agreed"
+    TOO_LARGE = "with as large numbers of all the sum would not be exact"
     WRONG_CLIENTS = "it names others than it must"
     WEAK_KEY = "a key in it makes no secret"
     FORGED_KEYS = "the keys are not those that were sent"
@@ -112,6 +114,11 @@ class Terms:
                 f"majority in [0.5, 1), found {len(self.session)}, {self.length}, "
                 f"{self.minimum}, {self.neighbours} and {self.majority}. Correct them."
             )
+
+    @classmethod
+    def new(cls, length: int, minimum: int, *, signed: bool = False) -> "Terms":
+        """Return the terms of a round that nobody has played, of all with all."""
+        return cls(os.urandom(SESSION_BYTES), length, minimum, signed=signed)
 
     def degree(self, clients: int) -> int:
         """Return how many neighbours each of so many clients has."""

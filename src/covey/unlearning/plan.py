@@ -25,11 +25,14 @@ __all__ = [
     "AnswerKind",
     "AnswerRules",
     "Option",
+    "SumKind",
     "at_risk",
     "cheapest",
     "options",
     "sizes_left",
 ]
+
+SumKind = Literal["none", "exact", "noisy"]
 
 AnswerKind = Literal["deny", "subtract", "roll_back", "retrain", "calibrate"]
 ANSWERS: tuple[AnswerKind, ...] = (
@@ -55,8 +58,8 @@ class AnswerRules:
         min_organisations: above 1, a member counts towards x only as the first one of its
             attested organisation, and one that is the leaver's own does not; of a set of
             which none is recorded, nobody counts.
-        subtracts: whether the models depend on clients' data through sums alone.
-        noisy_sums: whether these sums were released under noise.
+        sums: whether the models depend on clients' data through sums alone: not ("none"),
+            or through the "exact" ones, or through a "noisy" release of them.
     """
 
     deniability_threshold: int | None
@@ -65,8 +68,7 @@ class AnswerRules:
     next_round: int
     prefix_independent: bool = True
     min_organisations: int = 1
-    subtracts: bool = False
-    noisy_sums: bool = False
+    sums: SumKind = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +230,14 @@ def _deny(broken: int | None, rules: AnswerRules) -> Option:
 
 
 def _subtract(first: int | None, rules: AnswerRules) -> Option:
-    if not rules.subtracts:
+    if rules.sums == "none":
         return Option(
             "subtract",
             "A client's data are subtracted where models depend on them through sums "
             "alone, and with this method (method.name) they do not. Ask with --answer "
             "retrain.",
         )
-    if rules.noisy_sums:
+    if rules.sums == "noisy":
         return Option(
             "subtract",
             "Sums without a client, under the noise that hid it, would tell its own to "

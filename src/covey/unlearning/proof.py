@@ -91,6 +91,8 @@ def proof_document(facts: Facts) -> dict[str, Any]:
     known = asdict(facts)
     if not facts.subtracted:
         del known["subtracted"]  # which proofs before it did not hold
+    if not facts.own_sums_kept:
+        del known["own_sums_kept"]
     document = {
         **known,
         "format": FORMAT,

@@ -53,6 +53,12 @@ FORBIDDEN = (
 )
 """What no proof may say, in lower case: none of it can be known from a run's record."""
 
+NOT_KEPT = "The server kept sums of clusters, and no client's own."
+KEPT = (
+    "The server kept every client's own sums as well, the requester's too until the "
+    "answer, and keeps those of the clients that stay."
+)
+
 
 @dataclass(frozen=True)  # slots would make `Told[float](0.5)` raise
 class ValueOrReason(Generic[T]):
@@ -224,6 +230,8 @@ class Facts(RecordedFacts):
         tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
         consistency: the path that shows that this tree begins with the receipt's.
         subtracted: every cluster's sums; only where some were subtracted.
+        own_sums_kept: whether the server kept each client's own sums, so that what was
+            subtracted came from there; only of subtractions.
     """
 
     __pydantic_config__ = STRICT
@@ -242,6 +250,7 @@ class Facts(RecordedFacts):
     tree_root: str | None = None
     consistency: tuple[str, ...] = ()
     subtracted: tuple[SubtractedSums, ...] = ()
+    own_sums_kept: bool = False
 
 
 def claim(facts: Facts) -> str:  # noqa: PLR0911 - one for each answer
@@ -443,8 +452,8 @@ def _refuters(facts: Facts) -> Iterator[str]:
         yield (
             "Whoever kept a cluster's sums from before the answer finds, by subtracting "
             "those after it, the sums of the requester alone, or of those who left with "
-            "it, and from the sums of few records the features of these records. The "
-            "server kept sums of clusters, and no client's own."
+            "it, and from the sums of few records the features of these records. "
+            f"{KEPT if facts.own_sums_kept else NOT_KEPT}"
         )
         yield (
             "Whoever holds the records of everybody else in a cluster can test a guess of "

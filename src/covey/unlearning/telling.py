@@ -112,6 +112,8 @@ def _replayed(facts: Facts) -> Iterator[str]:
         return
     if facts.answer == "subtract":
         yield f"The heads of round {start} were solved again; no client chose or trained."
+        if facts.own_sums_kept:
+            yield "What was subtracted are the requester's own sums, which were kept."
         return
     yield f"{_were(facts.rounds_replayed)} played again, {beginning(start)}."
     if first is not None and first >= start > 0:

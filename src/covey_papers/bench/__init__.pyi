@@ -11,6 +11,16 @@ from .criteria import (
     is_right,
     knowledge,
 )
+from .forgetting import (
+    NEVER,
+    NOTHING,
+    Forgotten,
+    ForgottenRow,
+    forgetting_checks,
+    forgotten,
+)
+from .forgetting_data import FORGETTING, ForgettingSet
+from .forgetting_figure import forgetting_figure
 from .leaving import (
     PAPER,
     QUICK_LEAVING,
@@ -19,6 +29,7 @@ from .leaving import (
     outcomes,
     predicted,
 )
+from .leaving_leaks import Leak, Leaked, leaked
 from .measure import SOURCES, Measured, Row, measured
 from .poisoning import Suffered, means, suffered, suffered_by_all
 from .poisoning_scenarios import (
@@ -31,17 +42,31 @@ from .poisoning_scenarios import (
     cells,
 )
 from .profiler import Clock, Cost, Metered
+from .record_choices import ChoiceMeans, ChoiceOutcome, choice_means, choice_outcomes
+from .record_risk import RecordPrecision, precisions
+from .reference_traces import ReferenceTraces, play_references, read_references
 from .run_cache import found, put
 from .scenarios import FULL, QUICK, BenchSet
+from .secure_rounds import SecureRoundCost, SecureRoundSize, secure_round_cost
 from .solved_heads import HeadFigures, HeadMeans, agreement, head_figures, head_means
 from .subtractions import SubtractionSize, Waited, waits
+from .unlearning_epsilon import (
+    ControlRange,
+    EpsilonSummary,
+    control_range,
+    epsilons,
+    summary_of,
+)
 
 __all__ = [
     "ATTACKS",
+    "FORGETTING",
     "FULL",
     "LABEL_FLIP",
     "MERGES",
     "NEAR",
+    "NEVER",
+    "NOTHING",
     "PAPER",
     "POISONING",
     "QUICK",
@@ -51,12 +76,21 @@ __all__ = [
     "BenchSet",
     "Cell",
     "Check",
+    "ChoiceMeans",
+    "ChoiceOutcome",
     "Clock",
+    "ControlRange",
     "Cost",
     "Costs",
+    "EpsilonSummary",
+    "ForgettingSet",
+    "Forgotten",
+    "ForgottenRow",
     "HeadFigures",
     "HeadMeans",
     "Knowledge",
+    "Leak",
+    "Leaked",
     "Leaving",
     "Measured",
     "Merge",
@@ -64,7 +98,11 @@ __all__ = [
     "Outcome",
     "Poisoned",
     "Poisoning",
+    "RecordPrecision",
+    "ReferenceTraces",
     "Row",
+    "SecureRoundCost",
+    "SecureRoundSize",
     "SubtractionSize",
     "Suffered",
     "Waited",
@@ -72,19 +110,32 @@ __all__ = [
     "calibration_figure",
     "cells",
     "checks",
+    "choice_means",
+    "choice_outcomes",
+    "control_range",
     "costs_of",
+    "epsilons",
     "error_of",
+    "forgetting_checks",
+    "forgetting_figure",
+    "forgotten",
     "found",
     "head_figures",
     "head_means",
     "is_right",
     "knowledge",
+    "leaked",
     "means",
     "measured",
     "outcomes",
+    "play_references",
+    "precisions",
     "predicted",
     "put",
+    "read_references",
+    "secure_round_cost",
     "suffered",
     "suffered_by_all",
+    "summary_of",
     "waits",
 ]

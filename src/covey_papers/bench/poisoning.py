@@ -15,6 +15,7 @@ from statistics import fmean
 from pydantic import TypeAdapter
 
 from covey.algorithms import ServerState
+from covey.atomic_io import replace_whole
 from covey.build import BuiltRun, build_run
 from covey.components import reference
 from covey.config import Config
@@ -172,10 +173,8 @@ def _write(path: Path, rounds: int, rows: Iterable[Suffered]) -> None:
     """Write down what was measured, all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     plain = [asdict(row) for row in rows]
-    unfinished = path.with_suffix(".unfinished")
     kept = {"rounds": rounds, "settings": _told(), "rows": plain}
-    unfinished.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-    unfinished.replace(path)
+    replace_whole(path, json.dumps(kept, indent=1).encode())
 
 
 def _told() -> object:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from covey.atomic_io import replace_whole
 from covey_papers.bench.measure import Measured
 from covey_papers.bench.scenarios import BenchSet
 
@@ -26,10 +27,8 @@ def found(folder: Path, bench: BenchSet) -> Measured | None:
 def put(folder: Path, bench: BenchSet, measured: Measured) -> None:
     """Write down what was measured, all of it or nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = _path(folder, bench).with_suffix(".unfinished")
     both = {"bench": _plain(bench), "measured": asdict(measured)}
-    unfinished.write_text(json.dumps(both, indent=1), encoding="utf-8")
-    unfinished.replace(_path(folder, bench))
+    replace_whole(_path(folder, bench), json.dumps(both, indent=1).encode())
 
 
 def _plain(bench: BenchSet) -> object:

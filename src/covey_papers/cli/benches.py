@@ -20,7 +20,10 @@ from covey.events import RiskMeasured
 from covey.report import figures
 from covey.unlearning import ANSWERS
 from covey_papers import bench as benches
+from covey_papers.cli.forgetting import forgetting
 from covey_papers.cli.poisoning import poisoning
+from covey_papers.cli.record_risk import record_choices, record_risk
+from covey_papers.cli.secure_rounds import secure_sums
 from covey_papers.cli.solved_heads import solved
 from covey_papers.cli.subtractions import subtract
 
@@ -34,7 +37,11 @@ bench = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(bench, name="bench")
+bench.command()(forgetting)
 bench.command()(poisoning)
+bench.command("record-choices")(record_choices)
+bench.command("record-risk")(record_risk)
+bench.command()(secure_sums)
 bench.command()(solved)
 bench.command()(subtract)
 

@@ -14,6 +14,7 @@ from covey.report.figures.style import (
     GROUPS,
     INK,
     MISSING,
+    Picture,
     canvas,
     cycled,
     key,
@@ -103,7 +104,7 @@ def samples_figure(samples: Mapping[str, Tensor]) -> Figure:
     """
     columns = min(MOST_SAMPLES, max((len(x) for x in samples.values()), default=1))
     rows = max(1, len(samples))
-    figure = Figure(figsize=(8.0, 0.35 + 0.82 * rows), layout="constrained")
+    figure = Picture(figsize=(8.0, 0.35 + 0.82 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()

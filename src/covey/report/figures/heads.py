@@ -9,6 +9,7 @@ from covey.history import History
 from covey.report.figures.style import (
     CLUSTERS,
     INK,
+    Picture,
     cycled,
     key,
     legend,
@@ -31,7 +32,7 @@ def heads_figure(history: History) -> Figure:
     """
     tried = history.heads_chosen
     rows = max(1, -(-len(tried) // COLUMNS))
-    figure = Figure(figsize=(8.0, 0.6 + 3.0 * rows), layout="constrained")
+    figure = Picture(figsize=(8.0, 0.6 + 3.0 * rows), layout="constrained")
     panels: list[Axes] = [
         figure.add_subplot(rows, min(COLUMNS, max(1, len(tried))), place + 1)
         for place in range(max(1, len(tried)))

@@ -11,6 +11,7 @@ from covey.history import History
 from covey.report.figures.style import (
     CLUSTERS,
     INK,
+    Picture,
     cycled,
     legend,
     lettering,
@@ -33,7 +34,7 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     dashed. Read off it what a mean hides: a method may win on the left and lose its
     minority on the right.
     """
-    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    figure = Picture(figsize=(8.0, 4.2), layout="constrained")
     everybody, smallest = figure.subplots(1, 2, sharey=True)
     quiet(everybody, "All clients", "accuracy on unseen data", "round")
     quiet(smallest, "Smallest group", "", "round")

@@ -13,6 +13,7 @@ from covey.report.figures.style import (
     INK,
     MARKERS,
     MISSING,
+    Picture,
     cycled,
     key,
     legend,
@@ -45,7 +46,7 @@ def pareto_figure(means: Sequence[Mapping[str, Any]]) -> Figure:
     """
     columns = 2 if max((len(row["setting"]) for row in means), default=0) < 48 else 1
     rows = -(-len(means) // columns)
-    figure = Figure(figsize=(8.0, 3.6 + 0.21 * rows), layout="constrained")
+    figure = Picture(figsize=(8.0, 3.6 + 0.21 * rows), layout="constrained")
     for axes, (metric, title) in zip(
         figure.subplots(1, 2), PANELS.items(), strict=True
     ):

@@ -13,6 +13,7 @@ from covey.history import History
 from covey.report.figures.style import (
     CLUSTERS,
     MARKERS,
+    Picture,
     canvas,
     cycled,
     key,
@@ -61,7 +62,7 @@ def epsilon_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     Read off it what a smaller epsilon takes and gives. At the right edge: runs without
     noise, which have no epsilon at all. `rows` are those of `comparison`.
     """
-    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+    figure = Picture(figsize=(8.0, 3.6), layout="constrained")
     lines = _lines(rows)
     levels = sorted({_level(r["epsilon"]) for r in rows if r["epsilon"] is not None})
     edge = 4 * max(levels, default=1.0)

@@ -16,6 +16,7 @@ from covey.report.figures.style import (
     INK,
     MARKERS,
     MISSING,
+    Picture,
     key,
     legend,
     quiet,
@@ -38,7 +39,7 @@ def risk_figure(history: History) -> Figure:
     act on it. A grey cross is a figure that was withheld; in grey rounds clients chose
     while some cluster had none.
     """
-    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    figure = Picture(figsize=(8.0, 4.2), layout="constrained")
     seen, truth = figure.subplots(1, 2, sharey=True, width_ratios=[4.2, 1])
     quiet(seen, "Measured risk", "MIA accuracy", "round")
     quiet(truth, "True risk", "", "at the end")

@@ -11,6 +11,7 @@ from covey.report.figures.style import (
     CLUSTERS,
     GROUPS,
     INK,
+    Picture,
     canvas,
     cycled,
     legend,
@@ -53,7 +54,7 @@ def clusters_figure(history: History) -> Figure:
     Read off it whether the clusters settle, keep flapping, or collapse into one. Grey
     are rounds of a warm start: nobody is in a cluster, everybody shares one model.
     """
-    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
+    figure = Picture(figsize=(8.0, 4.6), layout="constrained")
     sizes, moves = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
     quiet(sizes, "Clients per cluster", "clients", "")
     quiet(moves, "Clients that moved", "clients", "round")
@@ -75,7 +76,7 @@ def prices_figure(history: History) -> Figure:
     want it than it should keep (dashed), and falls to 0 where enough want it anyway.
     Bold is the share that it has, pale the share that wants it.
     """
-    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
+    figure = Picture(figsize=(8.0, 4.6), layout="constrained")
     prices, shares = figure.subplots(2, 1, sharex=True)
     quiet(prices, "Subsidy of each cluster", "cost units", "")
     quiet(shares, "Share of the clients", "in it; pale: wanting it", "round")

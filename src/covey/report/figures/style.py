@@ -16,6 +16,7 @@ __all__ = [
     "INK",
     "MARKERS",
     "MISSING",
+    "Picture",
     "canvas",
     "cycled",
     "key",
@@ -45,11 +46,22 @@ CLUSTERS = (
 """Paul Tol's muted: other hues than the groups', which are not the clusters."""
 MARKERS = "osD^vP*X"
 WIDTH = 8.0
+SCREEN = 100
+"""Dots per inch in a notebook, which shows a dot as a pixel."""
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, whether or not pyplot was ever imported."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=SCREEN)
+        return buffer.getvalue()
 
 
 def canvas(height: float = 3.6) -> tuple[Figure, Axes]:
     """Return a blank figure, 800 pixels wide at 100 per inch, and its only axes."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Picture(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
 

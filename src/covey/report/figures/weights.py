@@ -10,6 +10,7 @@ from covey.report.figures.style import (
     GROUPS,
     INK,
     MISSING,
+    Picture,
     canvas,
     cycled,
     key,
@@ -28,7 +29,7 @@ def weights_figure(history: History) -> Figure:
     enters with less than its whole weight. No point is above the dashed line: nobody's
     risk is above what it accepts.
     """
-    figure = Figure(figsize=(8.0, 3.8), layout="constrained")
+    figure = Picture(figsize=(8.0, 3.8), layout="constrained")
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     quiet(left, "Weight", "weight", "accepted risk")
     quiet(right, "Own risk", "risk, likelihood ratio", "accepted risk")

@@ -1,0 +1,69 @@
+"""How Sphinx builds the site, offline; `make docs` assembles its sources first."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sphinx.application import Sphinx
+from sphinx.domains.python import PyClasslike
+
+from covey import __version__
+from covey_site.accessible import accessible
+from covey_site.llms import overview_for_programs
+
+project = "covey"
+author = project_copyright = "The covey maintainers"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["results/reproduction.html"]
+highlight_language = "none"  # blocks that name no language are shells and drawings
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["html_image"]
+
+default_role = "code"  # docstrings write `name` as Markdown does
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_default_options = {"exclude-members": "model_config"}  # pydantic's
+maximum_signature_line_length = 80
+napoleon_use_ivar = True
+napoleon_attr_annotations = False  # a signature has them
+add_module_names = False
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"covey {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["covey.css"]
+html_theme_options = {"navigation_with_keys": False}
+html_copy_source = True
+html_show_search_summary = False  # it would need a server
+html_show_sphinx = False
+
+
+for field in PyClasslike.doc_field_types:
+    if field.name == "variable":
+        field.label = "Attributes"  # the word of the docstrings
+
+
+def setup(app: Sphinx) -> None:
+    """Mend every page, and write `llms.txt` beside the front page."""
+    app.connect("html-page-context", _mend, priority=900)  # after the theme's own
+    app.connect("build-finished", _write_overview)
+
+
+def _mend(
+    _app: Sphinx, _name: str, _template: str, context: dict[str, Any], _tree: object
+) -> None:
+    for part in ("body", "furo_navigation_tree"):
+        if part in context:
+            context[part] = accessible(context[part])
+
+
+def _write_overview(app: Sphinx, failed: Exception | None) -> None:
+    if failed is None:
+        told = overview_for_programs(Path(app.srcdir))
+        (Path(app.outdir) / "llms.txt").write_text(told)

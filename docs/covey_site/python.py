@@ -1,0 +1,87 @@
+"""The public names of `covey`, a page per package, and the events of a run."""
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import covey
+from covey import events
+from covey_site.markdown import hidden_tree, with_autodoc
+
+__all__ = ["python_pages"]
+
+VERSION = "__version__"
+FOLDER = "reference/python"
+
+
+def python_pages() -> Mapping[str, str]:
+    """Return the pages by their addresses."""
+    packages = {f"{FOLDER}/{name}": _package(name) for name in _by_package()}
+    return {f"{FOLDER}/index": _index(), **packages, "reference/events": _events()}
+
+
+@cache
+def _by_package() -> Mapping[str, list[str]]:
+    """Return the public names by the package that each comes from, as the stub says."""
+    stub = Path(str(covey.__file__)).with_suffix(".pyi")
+    found = {
+        str(node.module): [each.name for each in node.names if each.name != VERSION]
+        for node in ast.parse(stub.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+    }
+    return {name: public for name, public in found.items() if public}
+
+
+def _index() -> str:
+    rows = [
+        f"| [`{package}`]({package}.md) | {', '.join(f'`{n}`' for n in names)} |"
+        for package, names in _by_package().items()
+    ]
+    return "\n".join(
+        [
+            "# Public names",
+            "",
+            f"Everything that `import covey` offers in version {covey.__version__} "
+            f"(`covey.__version__`), from the docstrings. "
+            "How to use it: [covey from Python](../../python.md).",
+            "",
+            "| package | names |",
+            "|---|---|",
+            *rows,
+            "",
+            hidden_tree(f"{FOLDER}/{package}" for package in _by_package()),
+        ]
+    )
+
+
+def _package(package: str) -> str:
+    names = _by_package()[package]
+    lines = [line for name in names for line in _documented(name)]
+    said = (import_module(f"covey.{package}").__doc__ or "").splitlines()[0]
+    return f"# Names of `{package}`\n\n{said}\n\n{with_autodoc(lines)}\n"
+
+
+def _documented(name: str) -> Iterator[str]:
+    """Return what asks Sphinx for one name."""
+    value = getattr(covey, name)
+    if inspect.isclass(value):
+        yield from (f".. autoclass:: covey.{name}", "   :members:", "")
+    elif inspect.isroutine(value):
+        yield from (f".. autofunction:: covey.{name}", "")
+    else:  # an alias of a type, whose docstring only its own module has
+        yield from (f".. py:data:: covey.{name}", f"   :value: {value}", "")
+
+
+def _events() -> str:
+    kinds = [
+        name
+        for name, value in vars(events).items()
+        if inspect.isclass(value) and issubclass(value, events.Event)
+    ]
+    lines = [line for name in kinds for line in (f".. autoclass:: {name}", "")]
+    said = inspect.getdoc(events) or ""
+    block = with_autodoc([".. currentmodule:: covey.events", "", *lines])
+    return f"# Events\n\n{said}\n\nA ledger names an event by its class.\n\n{block}\n"

@@ -1,0 +1,120 @@
+"""Members and non-members as one table of records, whose order nobody chose."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+from numpy import ndarray
+from torch import Tensor
+
+from covey.data import Client, Examples, Preference, examples_of
+from covey.errors import DataError
+
+__all__ = ["Records", "records_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Both sides' records in the order of their hashes: no figure depends on another.
+
+    Attributes:
+        examples: as they were converted, images as uint8.
+        member: which records are members.
+        places: where each stood, counted through the members and then the non-members.
+        brought: how many members came, judged or not.
+        shared: how many records were left out because both sides hold them.
+    """
+
+    examples: Examples
+    member: Bool[ndarray, " records"]
+    places: Int[ndarray, " records"]
+    brought: int
+    shared: int
+
+    @property
+    def sides(self) -> Client:
+        """The members as a client's examples, the others as what it holds out."""
+        return self._client(self.examples.inputs)
+
+    @property
+    def numbers(self) -> Client:
+        """The same, with record numbers in the place of inputs."""
+        return self._client(torch.arange(len(self.examples)))
+
+    @property
+    def labels_alone(self) -> Client:
+        """The same, with the class as the only input."""
+        return self._client(self.examples.labels[:, None].float())
+
+    def _client(self, inputs: Shaped[Tensor, "records ..."]) -> Client:
+        inside, outside = (
+            torch.from_numpy(np.flatnonzero(chosen))
+            for chosen in (self.member, ~self.member)
+        )
+        records = Examples(inputs, self.examples.labels)
+        return Client(
+            name="the model's records",
+            handle="members",
+            group=None,
+            train=records.take(inside),
+            holdout=records.take(outside),
+            preference=Preference(0.0, 1.0),
+        )
+
+
+def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # noqa: ANN401
+    """Return the records of both sides; those that both hold are judged on neither.
+
+    Args:
+        members: what the model was trained on, as `covey.run` takes one client's data.
+        non_members: what it was not.
+        label: the column of labels, where they are tables.
+
+    Raises:
+        DataError: a side is no set of examples, they are unlike each other, or their
+            labels are no classes.
+    """
+    inside = _classified("members", examples_of("members", members, label))
+    outside = _classified("non_members", examples_of("non_members", non_members, label))
+    ours, theirs = (
+        (tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (inside, outside)
+    )
+    if ours != theirs:
+        raise DataError(
+            f"members and non_members must hold inputs of one shape and type, found "
+            f"{ours[0]} of {ours[1]} and {theirs[0]} of {theirs[1]}. Prepare both alike."
+        )
+    hashes = [*_hashes(inside), *_hashes(outside)]
+    both = set(hashes[: len(inside)]) & set(hashes[len(inside) :])
+    kept = [place for place, each in enumerate(hashes) if each not in both]
+    places = np.array(sorted(kept, key=hashes.__getitem__), dtype=np.int64)
+    everything = Examples.joined([inside, outside]).take(torch.from_numpy(places))
+    return Records(
+        examples=everything,
+        member=places < len(inside),
+        places=places,
+        brought=len(inside),
+        shared=len(hashes) - len(kept),
+    )
+
+
+def _classified(side: str, examples: Examples) -> Examples:
+    labels = examples.labels
+    if labels.dim() != 1 or labels.is_floating_point() or (labels < 0).any():
+        raise DataError(
+            f"{side} must bring labels that are class numbers from 0, one per record: the "
+            f"attacks need the probability of the true class. Found {tuple(labels.shape)} "
+            f"of {labels.dtype}. Number the classes 0, 1, 2 ... as whole numbers."
+        )
+    return examples
+
+
+def _hashes(examples: Examples) -> list[bytes]:
+    inputs, labels = examples.inputs.numpy(), examples.labels.numpy()
+    return [
+        blake2b(x.tobytes() + y.tobytes(), digest_size=16).digest()
+        for x, y in zip(inputs, labels, strict=True)
+    ]

@@ -1,0 +1,226 @@
+"""What an audit of a model found: figures, controls, and what is withheld and why."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.special import ndtri
+
+from covey.membership import AttackFigures, Estimate
+from covey.membership.intervals import Z
+from covey.membership.loss_spreads import top_share
+from covey.membership.record_exposure import ExposedCounts
+
+__all__ = ["RATES", "Control", "ModelAudit"]
+
+RATES = (
+    "auc",
+    "balanced_accuracy",
+    "advantage",
+    "tpr_at_1_percent",
+    "tpr_at_01_percent",
+)
+VIEW = (
+    "The auditor's view: it knows the members, asks the model for its class scores, and "
+    "compares them with references where there are any. Intervals (95%) are over records: "
+    "another training of the same model would be one more draw. What these attacks do not "
+    "find, a stronger one may."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """An attack that must find nothing, or the others are not believed.
+
+    Attributes:
+        accuracy: (TPR + TNR) / 2; 0.5 is a coin toss.
+        holds: whether it found nothing.
+    """
+
+    accuracy: float
+    standard_error: float
+    auc: float | None
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ModelAudit:
+    """An audit of one model.
+
+    Attributes:
+        members, non_members: how many of each are judged.
+        background: members without a partner among the non-members.
+        shared: records left out because both sides hold them.
+        references: how many reference models there were.
+        reason: why there are no figures at all; "" where there are.
+        withheld: per attack without figures, why.
+        controls: "inputs" and "labels": a classifier that sees nothing else tells the
+            sides apart; "unseen": the loss attack on two halves of the non-members.
+        accuracies: of the model on members and non-members; of the references on what
+            they trained on, and on the rest.
+        attacks: the figures of each.
+        exposures: per member, as they came: the chance that an attack which knows its
+            references says rightly whether it was learnt; NaN where it was not judged.
+            None with fewer than 4 references, or without some on both sides of every
+            record. Neither JSON nor page names a record.
+        exposed: how exposed the most exposed 1% are, judged by other references than
+            those that say which these are; None where that cannot be.
+    """
+
+    members: int
+    non_members: int
+    background: int
+    shared: int
+    references: int
+    reason: str
+    withheld: Mapping[str, str]
+    controls: Mapping[str, Control]
+    accuracies: Mapping[str, float]
+    attacks: Mapping[str, AttackFigures]
+    exposures: Float[ndarray, " all"] | None = None
+    exposed: ExposedCounts | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether there is no figure: then nothing is known, least of all privacy."""
+        return not self.attacks
+
+    @property
+    def strongest(self) -> str | None:
+        """The attack with the highest AUC."""
+        return max(self.attacks, key=self._area, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: what was found, or why nothing is known.
+
+        An AUC counts as above 0.5 by as many SE as make a false alarm of any of the
+        attacks as rare as 2.5% (Bonferroni).
+        """
+        if self.refused:
+            return f"No figures: {self.reason or '; '.join(self.withheld.values())}"
+        name = self.strongest or ""
+        area = self.figure(name, "auc")
+        told = f"{name}: AUC {_interval(area)}"
+        if area.value is None:
+            return f"Nothing is known ({told})"
+        reach = float(ndtri(1 - 0.025 / len(self.attacks)))
+        if self._area(name) - 0.5 > reach * (_standard_error(area) or 0.0):
+            return f"Members can be told from non-members ({told})"
+        return f"No attack here told members from non-members (strongest {told})"
+
+    def figure(self, attack: str, rate: str) -> Estimate:
+        """Return one figure of an attack; `rate` is one of `RATES`."""
+        overall = self.attacks[attack].overall
+        if rate == "advantage":
+            return _advantage(overall.balanced_accuracy)
+        found: Estimate = getattr(overall, rate)
+        return found
+
+    def most_exposed(self, share: float = 0.01) -> list[int]:
+        """Return the places, among the members as they came, of the most exposed ones.
+
+        Of the members that are judged this share, the most exposed first; empty where
+        exposures are not known. Their figures are the highest by chance as well: how
+        exposed such records are, `exposed` says.
+        """
+        if self.exposures is None:
+            return []
+        judged = np.flatnonzero(np.isfinite(self.exposures))
+        top = judged[top_share(self.exposures[judged], share)]
+        return [int(i) for i in top[np.argsort(-self.exposures[top], kind="stable")]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it."""
+        return {
+            "view": VIEW,
+            "verdict": self.verdict,
+            "refused": self.refused,
+            "reason": self.reason,
+            "members": self.members,
+            "non_members": self.non_members,
+            "background": self.background,
+            "shared": self.shared,
+            "references": self.references,
+            "withheld": dict(self.withheld),
+            "unknown": self._unknown(),
+            "controls": {name: asdict(each) for name, each in self.controls.items()},
+            "accuracies": dict(self.accuracies),
+            "exposed": self._exposed(),
+            "attacks": {name: self._told(name) for name in self.attacks},
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    def write_html(self, path: str | Path, title: str = "Audit of a model") -> Path:
+        """Write a page that needs nothing beside it, and return its path."""
+        from covey.auditor.page import page
+        from covey.report.page import write
+
+        out = Path(path)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write(out, page(self, title))
+        return out
+
+    def __repr__(self) -> str:
+        sides = f"{self.members:,} members against {self.non_members:,}"
+        return f"ModelAudit({sides}: {self.verdict})"
+
+    def _repr_html_(self) -> str:
+        from covey.auditor.page import notebook
+
+        return notebook(self)
+
+    def _area(self, attack: str) -> float:
+        value = self.attacks[attack].overall.auc.value
+        return 0.0 if value is None else value
+
+    def _told(self, attack: str) -> dict[str, Any]:
+        told: dict[str, Any] = asdict(self.attacks[attack])
+        del told["by_group"]
+        told["overall"] |= {
+            rate: asdict(each) | {"standard_error": _standard_error(each)}
+            for rate in ("auc", "balanced_accuracy", "advantage")
+            for each in [self.figure(attack, rate)]
+        }
+        return json.loads(json.dumps(told))
+
+    def _exposed(self) -> dict[str, Any] | None:
+        if self.exposed is None:
+            return None
+        told = asdict(self.exposed)
+        del told["held"]  # by one holder
+        return told
+
+    def _unknown(self) -> list[str]:
+        reasons = (self.figure(a, rate).reason for a in self.attacks for rate in RATES)
+        return sorted(set(filter(None, reasons)))
+
+
+def _advantage(accuracy: Estimate) -> Estimate:
+    """Return TPR - FPR = 2 balanced accuracy - 1."""
+    value, low, high = (
+        None if each is None else 2 * each - 1
+        for each in (accuracy.value, accuracy.low, accuracy.high)
+    )
+    return replace(accuracy, value=value, low=low, high=high)
+
+
+def _standard_error(around: Estimate) -> float | None:
+    """Return what an interval of value +- 1.96 SE was made of; one end may be cut off."""
+    if around.value is None or around.low is None or around.high is None:
+        return None
+    return max(around.value - around.low, around.high - around.value) / Z
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return f"unknown: {estimate.reason}"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

@@ -1,0 +1,337 @@
+"""`covey requests`: people who ask to leave, from the request to the letters."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import date
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey import requests
+from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
+from covey.cli.progress import shown
+from covey.cli.request_texts import (
+    case_json,
+    case_text,
+    list_text,
+    outcomes_text,
+    plan_text,
+)
+from covey.cli.run_list import DEFAULT_ROOT, RootsOption
+from covey.errors import ConfigError
+
+if TYPE_CHECKING:
+    from covey.requests import Register
+
+__all__: list[str] = []
+
+cases = typer.Typer(
+    help="Answer people who ask to leave, over all runs that know them."
+)
+app.add_typer(cases, name="requests")
+
+RegisterOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--register",
+        help="The folder of the register. Default: `requests` in the root.",
+    ),
+]
+CaseArgument = Annotated[str, typer.Argument(metavar="CASE", help="The case's number.")]
+CasesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="CASE", help="Numbers of cases. Default: all that are open."
+    ),
+]
+AnswerOption = Annotated[
+    str, typer.Option(help="Of every run: auto, or one that `covey forget` takes.")
+]
+ByOption = Annotated[str, typer.Option("--by", help="Your name.")]
+
+
+@cases.command("add")
+def add(
+    name: Annotated[str, typer.Argument(help="As the runs know the client.")],
+    received: Annotated[str, typer.Option(help="When it came: YEAR-MONTH-DAY.")],
+    basis: Annotated[
+        str,
+        typer.Option(help="erasure, withdrawal, objection, restriction or none."),
+    ],
+    case: Annotated[
+        str, typer.Option(help="The case's number. Default: the next.")
+    ] = "",
+    owner: Annotated[str, typer.Option(help="Who is responsible for it.")] = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a request in: say when it is due, and which runs know the name."""
+    day, below = requests.day_of(received, "--received"), _roots(roots)
+    with requests.register_at(_register(register, below)) as held:
+        made = requests.add_case(held, below, name, day, basis, case, owner)
+        _tell_case(held, made.number, as_json=as_json)
+
+
+@cases.command("list")
+def show_all(
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Those that are closed, too.")
+    ] = False,
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the cases that are open."""
+    _list(roots, register, closed=closed, as_json=as_json)
+
+
+@cases.command("due")
+def due(
+    days: Annotated[
+        int, typer.Option("--days", help="Only those that are due within so many days.")
+    ] = 3650,
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List open cases by the day on which they are due; exit code 1 if one is overdue."""
+    told = _list(roots, register, closed=False, as_json=as_json, days=days)
+    if any(each["days_left"] < 0 for each in told):
+        raise typer.Exit(FAILED_CHECK)
+
+
+@cases.command("show")
+def show(
+    case: CaseArgument,
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a case: runs, answers, what is to be done by hand and who signed it off."""
+    with requests.read_register(_register(register, _roots(roots))) as held:
+        _tell_case(held, case, as_json=as_json)
+
+
+@cases.command("plan")
+def plan(
+    numbers: CasesArgument = None,
+    answer: AnswerOption = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what every run would answer, what that costs, and what is true then."""
+    below = _roots(roots)
+    with requests.read_register(_register(register, below)) as held:
+        found = requests.plan_answers(held, below, numbers or [], answer)
+    stated(found.answer(), plan_text(found), as_json=as_json)
+
+
+@cases.command("answer")
+def answer_all(
+    numbers: CasesArgument = None,
+    answer: AnswerOption = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer in every run that knows the names; say it again after a stop.
+
+    Exit code 1 if a run could not answer yet.
+    """
+    below = _roots(roots)
+    with (
+        requests.register_at(_register(register, below)) as held,
+        shown("requests") as observe,
+    ):
+        done = requests.answer_cases(
+            held, below, numbers or [], answer, observe=observe
+        )
+    stated(
+        {"outcomes": [each.told() for each in done]},
+        outcomes_text(done),
+        as_json=as_json,
+    )
+    if any(not each.answer for each in done):
+        raise typer.Exit(FAILED_CHECK)
+
+
+@cases.command("extend")
+def extend(
+    case: CaseArgument,
+    reason: Annotated[
+        str, typer.Option(help="Why it takes longer, as the letter says.")
+    ],
+    told: Annotated[str, typer.Option(help="When the requester is told.")] = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Extend the time by two further months, of which the requester has to be told."""
+    day = requests.day_of(told, "--told") if told else None
+    with requests.register_at(_register(register, _roots(roots))) as held:
+        requests.extend_case(held, case, reason, day)
+        _tell_case(held, case, as_json=as_json)
+
+
+@cases.command("item")
+def item(
+    case: CaseArgument,
+    text: Annotated[str, typer.Argument(help="What is to be done, and where.")],
+    kind: Annotated[
+        str, typer.Option(help="source, backup, recipient, downstream or other.")
+    ] = "other",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add something that has to be done by hand."""
+    with requests.register_at(_register(register, _roots(roots))) as held:
+        requests.add_item(held, case, kind, text)
+        _tell_case(held, case, as_json=as_json)
+
+
+@cases.command("sign")
+def sign(
+    case: CaseArgument,
+    by: ByOption,
+    items: Annotated[list[int] | None, typer.Argument(help="Numbers of items.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All items that are open.")
+    ] = False,
+    day: Annotated[str, typer.Option("--on", help="When it was done.")] = "",
+    note: Annotated[str, typer.Option(help="What was done.")] = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign off what was done by hand."""
+    if bool(items) == everything:
+        raise ConfigError(
+            f"covey requests sign takes numbers of items, or --all, found "
+            f"{'both' if items else 'neither'}. Give one of them."
+        )
+    on = requests.day_of(day, "--on") if day else None
+    with requests.register_at(_register(register, _roots(roots))) as held:
+        requests.sign_items(held, case, items or [], by, on, note)
+        _tell_case(held, case, as_json=as_json)
+
+
+@cases.command("letters")
+def letters(
+    case: CaseArgument,
+    by: ByOption,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Their folder. What is written elsewhere, you delete yourself."
+        ),
+    ] = None,
+    templates: Annotated[
+        Path | None, typer.Option(help="A folder of templates of your own.")
+    ] = None,
+    refused: Annotated[
+        str, typer.Option(help="Why nothing is done, where no run was asked.")
+    ] = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the letters to the requester and to recipients, as HTML pages to print."""
+    with requests.register_at(_register(register, _roots(roots))) as held:
+        made = requests.write_letters(held, case, by, out, templates, refused=refused)
+    told = [
+        {"path": str(each.path), "to": each.to, "sha256": each.sha256} for each in made
+    ]
+    text = "\n".join(f"to {each.to}: {each.path}" for each in made)
+    stated({"letters": told}, text, as_json=as_json)
+
+
+@cases.command("templates")
+def templates(
+    folder: Annotated[Path, typer.Argument(help="A folder that is not there yet.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write covey's templates of letters into a folder, to be changed there."""
+    if folder.exists():
+        raise ConfigError(
+            f"Templates are written into a new folder, found {folder}, which is there. "
+            f"Give another one."
+        )
+    with as_file(files("covey.requests") / "templates") as own:
+        shutil.copytree(own, folder)
+    names = sorted(each.name for each in folder.iterdir())
+    stated({"templates": names}, f"{folder}: {', '.join(names)}", as_json=as_json)
+
+
+@cases.command("close")
+def close(
+    case: CaseArgument,
+    by: ByOption,
+    reason: Annotated[
+        str, typer.Option(help="Why it is closed without an answer of every run.")
+    ] = "",
+    day: Annotated[str, typer.Option("--on", help="When the letters went out.")] = "",
+    roots: RootsOption = None,
+    register: RegisterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Close a case whose letters went out: salts, letters and the name are deleted."""
+    below = _roots(roots)
+    on = requests.day_of(day, "--on") if day else None
+    with requests.register_at(_register(register, below)) as held:
+        requests.close_case(held, below, case, by, reason, on)
+        _tell_case(held, case, as_json=as_json)
+
+
+def register_folder(roots: list[str]) -> Path:
+    """Return where the register of some folders lies, unless it is said.
+
+    Raises:
+        ConfigError: no folder is among them.
+    """
+    folders = [Path(each) for each in roots if Path(each).is_dir()]
+    if not folders:
+        raise ConfigError(
+            f"The register lies in `requests` of the first folder of runs, found none "
+            f"among {', '.join(roots)}. Give --root FOLDER, or --register FOLDER."
+        )
+    return folders[0] / "requests"
+
+
+def _roots(roots: list[str] | None) -> list[str]:
+    return roots or [DEFAULT_ROOT]
+
+
+def _register(register: Path | None, roots: list[str]) -> Path:
+    return register or register_folder(roots)
+
+
+def _tell_case(held: Register, number: str, *, as_json: bool) -> None:
+    told = case_json(held.case(number), held.texts(), date.today())
+    stated(told, case_text(told), as_json=as_json)
+
+
+def _list(
+    roots: list[str] | None,
+    register: Path | None,
+    *,
+    closed: bool,
+    as_json: bool,
+    days: int | None = None,
+) -> list[dict[str, Any]]:
+    with requests.read_register(_register(register, _roots(roots))) as held:
+        texts, found = held.texts(), held.cases().values()
+    today = date.today()
+    told = [
+        case_json(each, texts, today) for each in found if closed or not each.is_closed
+    ]
+    if days is not None:
+        told = [each for each in told if each["days_left"] <= days]
+        told.sort(key=lambda each: each["due"])
+    stated({"cases": told}, list_text(told), as_json=as_json)
+    return told

@@ -1,0 +1,145 @@
+"""Trackers that follow a run's story: as it is played, or from its ledger."""
+
+import logging
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from covey.atomic_io import make_folder, replace_whole
+from covey.bounded_io import read_text
+from covey.components.foreign_code import only_from
+from covey.history import History
+from covey.report import final_figures, replays, round_figures, told_settings
+from covey.runtime import Observer, RunFolder
+from covey.tracking import Background, TrackedRun, Tracker, tracker_of
+
+__all__ = ["track", "tracked"]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
+    """Tell the trackers that a run's settings name of every round, beside `observe`.
+
+    None of them delays a round or stops the run: each has a thread of its own, one that
+    fails is dropped with a warning, and one that hangs keeps the end waiting for a few
+    seconds.
+    """
+    config = folder.config()
+    if not config.tracking:
+        yield observe
+        return
+    threads = [
+        _in_background(folder, name, config.tracking_options.get(name, {}))
+        for name in config.tracking
+    ]
+
+    def tell(history: History) -> None:
+        for each in threads:
+            each.tell(history)
+        observe(history)
+
+    with ExitStack() as ending:
+        for each in threads:
+            ending.callback(each.wait)
+        for each in threads:
+            ending.callback(each.stop)  # all of them, before the first is waited for
+        yield tell
+
+
+def track(
+    folder: RunFolder, history: History, name: str, options: Mapping[str, Any]
+) -> int:
+    """Tell a tracker of all rounds of a run, whenever they were played.
+
+    Returns:
+        How many rounds it was told of: not those that it held already.
+
+    Raises:
+        ConfigError: there is no such tracker, or what it needs is not installed.
+    """
+    own = folder.config().tracking_options.get(name, {})
+    follower = Follower(folder, name, partial(tracker_of, name, {**own, **options}))
+    told = sum(follower.follow(history))
+    follower.close()
+    return told
+
+
+def _in_background(
+    folder: RunFolder, name: str, options: Mapping[str, Any]
+) -> Background[History]:
+    def make() -> Tracker:
+        with only_from(folder.origins()):  # of this thread alone
+            return tracker_of(name, options)
+
+    def failed(why: str) -> None:
+        log.warning(
+            "The tracker %s was dropped: %s. The run goes on without it. Once the cause "
+            "is removed: covey track %s --to %s",
+            *(name, why.rstrip("."), folder.path, name),
+        )
+
+    follower = Follower(folder, name, make)
+    return Background(follower.follow, follower.close, failed)
+
+
+class Follower:
+    """One tracker, and what it was told so far."""
+
+    def __init__(
+        self, folder: RunFolder, name: str, make: Callable[[], Tracker]
+    ) -> None:
+        self._folder, self._name, self._make = folder, name, make
+        make_folder(folder.tracking)
+        self._id = _identity(folder.tracking / "id")
+        self._tracker: Tracker | None = None
+        self._replays = self._next = 0
+        self._ended = False
+
+    def follow(self, history: History) -> Iterator[bool]:
+        """Tell what the tracker does not hold; yield often, True for a round told.
+
+        After a roll back, all rounds that count are told anew.
+        """
+        if not history.rounds:
+            return
+        tracker, count = self._tracker, replays(history)
+        if tracker is None or count != self._replays:
+            tracker = self._tracker = tracker or self._make()
+            self._next = tracker.begin(self._told(count))
+            self._replays, self._ended = count, False
+            yield False
+        for t, figures in round_figures(history, self._next):
+            tracker.log(t, figures)
+            self._next = t + 1
+            yield True
+        if history.finished and not self._ended:
+            tracker.end(final_figures(history))
+            self._ended = True
+
+    def close(self) -> None:
+        """Close the tracker, if it was opened."""
+        if self._tracker is not None:
+            self._tracker.close()
+
+    def _told(self, count: int) -> TrackedRun:
+        place = (self._folder.tracking / self._name.replace(":", "-")).resolve()
+        make_folder(place)
+        return TrackedRun(
+            name=self._folder.path.resolve().name,
+            id=self._id,
+            replays=count,
+            folder=place,
+            settings=told_settings(self._folder.config()),
+        )
+
+
+def _identity(path: Path) -> str:
+    """Return what tells this run from all others, for trackers outside of its folder."""
+    if not path.exists():
+        replace_whole(path, secrets.token_hex(6).encode())
+    return read_text(path)

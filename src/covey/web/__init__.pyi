@@ -1,0 +1,4 @@
+from .app import application
+from .server import Server, serve
+
+__all__ = ["Server", "application", "serve"]

@@ -1,0 +1,172 @@
+"""Who may open a page: one browser per link, on this machine, and to read unless told."""
+
+import hmac
+import secrets
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["HEADERS", "Guard", "has_token"]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # without one, a form is sent from nowhere
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+NO_COOKIE = (
+    "This page shows what a run holds on its clients, and this browser has no key to it. "
+    "Open the link that covey serve printed last; each opens one browser.\n"
+)
+WRONG_HOST = (
+    "This server answers under the address that covey serve printed, and this request "
+    "names another host. Open that address.\n"
+)
+ONLY_GET = (
+    "These pages can be read, and change nothing: only GET and HEAD are answered.\n"
+)
+FORM = "application/x-www-form-urlencoded"
+LONGEST = 64 * 1024
+"""Bytes of a form that is sent."""
+NO_FORM = (
+    "A form is sent by a page of this server, in its own form, and this is none. Open the "
+    "page, and send it from there.\n"
+)
+
+
+class Guard:
+    """Refuses every request but those of a browser that was let in.
+
+    A link's token lets one browser in, and is worth nothing afterwards. Where forms are
+    allowed, one is passed on if a page of this server sent it (`Origin`); whether it holds
+    the token that only such a page has, `has_token` tells.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        port: int,
+        on_used: Callable[[str], object],
+        *,
+        write: bool = False,
+    ) -> None:
+        """Guard an app.
+
+        Args:
+            app: what is behind it.
+            port: where it is reached, on this machine only.
+            on_used: told the next link once one was used.
+            write: whether forms may be sent.
+        """
+        self._write, self._form_key = write, secrets.token_bytes(32)
+        self._app, self._on_used = app, on_used
+        self._hosts = frozenset(f"{h}:{port}" for h in ("127.0.0.1", "localhost"))
+        self._address = f"http://127.0.0.1:{port}/"
+        # browsers send cookies to all ports of a host
+        self._cookie = f"covey-{port}"
+        self._sessions: set[str] = set()
+        self._token = secrets.token_urlsafe(32)
+
+    @property
+    def link(self) -> str:
+        """The link that lets the next browser in."""
+        return f"{self._address}?token={self._token}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass it on."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # no web sockets here
+        session = self._session(Headers(scope=scope))
+        refused = self._refusal(Request(scope), session)
+        scope["form_token"] = self._form_token(session) if self._write else ""
+        answer = self._app if refused is None else refused
+        await answer(scope, receive, _with_headers(send))
+
+    def _refusal(self, request: Request, session: str) -> Response | None:
+        """Return what is answered in place of a page; None: the page."""
+        hosts = [value for key, value in request.headers.items() if key == "host"]
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            return PlainTextResponse(WRONG_HOST, 400)
+        sends = self._write and request.method == "POST"
+        if not sends and request.method not in ("GET", "HEAD"):
+            return PlainTextResponse(ONLY_GET, 405, {"allow": "GET, HEAD"})
+        given = request.query_params.get("token")
+        if given is not None and request.url.path == "/":
+            return self._let_in(given)
+        if not session:
+            return PlainTextResponse(NO_COOKIE, 401)
+        is_forged = sends and not _is_own_form(request, hosts[0])
+        return PlainTextResponse(NO_FORM, 403) if is_forged else None
+
+    def _form_token(self, session: str) -> str:
+        """Return what a form of this session's pages holds; "": there is no session."""
+        if not session:
+            return ""
+        return hmac.new(self._form_key, session.encode(), "sha256").hexdigest()
+
+    def _let_in(self, token: str) -> Response:
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            return PlainTextResponse(NO_COOKIE, 401)
+        self._token, session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._sessions.add(session)
+        self._on_used(self.link)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(self._cookie, session, httponly=True, samesite="strict")
+        return answer
+
+    def _session(self, headers: Headers) -> str:
+        """Return the session that a cookie names; "": none that was let in."""
+        try:
+            cookies = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return ""
+        given = cookies.get(self._cookie)
+        if given is None:
+            return ""
+        mine = given.value.encode()
+        known = (s for s in self._sessions if hmac.compare_digest(mine, s.encode()))
+        return next(known, "")
+
+
+def has_token(request: Request, given: str) -> bool:
+    """Say whether a form that was sent holds the token of its session."""
+    token: str = request.scope.get("form_token", "")
+    return bool(token) and hmac.compare_digest(token.encode(), given.encode())
+
+
+def _is_own_form(request: Request, host: str) -> bool:
+    """Say whether a page of this very address sent this, and no more than a form."""
+    headers = request.headers
+    length = headers.get("content-length", "")
+    return (
+        headers.get("origin") == f"http://{host}"
+        and headers.get("sec-fetch-site", "same-origin") == "same-origin"
+        and headers.get("content-type", "").partition(";")[0].strip() == FORM
+        and length.isascii()
+        and length.isdigit()
+        and int(length) <= LONGEST
+    )
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+        await send(message)
+
+    return sent

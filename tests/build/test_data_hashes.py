@@ -1,0 +1,89 @@
+"""A hash of all data that is carried on from an earlier one is the hash from the start."""
+
+import hashlib
+from dataclasses import replace
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.build.data_hashes import EVERY, DataHashes, data_hash
+from covey.data import Client, Examples, Population, absent_population
+from covey.rng import Streams
+
+
+def examples(size: int, start: int) -> Examples:
+    return Examples(torch.arange(start, start + size).float(), torch.arange(size))
+
+
+def population(clients: tuple[Client, ...]) -> Population:
+    nobody = absent_population({"nobody"}, examples(0, 0), Streams(0), 2)
+    return replace(nobody, clients=clients)
+
+
+def everybody() -> tuple[Client, ...]:
+    names = {f"client-{i:04}" for i in range(2 * EVERY + 9)}
+    there = absent_population(names, examples(0, 0), Streams(0), 2).clients
+    return tuple(
+        replace(client, train=examples(1 + i % 2, i), holdout=examples(i % 3, 7 * i))
+        for i, client in enumerate(there)
+    )
+
+
+ALL = everybody()
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["leaves", "changes", "comes", "swaps", "nothing"]),
+        st.integers(0, len(ALL) - 1),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(changes)
+def test_it_is_the_hash_of_whoever_is_there_now(steps):
+    hashes, there = DataHashes(), ALL
+    for what, at in steps:
+        i = at % len(there)
+        match what:
+            case "leaves":
+                there = there[:i] + there[i + 1 :]
+            case "changes":
+                there = (
+                    *there[:i],
+                    replace(there[i], train=examples(2, -at)),
+                    *there[i + 1 :],
+                )
+            case "swaps":
+                there = (
+                    *there[:i],
+                    replace(there[i], handle=f"h-{at}"),
+                    *there[i + 1 :],
+                )
+            case "comes":
+                there = (*there, replace(ALL[at], handle=f"h-new-{at}"))
+            case _:
+                pass
+        assert hashes.of(population(there)) == data_hash(population(there)) != ""
+
+
+def test_it_is_one_hash_over_handles_and_examples():
+    digest = hashlib.sha256()
+    for client in ALL:
+        digest.update(client.handle.encode())
+        for held in (client.train, client.holdout):
+            digest.update(held.inputs.numpy().tobytes())
+            digest.update(held.labels.numpy().tobytes())
+    assert data_hash(population(ALL)) == digest.hexdigest()
+    away = tuple(replace(c, train=examples(0, 0)) for c in ALL)
+    assert data_hash(population(away)) == ""
+
+
+def test_whoever_stays_before_the_one_that_left_is_not_read_again():
+    own = tuple(replace(c, train=examples(2, i)) for i, c in enumerate(ALL))
+    left = own[: 2 * EVERY] + own[2 * EVERY + 1 :]
+    hashes, expected = DataHashes(), data_hash(population(left))
+    hashes.of(population(own))
+    own[0].train.inputs.add_(1)  # nobody does: what was read before still counts
+    assert hashes.of(population(left)) == expected != data_hash(population(left))

@@ -1,0 +1,68 @@
+"""Runs that take a part of a second, in a program and by their settings."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import covey
+
+NAMES = tuple(f"client-{i:05}" for i in range(6))
+ONE, TWO, THREE = NAMES[3], NAMES[1], NAMES[5]
+
+PROGRAM = {
+    "rounds": 2,
+    "method.name": "fedavg",
+    "redteam.source": "none",
+    "engine.name": "reference",
+    "train.learning_rate": 0.5,
+    "train.batch_size": 5,
+    "population.audit_examples": 0,
+}
+SETS = {
+    **PROGRAM,
+    "merge.name": "anonymity-sets",
+    "merge.min_anonymity": 3,
+    "merge.deniability_threshold": 2,
+}
+SOLVED: dict[str, Any] = {
+    "rounds": 2,
+    "population": {"clients": 6, "examples_per_client": 12, "audit_examples": 0},
+    "model": {
+        "name": "linear-head",
+        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
+    },
+    "method": {
+        "name": "solved",
+        "selection": "loss",
+        "options": {"initialisation": "random", "regularisation": 0.5},
+    },
+    "redteam": {"source": "none"},
+}
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def make_clients() -> dict[str, tuple[Tensor, Tensor]]:
+    def pair(seed: int) -> tuple[Tensor, Tensor]:
+        inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(seed))
+        return inputs, (inputs[:, 0] > 0).long()
+
+    return {name: pair(i) for i, name in enumerate(NAMES)}
+
+
+def load(folder: Path) -> covey.Run:
+    """Load a run as the program that began it does."""
+    if folder.name == "solved":
+        return covey.load(folder)
+    return covey.load(folder, lambda: make_model(), make_clients())
+
+
+def play(root: Path) -> None:
+    """Play the three runs: in a program, with sets, and solved."""
+    covey.run(lambda: make_model(), make_clients(), PROGRAM, root / "program")
+    covey.run(lambda: make_model(), make_clients(), SETS, root / "sets")
+    covey.run(config=SOLVED, out=root / "solved")

@@ -1,0 +1,44 @@
+"""Runs whose ledgers lie in PostgreSQL are in the list too; locks are seen, not taken."""
+
+import shutil
+
+import pytest
+
+from covey import run
+from covey.ledger import Ledger
+from covey.registry import found_runs
+from covey.runtime.folder import now
+from registry.tiny import TINY
+
+
+@pytest.fixture(scope="module")
+def url(postgres, tmp_path_factory):
+    place = postgres.run("listed")
+    out = tmp_path_factory.mktemp("listed") / "run"
+    run(config={**TINY, "rounds": 1, "ledger.url": place}, out=out)
+    return place, out
+
+
+def test_by_its_folder_and_by_its_url(url, tmp_path):
+    place, folder = url
+    (entry,) = found_runs([folder.parent])
+    assert (entry.state, entry.rounds_played, entry.clients) == ("finished", 1, 4)
+    (bare,) = found_runs([place])
+    assert (bare.state, bare.rounds_played, bare.clients) == ("finished", 1, 4)
+    assert bare.ledger_head == entry.ledger_head
+    assert bare.folder is None
+    assert bare.is_verified
+    with Ledger.open(place, now):
+        assert [each.state for each in found_runs([place, folder])] == ["running"] * 2
+
+
+def test_a_lock_is_seen_and_given_back(postgres, tmp_path):
+    for place in (postgres.run("locks"), tmp_path / "ledger.sqlite"):
+        writer = Ledger.create(place, now)
+        with Ledger.read(place) as reader:
+            assert reader.is_being_written()
+            assert reader.is_being_written()
+            writer.close()
+            assert not reader.is_being_written()
+        Ledger.open(place, now).close()
+    shutil.rmtree(tmp_path)

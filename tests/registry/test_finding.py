@@ -1,0 +1,252 @@
+"""Whatever lies below a root, the list of runs says what it is, and changes nothing."""
+
+import os
+import sqlite3
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from covey import Config, load
+from covey.errors import RunError
+from covey.ledger import Ledger
+from covey.registry import found_runs, named_run, walk
+from covey.runtime.folder import RunFolder, now
+
+
+def contents(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything below a folder: modes, times and bytes."""
+    return {
+        str(each.relative_to(root)): (
+            each.lstat().st_mode,
+            each.lstat().st_mtime_ns,
+            each.read_bytes() if each.is_file() and os.access(each, os.R_OK) else b"",
+        )
+        for each in sorted(root.rglob("*"))
+    }
+
+
+def test_a_whole_run_is_told_by_its_own_ledger(put, roots):
+    folder = put("deep/er/one")
+    held, before = load(folder), contents(roots)
+    written = max(Ledger.read(folder / "ledger.sqlite").times().values())
+    later = datetime.fromisoformat(written) + timedelta(days=2)
+    (entry,) = found_runs([roots], at=later)
+    assert (entry.name, entry.state) == ("deep/er/one", "finished")
+    assert (entry.rounds_played, entry.rounds_planned) == (3, 3)
+    assert held.history.started is not None
+    assert entry.method == held.history.started.method
+    assert held.ledger_head.startswith(entry.ledger_head)
+    assert entry.age_seconds == timedelta(days=2).total_seconds()
+    assert (entry.clients, entry.open_requests) == (4, 0)
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    assert entry.size_bytes == sum(each.stat().st_size for each in files)
+    assert entry.guarantees == ()
+    assert entry.guarantee_reason == held.guarantee["guarantee_reason"]
+    assert entry.is_verified
+    assert contents(roots) == before
+
+
+def test_a_run_inside_a_run_is_one_of_its_own_and_counted_once(put):
+    put("one")
+    inner = put("one/baseline")
+    outer, baseline = found_runs([inner.parent.parent])
+    assert [outer.name, baseline.name] == ["one", "one/baseline"]
+    assert outer.size_bytes == baseline.size_bytes
+
+
+def test_one_run_below_two_roots_is_one_entry(put, roots):
+    put("a/one")
+    assert len(found_runs([roots, roots / "a"])) == 1
+
+
+def test_a_run_that_is_played_runs_and_is_not_disturbed(put, roots):
+    folder = put("one")
+    with Ledger.open(folder / "ledger.sqlite", now):
+        assert found_runs([roots])[0].state == "running"
+    assert found_runs([roots])[0].state == "finished"
+
+
+def test_a_run_that_was_stopped_waits(put, roots):
+    folder = put("one")
+    with sqlite3.connect(folder / "ledger.sqlite") as database:
+        database.execute("DELETE FROM events WHERE round >= 2")
+        database.execute(
+            "DELETE FROM clock WHERE position > (SELECT max(position) FROM events)"
+        )
+    database.close()
+    (entry,) = found_runs([roots])
+    assert (entry.state, entry.rounds_played) == ("waiting", 2)
+
+
+def test_a_request_that_waits_is_counted_wherever_it_waits(put, roots):
+    folder = put("one")
+    with Ledger.open(folder / "ledger.sqlite", now) as ledger:
+        ledger.ask(next(iter(ledger.names())), "auto")
+    load(folder)._folder.queue_request("client-00001", "auto")
+    assert found_runs([roots])[0].open_requests == 2
+
+
+def garbage(folder):
+    (folder / "ledger.sqlite").write_bytes(b"not a database" * 1000)
+
+
+def no_settings(folder):
+    (folder / "config.toml").unlink()
+
+
+def other_settings(folder):
+    (folder / "config.toml").write_text("rounds = 'many'")
+
+
+def flipped(folder):
+    content = bytearray((folder / "ledger.sqlite").read_bytes())
+    at = content.find(b"model_hash") + 20
+    content[at] ^= 1
+    (folder / "ledger.sqlite").write_bytes(content)
+
+
+def other_kind(folder):
+    with sqlite3.connect(folder / "ledger.sqlite") as database:
+        database.execute("UPDATE clock SET written_at = 7")
+        database.execute("UPDATE events SET body = x'00ff' WHERE position = 1")
+    database.close()
+
+
+def cut(folder):
+    content = (folder / "ledger.sqlite").read_bytes()
+    (folder / "ledger.sqlite").write_bytes(content[: len(content) // 2])
+
+
+def an_unknown_version(folder):
+    with sqlite3.connect(folder / "ledger.sqlite") as database:
+        database.execute("UPDATE schema SET version = 999")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        garbage,
+        no_settings,
+        other_settings,
+        flipped,
+        other_kind,
+        cut,
+        an_unknown_version,
+    ],
+)
+def test_a_damaged_run_is_an_entry_with_its_fault(put, roots, damage):
+    damage(put("bad"))
+    put("good")
+    bad, good = found_runs([roots])
+    assert bad.state == "damaged"
+    assert bad.reason
+    assert "\n" not in bad.reason
+    assert good.state == "finished"
+
+
+def test_a_run_that_has_not_begun_waits(put, roots):
+    (put("one") / "ledger.sqlite").unlink()
+    (entry,) = found_runs([roots])
+    assert (entry.state, entry.rounds_played) == ("waiting", 0)
+
+
+def test_what_is_no_run_is_no_entry(roots):
+    (roots / "other").mkdir()
+    (roots / "other" / "config.toml").write_text("[tool]\nname = 'x'\n")
+    (roots / "broken").mkdir()
+    (roots / "broken" / "config.toml").write_bytes(b"\xff\x00")
+    (roots / "database").mkdir()
+    sqlite3.connect(roots / "database" / "ledger.sqlite").execute("CREATE TABLE t (x)")
+    (roots / "pipe").mkdir()
+    os.mkfifo(roots / "pipe" / "ledger.sqlite")
+    (roots / "folder" / "ledger.sqlite").mkdir(parents=True)
+    assert found_runs([roots]) == ()
+
+
+def test_links_are_not_followed(put, roots, tmp_path):
+    inside = put("inside")
+    outside = inside.rename(tmp_path / "outside")
+    (roots / "link").symlink_to(outside)
+    (roots / "loop").symlink_to(roots)
+    (roots / "half").mkdir()
+    (roots / "half" / "ledger.sqlite").symlink_to(outside / "ledger.sqlite")
+    (entry,) = found_runs([roots])
+    assert (entry.name, entry.state) == ("half", "unreadable")
+    assert "link" in entry.reason
+
+
+def test_a_root_may_itself_be_a_link(put, roots, tmp_path):
+    put("one")
+    (tmp_path / "other").symlink_to(roots)
+    assert [each.name for each in found_runs([tmp_path / "other"])] == ["one"]
+
+
+def test_too_many_folders_are_said_to_be(put, roots, monkeypatch):
+    put("a")
+    for i in range(30):
+        (roots / f"b{i:02}").mkdir()
+    monkeypatch.setattr(walk, "MOST_FOLDERS", 20)
+    assert [each.state for each in found_runs([roots])] == ["finished", "unreadable"]
+
+
+def test_folders_below_the_depth_are_not_looked_into(put, roots):
+    put("a/b")
+    assert found_runs([roots], depth=1) == ()
+    assert len(found_runs([roots], depth=2)) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_listed_is_an_entry(put, roots):
+    put("one").chmod(0)
+    assert found_runs([roots])[0].state == "unreadable"
+
+
+def test_a_root_that_is_not_there_is_refused(roots):
+    with pytest.raises(RunError, match="found"):
+        found_runs([roots / "nowhere"])
+
+
+def test_a_database_that_is_away_is_an_entry_without_its_password(put, roots):
+    folder = put("one")
+    url = "postgresql://me:hunter2@127.0.0.1:1/there?run=one"
+    (entry,) = found_runs([url])
+    assert entry.state == "unreadable"
+    assert "hunter2" not in repr(entry)
+    settings = (folder / "config.toml").read_text()
+    away = 'url = "postgresql://me@127.0.0.1:1/there?run=one"'
+    (folder / "config.toml").write_text(settings.replace('url = ""', away))
+    assert found_runs([roots])[0].state == "unreadable"
+
+
+def test_no_code_of_a_run_is_imported(put, roots, tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("raise SystemExit('was imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = put("one")
+    settings = (folder / "config.toml").read_text()
+    changed = settings.replace('name = "mlp"', 'name = "evil:model"')
+    assert changed != settings
+    (folder / "config.toml").write_text(changed)
+    found_runs([roots])
+    assert "evil" not in sys.modules
+
+
+def test_one_run_is_found_by_name_or_by_folder(put, roots, tmp_path):
+    one = put("one")
+    put("two")
+    assert named_run("two", [roots]).name == "two"
+    assert named_run(str(one), []).name == "one"
+    with pytest.raises(RunError, match="none has it"):
+        named_run("three", [roots])
+    put("more/one").rename(tmp_path / "one")
+    with pytest.raises(RunError, match="2 have it"):
+        named_run("one", [roots, tmp_path])
+
+
+def test_a_start_that_was_killed_leaves_a_run_that_waits(roots):
+    folder = RunFolder.create(roots / "x", Config())
+    Ledger.create(folder.ledger, now).close()
+    (entry,) = found_runs([roots])
+    assert (entry.state, entry.rounds_played) == ("waiting", 0)

@@ -1,0 +1,233 @@
+"""Runs that end early: as a shorter run would, whatever happens around the decision."""
+
+import os
+import signal
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import covey
+from covey import Config, ConfigError, EarlyStopping, RunError
+from covey.cli.app import app
+from covey.config import StoppingConfig, unheeded
+from covey.dossier.facts import dossier_facts
+from covey.history import History, RoundRow
+from covey.ledger import Ledger
+from covey.registry.reading import Reading, entry_of_folder
+from covey.runtime import RunFolder
+from covey.runtime.early_end import best_round, early_end
+from covey.runtime.ledger_record import RecordReader
+from runtime.test_on_round import SETTINGS, clients, model
+
+STOP = EarlyStopping(patience=2)
+STILL = {**SETTINGS, "rounds": 9, "train": {"learning_rate": 1e-9, "batch_size": 5}}
+"""Nothing is learnt, so that no accuracy is better than the first one."""
+SAID = "ended early after round 3 of 9: no improvement of accuracy for 2 rounds"
+
+
+def played(out, stop: EarlyStopping | None = STOP, **changes):
+    config = Config.of({**STILL, **changes})
+    return covey.run(lambda: model(), clients(), config, out, stop=stop)
+
+
+def again(folder):
+    return covey.resume(folder, lambda: model(), clients())
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    return played(tmp_path_factory.mktemp("ended") / "run")
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+
+
+def row(t: int, accuracy: float | None) -> RoundRow:
+    return RoundRow(t, 1, accuracy, {}, (1,), 0, (None,), None)
+
+
+accuracies = st.lists(
+    st.one_of(st.none(), st.sampled_from([0.1, 0.2, 0.3, 0.4])), max_size=12
+)
+
+
+@given(
+    values=accuracies, patience=st.integers(1, 4), least=st.sampled_from([0.0, 0.15])
+)
+def test_the_decision_is_a_count_of_known_rounds_without_a_better_one(
+    values, patience, least
+):
+    """An oracle that walks through the rounds, against the fold."""
+    stopping = StoppingConfig(figure="accuracy", patience=patience, min_change=least)
+    config = Config.of({"rounds": 20, "stopping": stopping.model_dump()})
+    best, waited = None, 0
+    for value in values:
+        if value is not None and (best is None or value - best > least):
+            best, waited = value, 0
+        elif value is not None:
+            waited += 1
+    rows = tuple(row(t, value) for t, value in enumerate(values))
+    found = early_end(History(rounds=rows), config)
+    assert (found is not None) == (waited >= patience)
+    if found:
+        assert (found.rounds, found.best) == (len(values), best)
+
+
+def test_of_equal_rounds_the_first_is_the_best_and_risks_are_better_if_lower():
+    rows = [row(0, 0.5), row(1, 0.7), row(2, 0.7), row(3, None)]
+    assert best_round(rows, "accuracy") == (1, 0.7)
+    assert best_round([replace(r, over=5 - r.round_index) for r in rows], "over") == (
+        3,
+        2.0,
+    )
+    assert best_round(rows, "over") is None
+
+
+def test_a_run_ends_as_one_of_so_many_rounds_does(ended, tmp_path):
+    short = played(tmp_path / "short", stop=None, rounds=3)
+    assert len(ended.history.rounds) == 3
+    for part in ("audits", "exposures", "finished", "rounds", "assignment"):
+        assert getattr(ended.history, part) == getattr(short.history, part)
+    event = ended.history.ended_early
+    assert (event.rounds, event.planned, event.best_round) == (3, 9, 0)
+
+
+def test_everybody_says_so(ended):
+    folder = RunFolder.existing(ended.folder)
+    assert ended.summary["ended_early"] == SAID
+    assert SAID in ended._repr_html_()
+    assert SAID in ended.report().read_text("utf-8")
+    with Ledger.read(folder.ledger) as ledger:
+        facts = dossier_facts(RecordReader().read(ledger))["run"]
+    assert facts["ended_early"] == SAID
+    assert (facts["rounds_planned"], facts["rounds_played"]) == (9, 3)
+    entry = entry_of_folder(
+        ended.folder,
+        "run",
+        Reading(at=datetime.now(UTC)),
+    )
+    assert (entry.state, entry.reason, entry.rounds_played) == ("finished", SAID, 3)
+    listed = CliRunner().invoke(app, ["runs", "list", str(ended.folder.parent)])
+    assert SAID in listed.output
+
+
+def test_resuming_does_nothing_more_and_whoever_leaves_is_replayed_up_to_the_end(
+    tmp_path,
+):
+    run = played(tmp_path / "run")
+    head = run.ledger_head
+    assert again(run.folder).ledger_head == head
+    never = {name: pair for name, pair in clients().items() if name != "c1"}
+    (left,) = run.forget("c1", "retrain")
+    assert left.answered.option.rounds_replayed == 3
+    assert len(run.history.rounds) == 3
+    assert run.history.finished is not None
+    assert run.history.ended_early is not None
+    config = Config.of({**STILL, "rounds": 3})
+    without = covey.run(lambda: model(), never, config, tmp_path / "never")
+    assert run.summary["model_hash"] == without.summary["model_hash"]
+    assert again(run.folder).ledger_head == run.ledger_head
+
+
+@pytest.mark.parametrize("method", ["append_between", "append"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_around_the_decision_ends_in_the_same_ledger(
+    ended, tmp_path, method, when
+):
+    """At the decision, or at the recorded end; both wrote something or nothing."""
+    child = os.fork()
+    if child == 0:
+        write = getattr(Ledger, method)
+
+        def killed(ledger, *given):
+            if method == "append" and given[0] < 3:
+                return write(ledger, *given)
+            if when == "after":
+                write(ledger, *given)
+            os.kill(os.getpid(), signal.SIGKILL)
+            return ""
+
+        setattr(Ledger, method, killed)
+        played(tmp_path / "run")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert again(tmp_path / "run").ledger_head == ended.ledger_head
+
+
+def test_a_run_whose_clients_leave_meanwhile_is_not_cut_short_by_the_replay(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    done: list[int] = []
+
+    def leaving(each):
+        if each.round == 1 and not done:
+            done.append(1)
+            folder.queue_request("c1", "retrain")
+
+    config = Config.of(STILL)
+    run = covey.run(
+        lambda: model(), clients(), config, folder.path, stop=STOP, on_round=leaving
+    )
+    assert run.history.finished is not None
+    assert len(run.history.rounds) == 3
+
+
+def test_noise_that_is_accounted_for_and_one_round_leave_nothing_to_decide():
+    noise = {"record_clip": 1.0, "record_noise": 1.0}
+    settings = {
+        "stopping": {"figure": "accuracy"},
+        "privacy": noise,
+        "redteam": {"source": "none"},
+        "method": {"name": "fedavg"},
+    }
+    with pytest.raises(
+        ConfigError, match=r"stopping\.figure = 'accuracy' lets the models"
+    ):
+        Config.of(settings)
+    once = Config.of({"rounds": 1, "stopping": {"figure": "accuracy"}})
+    assert [each.key for each in unheeded(once)] == ["stopping.figure"]
+
+
+def test_the_best_state_is_kept_can_be_exported_and_goes_with_who_is_in_it(tmp_path):
+    """`every` and `thin` alone would keep neither round 6 nor most others."""
+    learning = {"learning_rate": 0.05, "batch_size": 5}
+    keep = {"every": 30, "keep": "thin", "best": "accuracy"}
+    changes = {"redteam": {"source": "none"}, "method": {"name": "fedavg"}}
+    run = played(
+        tmp_path / "run",
+        stop=None,
+        rounds=14,
+        train=learning,
+        checkpoints=keep,
+        **changes,
+    )
+    every = {each.round_index: each.accuracy or 0.0 for each in run.history.rounds}
+    best = max(every.values())
+    first = min(t for t, value in every.items() if value == best)
+    assert run.best() == (first, best)
+    copy = run.export(cluster=0, after=first)
+    assert copy.round_index == first + 1
+    said = CliRunner().invoke(
+        app, ["export", str(run.folder), "--cluster", "0", "--round", "best"]
+    )
+    assert said.exit_code == 0, said.output
+    assert (run.folder / "exports" / f"cluster-0-round-{first}.safetensors").exists()
+    gone = min(t for t in range(14) if t not in _states(run))
+    with pytest.raises(RunError, match=f"found {gone}"):
+        run.export(cluster=0, after=gone)
+    with pytest.raises(ConfigError, match="found 'loss'"):
+        run.best("loss")
+    before = {path.read_bytes() for path in run.folder.rglob("*.safetensors")}
+    run.forget("c1", "retrain")
+    after = {path.read_bytes() for path in run.folder.rglob("*.safetensors")}
+    assert not before & after
+    assert run.best().value == max(each.accuracy or 0.0 for each in run.history.rounds)
+
+
+def _states(run):
+    return {int(p.stem.split("-")[1]) for p in run.folder.glob("checkpoints/*")}

@@ -1,0 +1,171 @@
+"""A story that is folded as its ledger grows is the one that is folded at its end."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.errors import LedgerError
+from covey.events import (
+    ClientLeft,
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    RiskMeasured,
+    RoundMeasured,
+    RunRolledBack,
+    RunStarted,
+    SumPerturbed,
+    kind_and_body,
+)
+from covey.ledger import Ledger, Record
+from covey.report import summary
+from covey.runtime.growing_history import GrowingHistory, glance
+from covey.runtime.ledger_record import RecordReader
+from covey.types import Handle
+
+HANDLES: tuple[Handle, ...] = ("h0", "h1", "h2", "h3")
+STEPS = st.lists(
+    st.one_of(st.just("round"), st.just("look"), st.integers(0, 5)), max_size=14
+)
+"""A round, a look at the ledger, or a rewind to before some round."""
+
+
+def clock() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+def records(t: int | None, *events: Event) -> list[Record]:
+    return [Record(t, *kind_and_body(each)) for each in events]
+
+
+def a_round(t: int, seed: int) -> list[Record]:
+    chosen = {h: (seed + i * t) % 2 for i, h in enumerate(HANDLES)}
+    taus = dict.fromkeys(HANDLES, 0.6)
+    begins = [
+        RunStarted(
+            "0", "ifca", "c", "d", 2, 9, (), dict.fromkeys(HANDLES), taus, 3, ()
+        ),
+        SumPerturbed(0, 1.0, 2.0, 1.0),
+    ]
+    sizes = (sum(j == 0 for j in chosen.values()), sum(chosen.values()))
+    return records(
+        t,
+        *(begins if t == 0 else []),
+        RiskMeasured(
+            seed % 2, t, "oracle", 0.65, 0.01, 0.6, 9, 9, calibrated=True, reason=""
+        ),
+        CohortSampled(HANDLES),
+        ClientsAssigned(chosen, "clients"),
+        RoundMeasured(0.5 + 0.01 * seed, {}, sizes),
+    )
+
+
+def looked(growing: GrowingHistory, place: Path) -> None:
+    with Ledger.read(place) as ledger:
+        while growing.read_more(ledger):
+            pass
+
+
+@given(steps=STEPS, most_bytes=st.sampled_from([1, 300, 10_000]))
+def test_looking_often_and_in_small_pieces_tells_the_same_story(
+    steps: list[str | int], most_bytes: int
+):
+    growing = GrowingHistory(most_bytes)
+    with TemporaryDirectory() as folder:
+        place, t = Path(folder) / "ledger.sqlite", 0
+        with Ledger.create(place, clock) as ledger:
+            for seed, step in enumerate(steps):
+                if step == "look":
+                    looked(growing, place)
+                elif step == "round":
+                    ledger.append(t, a_round(t, seed))
+                    t += 1
+                elif isinstance(step, int) and step < t:
+                    left = ClientLeft(HANDLES[seed % 4], "retrain", None)
+                    back = RunRolledBack(step, t, "anew")
+                    ledger.append_between(records(None, left, back))
+                    t = step
+            looked(growing, place)
+            whole = RecordReader().read(ledger)
+    assert growing.history == whole.history
+    assert growing.head == whole.head
+    assert growing.position == len(whole.hashes)
+    assert summary(growing.history) == summary(whole.history)
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """Three rounds, the last of which was played twice."""
+    place = tmp_path / "ledger.sqlite"
+    with Ledger.create(place, clock) as ledger:
+        for t in range(3):
+            ledger.append(t, a_round(t, t))
+        ledger.append_between(records(None, RunRolledBack(2, 3, "anew")))
+        ledger.append(2, a_round(2, 7))
+    return place
+
+
+def test_a_glance_tells_all_but_who_is_where(played: Path):
+    growing = GrowingHistory()
+    looked(growing, played)
+    with Ledger.read(played) as ledger:
+        seen = glance(ledger)
+    assert [r.accuracy for r in seen.rounds] == [
+        r.accuracy for r in growing.history.rounds
+    ]
+    assert [r.clients for r in seen.rounds] == [
+        r.clients for r in growing.history.rounds
+    ]
+    assert seen.measured == growing.history.measured
+    assert seen.started == growing.history.started
+    assert seen.assignment == {}
+
+
+def changed(place: Path, position: int) -> None:
+    with closing(sqlite3.connect(place)) as connection, connection:
+        connection.execute(
+            "UPDATE events SET body = replace(body, '0', '1') WHERE position = ?",
+            (position,),
+        )
+
+
+def test_a_record_that_was_changed_is_noticed_where_it_stands(played: Path):
+    changed(played, 9)
+    with pytest.raises(LedgerError, match="position 9"):
+        looked(GrowingHistory(1), played)
+
+
+def test_a_ledger_that_was_put_in_the_place_of_another_is_noticed(
+    played: Path, tmp_path: Path
+):
+    growing = GrowingHistory()
+    looked(growing, played)
+    played.unlink()
+    with Ledger.create(played, clock) as ledger:
+        for t in range(9):
+            ledger.append(t, a_round(t, t + 1))
+    with pytest.raises(LedgerError, match="not what was read before"):
+        looked(growing, played)
+
+
+def test_a_ledger_that_got_shorter_is_noticed(played: Path):
+    growing = GrowingHistory()
+    looked(growing, played)
+    with closing(sqlite3.connect(played)) as connection, connection:
+        connection.execute("DELETE FROM events WHERE position > 6")
+    with pytest.raises(LedgerError, match="not what was read before"):
+        looked(growing, played)
+
+
+def test_reading_waits_for_no_writer_and_holds_none_up(played: Path):
+    growing = GrowingHistory()
+    with Ledger.open(played, clock) as ledger:
+        looked(growing, played)
+        ledger.append(3, a_round(3, 3))
+        looked(growing, played)
+    assert len(growing.history.rounds) == 4

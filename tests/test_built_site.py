@@ -1,0 +1,76 @@
+"""The built site in a browser, opened from disk: nothing serious for axe, and a search.
+
+`make docs` builds it; where that was not done, there is nothing to look at.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = Path("/usr/bin/chromium")
+SITE = Path(__file__).parents[1] / "build" / "site"
+PAGES = ("index", "tutorials/first-federation", "python", "extending", "results/README")
+WRITTEN = ("settings/method", "commands/run", "python/api", "events")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"
+    ),
+    pytest.mark.skipif(
+        not (SITE / "index.html").exists(), reason="`make docs` builds the site"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1300, "light")])
+def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, scheme):
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme
+    )
+    page = context.new_page()
+    for name in (*PAGES, *(f"reference/{each}" for each in WRITTEN)):
+        page.goto(f"file://{SITE}/{name}.html")
+        assert problems(page) == [], name
+        too_wide = "document.documentElement.scrollWidth > window.innerWidth"
+        assert not page.evaluate(too_wide), name
+    context.close()
+
+
+def problems(page: Page) -> list[str]:
+    """Return what axe finds that is serious or worse."""
+    return [
+        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])}"
+        for each in Axe().run(page).response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def test_the_search_finds_a_setting_without_a_server(browser):
+    page = browser.new_page()
+    wrong: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"file://{SITE}/index.html")
+    page.locator("input[name=q]").first.fill("hysteresis")
+    page.locator("input[name=q]").first.press("Enter")
+    page.locator("#search-results li a", has_text="method.hysteresis").first.click()
+    page.wait_for_url("**/reference/settings/method.html**")
+    assert wrong == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    page.close()

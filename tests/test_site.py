@@ -1,0 +1,149 @@
+"""The site has a page for everything that can be named, and its programs run."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer.main
+
+import covey
+from covey import events
+from covey.cli import app
+from covey.cli.commands import loaded
+from covey.config import settings
+from covey_site.accessible import accessible
+from covey_site.assemble import DOCS, assemble, written_pages
+from covey_site.check import problems
+from covey_site.llms import TREE, listed, overview_for_programs
+from covey_site.settings import SHORT, in_short
+
+Make = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def written() -> str:
+    return "\n".join(written_pages().values())
+
+
+@pytest.fixture(scope="session")
+def sources(once: Callable[[str, Make], Path]) -> Path:
+    return once("site", assemble)
+
+
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    for below, each in getattr(command, "commands", {}).items():
+        yield from commands(f"{name} {below}", each)
+
+
+def test_every_command_has_all_its_options_on_a_page():
+    whole = typer.main.get_command(app)
+    pages = written_pages()
+    for name in whole.list_commands(click.Context(whole)):  # pyright: ignore
+        page = pages[f"reference/commands/{name}"]
+        for path, command in commands(f"covey {name}", loaded(name)):
+            section = re.split(rf"^#+ `{path}`$", page, flags=re.MULTILINE)[1]
+            own = re.split("^#", section, flags=re.MULTILINE)[0]
+            options = [option for each in command.params for option in each.opts]
+            named = [each for each in options if each.startswith("-")]
+            assert [each for each in named if f"{each}" not in own] == [], path
+
+
+def test_every_setting_has_a_part_of_its_own_and_a_short_cell(written):
+    keys = [each.key for each in settings()]
+    assert [key for key in keys if f"\n## `{key}`\n" not in written] == []
+    cells = [in_short(each) for each in settings()]
+    assert all(0 < len(cell) <= SHORT for cell in cells)
+    assert [cell for cell in cells if cell.count("`") % 2] == []
+
+
+def test_no_word_of_a_setting_is_lost(written):
+    flat = set(re.findall(r"\w+", written.lower()))
+    for each in settings():
+        assert set(re.findall(r"\w+", each.description.lower())) <= flat, each.key
+
+
+def test_every_public_name_is_documented(written):
+    names = [name for name in covey.__all__ if name != "__version__"]
+    asked = set(re.findall(r"^\.\. (?:auto|py:)\w+:: covey\.(\w+)$", written, re.M))
+    assert set(names) == asked
+
+
+def test_every_event_is_documented():
+    page = written_pages()["reference/events"]
+    kinds = [n for n in events.__all__ if isinstance(getattr(events, n), type)]
+    assert [n for n in kinds if f".. autoclass:: {n}\n" not in page] == []
+
+
+def test_every_page_has_a_place_on_the_front_page():
+    trees = TREE.findall((DOCS / "index.md").read_text())
+    placed = [page for tree in trees for page in dict.fromkeys(listed(tree, DOCS))]
+    missing = sorted(set(DOCS.rglob("*.md")) - {*placed, DOCS / "index.md"})
+    assert missing == [], "name these in a toctree of docs/index.md"
+    assert len(placed) == len(set(placed)), "docs/index.md names a page twice"
+
+
+def test_links_of_the_assembled_pages_lead_somewhere(sources):
+    for page in sources.rglob("*.md"):
+        targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)", page.read_text())
+        dead = [each for each in targets if not (page.parent / each).exists()]
+        assert dead == [], page
+
+
+def test_programs_find_every_page(sources):
+    told = overview_for_programs(sources)
+    linked = set(re.findall(r"\]\(_sources/(.*?)\.txt\)", told))
+    pages = {str(page.relative_to(sources)) for page in sources.rglob("*.md")}
+    assert pages - linked == {"index.md"}
+    assert re.findall(r"^- .*\): *$", told, re.MULTILINE) == []
+
+
+def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
+    (tmp_path / "whole.html").write_text(
+        '<h1 id="here">A</h1><a href="#here">a</a> <a href="https://example.org">b</a>'
+    )
+    assert problems(tmp_path) == []
+    (tmp_path / "wrong.html").write_text(
+        '<script src="https://example.org/a.js"></script><a href="whole.html#gone">a</a>'
+        '<img src="gone.png"><a href="whole.html#here">b</a>'
+    )
+    found = " ".join(problems(tmp_path))
+    assert re.findall(r"(?:loads|links to) (\S+)", found) == [
+        "https://example.org/a.js",
+        "whole.html#gone,",
+        "gone.png,",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "out"),
+    [
+        ("index.md", "runs/first"),
+        pytest.param(
+            "tutorials/first-federation.md", "runs/tutorial", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_the_programs_of_a_page_run(page, out, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    exec(compile("\n".join(blocks), page, "exec"), {})  # noqa: S102 - our own
+    proof = capsys.readouterr().out.splitlines()[-1]
+    assert all(check.ok is not False for check in covey.verify(proof, run=out))
+
+
+def test_what_scrolls_can_be_reached_by_keys_and_captions_have_a_level():
+    signature = "<dl>\n<dd><em>a</em>,</dd>\n<dd><em>b</em>,</dd>\n</dl>"
+    told = accessible(
+        f'<p role="heading">x</p><pre>y</pre>{signature}'
+        '<div class="table-wrapper docutils"><dl><dt>z</dt><dd>z</dd></dl></div>'
+    )
+    assert told == (
+        '<p role="heading" aria-level="2">x</p><pre tabindex="0">y</pre>'
+        '<div class="parameters"><div><em>a</em>,</div>\n<div><em>b</em>,</div>\n</div>'
+        '<div role="region" aria-label="table" tabindex="0" '
+        'class="table-wrapper docutils"><dl><dt>z</dt><dd>z</dd></dl></div>'
+    )

@@ -1,0 +1,95 @@
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey import Run, run
+
+LINES = "plugins.tracker_lines:Lines"
+TINY: dict[str, Any] = {
+    "rounds": 3,
+    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "train": {"learning_rate": 0.5},
+    "redteam": {"every": 2},
+    "engine": {"name": "reference"},
+}
+
+
+def named(column: str) -> str:
+    """What trackers call a column of metrics.csv."""
+    for prefix in ("clients_", "risk_se_", "risk_"):
+        if column.startswith(prefix):
+            return f"{prefix[:-1]}/cluster_{column.removeprefix(prefix)}"
+    return column.replace("accuracy_", "accuracy/", 1)
+
+
+def curves_of(folder: Path) -> dict[str, dict[int, float]]:
+    """What metrics.csv holds, as points of curves; what is unknown is none."""
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        for column, text in row.items():
+            if text != "nan" and column != "round":
+                points = found.setdefault(named(column), {})
+                points[int(row["round"])] = float(text)
+    return found
+
+
+def scalars_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows of a folder: (step, value) of each curve."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(folder))
+    board.Reload()
+    return {
+        tag: [(each.step, each.value) for each in board.Scalars(tag)]
+        for tag in board.Tags()["scalars"]
+    }
+
+
+def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[tuple[int, float]]]]:
+    """The one run that is not in MLflow's bin, and (step, value) of each metric."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder.resolve()}/mlflow.db")
+    experiment = client.get_experiment_by_name("covey")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    return found, {
+        key: [
+            (each.step, each.value)
+            for each in client.get_metric_history(found.info.run_id, key)
+        ]
+        for key in found.data.metrics
+    }
+
+
+def single(curves: dict[str, dict[int, float]]) -> dict[str, list[tuple[int, float]]]:
+    """Curves as TensorBoard keeps them: in single precision."""
+    return {
+        name: [(step, float(np.float32(value))) for step, value in sorted(each.items())]
+        for name, each in curves.items()
+    }
+
+
+def lines_of(folder: Path, replays: int = 0) -> list[Any]:
+    """What the tracker that writes lines was told, in order."""
+    place = folder / "tracking" / LINES.replace(":", "-")
+    text = (place / f"rounds-{replays}.jsonl").read_text()
+    return [json.loads(each) for each in text.splitlines()]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., Run]:
+    """Play a tiny run with these settings beside the usual ones."""
+
+    def played(name: str = "run", **settings: Any) -> Run:
+        return run(config={**TINY, **settings}, out=tmp_path / name)
+
+    return played

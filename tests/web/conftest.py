@@ -1,0 +1,94 @@
+import html
+import re
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey import run
+from covey.requests import add_case, register_at
+from covey.web import application
+from web.stories import HOSTILE_FOLDER, INERT, Story, audit_of, written
+
+with warnings.catch_warnings():  # it would rather have another library of the same kind
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+Make = Callable[[Path], object]
+PORT = 8765
+ADDRESS = f"http://127.0.0.1:{PORT}"
+
+LEAVING = {
+    "rounds": 3,
+    "population.clients": 6,
+    "population.examples_per_client": 20,
+    "population.audit_examples": 0,
+    "model.name": "mlp",
+    "train.local_epochs": 1,
+    "redteam.every": 2,
+}
+
+
+@pytest.fixture(scope="session")
+def shown(once: Callable[[str, Make], Path]) -> Path:
+    """Runs, only to be read: a real one that somebody left, and one of hostile names."""
+
+    def make(folder: Path) -> None:
+        real = run(config=LEAVING, out=folder / "real")
+        real.forget(sorted(real.names)[0], "retrain")
+        (folder / "begun").mkdir()
+        shutil.copy(folder / "real" / "config.toml", folder / "begun")
+        (folder / "begun" / "imports.json").write_text("{}")
+        name = HOSTILE_FOLDER
+        with written(folder / name, Story(hostile=True, sets=True)) as writer:
+            writer.play(12)
+        with register_at(folder / "requests") as register:
+            stays = sorted(covey.load(real.folder).names)[0]
+            add_case(
+                register, [folder], stays, date(2026, 1, 31), "erasure", owner=INERT
+            )
+        (folder / name / "audit").mkdir()
+        (folder / name / "audit" / "audit.json").write_text(audit_of(0))
+
+    return once("web", make)
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """A browser that was let in, as far as a test needs one."""
+
+    client: TestClient
+    links: list[str]
+
+    def get(self, path: str) -> str:
+        answer = self.client.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    def runs(self) -> dict[str, str]:
+        """Return the address of every run's page by the run's name."""
+        found = re.findall(r'<a href="(/runs/[^"/]+)">([^<]*)</a>', self.get("/"))
+        return {html.unescape(name): path for path, name in found}
+
+
+def visiting(roots: list[Path]) -> Visitor:
+    links: list[str] = []
+    app = application(roots, PORT, links.append)
+    client = TestClient(app, base_url=ADDRESS)
+    client.get(app.link)
+    return Visitor(client, links)
+
+
+@pytest.fixture(scope="module")
+def visitor(shown: Path) -> Visitor:
+    return visiting([shown])
+
+
+@pytest.fixture
+def visit() -> Callable[[Path], Visitor]:
+    return lambda root: visiting([root])

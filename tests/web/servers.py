@@ -1,0 +1,22 @@
+"""A server of pages in this process, for as long as a test needs one."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from covey import web
+
+__all__ = ["serving"]
+
+
+@contextmanager
+def serving(root: Path, *, write: bool = False) -> Iterator[web.Server]:
+    server = web.serve([root], 0, lambda _: None, write=write)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()

@@ -1,0 +1,194 @@
+"""Runs whose ledgers are written by hand: every number chosen, nothing trained."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from covey.config import Config
+from covey.events import (
+    AnonymitySetsFormed,
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    ModelsMerged,
+    RiskMeasured,
+    RoundMeasured,
+    RunStarted,
+    SumPerturbed,
+    kind_and_body,
+)
+from covey.ledger import Ledger, Record
+from covey.runtime import RunFolder
+from covey.runtime.session import settings_hash
+
+INERT = "<script>alert('x')</script>"
+HOSTILE_FOLDER = INERT.replace("/", "\u2215")
+"""The same as a folder's name, which holds no slash."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """How a run goes on.
+
+    Attributes:
+        cohort: clients of each round.
+        noise: whether sums are released under noise.
+        hostile: whether names hold what a browser must not run.
+    """
+
+    rounds: int = 12
+    clients: int = 20
+    clusters: int = 3
+    cohort: int = 20
+    noise: bool = False
+    sets: bool = False
+    hostile: bool = False
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return (f"few{INERT}", f"many{INERT}") if self.hostile else ("few", "many")
+
+    def name(self, index: int) -> str:
+        return f"client-{index:05d}{INERT if self.hostile else ''}"
+
+
+class Writer:
+    """Plays a story into a folder, a round at a time."""
+
+    def __init__(self, story: Story, ledger: Ledger, config: Config) -> None:
+        self.story, self.ledger, self.config = story, ledger, config
+        self.random = np.random.default_rng(0)
+        self.handles = [f"{value:016x}" for value in self._bits(story.clients)]
+        self.chosen = {
+            h: int(c) for h, c in zip(self.handles, self._any(), strict=True)
+        }
+        self.played = 0
+
+    def _bits(self, count: int) -> list[int]:
+        return self.random.integers(0, 2**62, count).tolist()
+
+    def _any(self) -> list[int]:
+        return self.random.integers(0, self.story.clusters, self.story.clients).tolist()
+
+    def enrol(self) -> None:
+        names = {h: self.story.name(i) for i, h in enumerate(self.handles)}
+        self.ledger.enrol(names)
+
+    def play(self, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            t = self.played
+            events = [*(self._begin() if t == 0 else []), *self._round(t)]
+            self.ledger.append(t, [Record(t, *kind_and_body(e)) for e in events])
+            self.played += 1
+
+    def _begin(self) -> Iterator[Event]:
+        story = self.story
+        accepts = 0.55 + 0.3 * self.random.random(story.clients)
+        yield RunStarted(
+            covey_version="0.1.0",
+            method="ifca-mir",
+            config_hash=settings_hash(self.config),
+            data_hash="da7a",
+            num_clusters=story.clusters,
+            rounds=story.rounds,
+            group_names=story.groups,
+            groups={h: int(i % 5 > 0) for i, h in enumerate(self.handles)},
+            risk_thresholds={
+                h: float(tau) for h, tau in zip(self.handles, accepts, strict=True)
+            },
+            risk_lives=10,
+            notes=(INERT,) if story.hostile else (),
+            secrets="os",
+            deniability_threshold=2 if story.sets else None,
+        )
+
+    def _round(self, t: int) -> Iterator[Event]:
+        story = self.story
+        if t % 5 == 0:
+            yield from map(self._risk, range(story.clusters), [t] * story.clusters)
+        cohort = self.handles
+        if story.cohort < story.clients:
+            cohort = list(self.random.choice(self.handles, story.cohort, replace=False))
+            cohort = sorted(map(str, cohort))
+        for handle in cohort[:: 4 + 2 * t]:
+            self.chosen[handle] = (self.chosen[handle] + 1) % story.clusters
+        yield CohortSampled(tuple(cohort))
+        yield ClientsAssigned({h: self.chosen[h] for h in cohort}, "clients")
+        if story.sets:
+            yield AnonymitySetsFormed(0, (tuple(sorted(cohort)),), (None,))
+        if story.noise:
+            yield from (SumPerturbed(j, 1.0, 20.0, 1.0) for j in range(story.clusters))
+        sizes = np.bincount(list(self.chosen.values()), minlength=story.clusters)
+        counted = tuple(int(n) for n in sizes)
+        yield ModelsMerged(f"{t:064x}", counted)
+        accuracy = 0.9 - 0.6 * math.exp(-t / 6) + 0.01 * math.sin(t)
+        by_group = {story.groups[0]: accuracy - 0.1, story.groups[1]: accuracy + 0.02}
+        yield RoundMeasured(accuracy, by_group, counted)
+
+    def _risk(self, cluster: int, t: int) -> Event:
+        risk = 0.55 + 0.06 * cluster + 0.05 * math.exp(-t / 9)
+        return RiskMeasured(
+            cluster=cluster,
+            round_index=t,
+            source="federated",
+            risk=risk,
+            standard_error=0.012,
+            auc=risk,
+            members=500,
+            non_members=500,
+            calibrated=t > 0,
+            reason="500 against 500",
+        )
+
+
+def ticking(began: datetime) -> Callable[[], str]:
+    """Return a clock that is 20 seconds later whenever it is asked."""
+    at = [began]
+
+    def tell() -> str:
+        at[0] += timedelta(seconds=20)
+        return at[0].isoformat(timespec="milliseconds")
+
+    return tell
+
+
+@contextmanager
+def written(path: Path, story: Story, *, live: bool = False) -> Iterator[Writer]:
+    """Lend the writer of a new run in a folder; `live`: by the real clock."""
+    config = Config.of(
+        {
+            "rounds": story.rounds,
+            "method": {"name": "ifca-mir", "num_clusters": story.clusters},
+        }
+    )
+    folder = RunFolder.create(path, config)
+    began = datetime.now(UTC) - timedelta(seconds=20 * story.rounds + 20)
+    clock = (lambda: datetime.now(UTC).isoformat()) if live else ticking(began)
+    with Ledger.create(folder.ledger_path, clock) as ledger:
+        writer = Writer(story, ledger, config)
+        writer.enrol()
+        yield writer
+
+
+def audit_of(cluster: int) -> str:
+    """Return an audit.json of one cluster."""
+    known = {"value": 0.61, "low": 0.55, "high": 0.67}
+    figures = {
+        "overall": dict.fromkeys(
+            ("balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"), known
+        )
+    }
+    found = {
+        "cluster": cluster,
+        "clients": 7,
+        "members": 70,
+        "reason": "",
+        "attacks": {f"loss{INERT}": figures},
+    }
+    return json.dumps({"view": "The auditor's view.", "clusters": [found]})

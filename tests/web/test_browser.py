@@ -1,0 +1,311 @@
+"""The pages in a real browser: opened, clicked through, and live."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Route,
+    sync_playwright,
+)
+
+import covey
+from covey import web
+from web.servers import serving
+from web.stories import Story, Writer, written
+
+CHROMIUM = Path("/usr/bin/chromium")
+SIZES = {"phone": (400, 800), "desk": (1300, 900)}
+
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield launched
+        launched.close()
+
+
+@dataclass
+class Visit:
+    """A tab, and what went wrong in it or was asked of elsewhere."""
+
+    page: Page
+    address: str
+    wrong: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> None:
+        self.page.goto(f"{self.address}{path}")
+
+    def links(self, within: str = "body") -> list[str]:
+        script = "links => links.map(link => link.getAttribute('href'))"
+        found: list[str] = self.page.eval_on_selector_all(f"{within} a", script)
+        return [link for link in found if link.startswith("/")]
+
+
+@contextmanager
+def visiting(context: BrowserContext, server: web.Server) -> Iterator[Visit]:
+    link = urlsplit(server.link)
+    page = context.new_page()
+    visit = Visit(page, f"{link.scheme}://{link.netloc}")
+
+    def note(route: Route) -> None:
+        if urlsplit(route.request.url).netloc != link.netloc:
+            visit.elsewhere.append(route.request.url)
+            route.abort()
+        else:
+            route.continue_()
+
+    context.route("**/*", note)
+    page.on("console", lambda said: visit.wrong.extend(errors_in(said)))
+    page.on("pageerror", lambda error: visit.wrong.append(str(error)))
+    page.on("dialog", lambda dialog: visit.wrong.append(f"dialog {dialog.message}"))
+    page.goto(server.link)
+    yield visit
+    page.close()
+
+
+def errors_in(said: ConsoleMessage) -> list[str]:
+    return [said.text] if said.type == "error" else []
+
+
+@pytest.fixture(scope="module")
+def server(shown: Path) -> Iterator[web.Server]:
+    with serving(shown) as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser: Browser, server: web.Server) -> Iterator[Visit]:
+    context = browser.new_context()
+    with visiting(context, server) as visited:
+        yield visited
+    context.close()
+
+
+def every_page(visit: Visit) -> list[str]:
+    """Return the address of every page, as a person finds them by their links."""
+    known, waiting = dict.fromkeys(["/", "/compare", "/requests"]), ["/", "/requests"]
+    while waiting:
+        visit.open(waiting.pop())
+        fresh = [link for link in visit.links("main") if link not in known]
+        few = [link for link in fresh if "/clients/" not in link] + [
+            link for link in fresh if "/clients/" in link
+        ][:2]
+        known |= dict.fromkeys(few)
+        waiting += few
+    return list(known)
+
+
+@pytest.mark.slow
+def test_every_page_opens_without_an_error_and_asks_nobody_else(visit: Visit):
+    found = every_page(visit)
+    for part in ("/clients/", "/proofs/", "/audit", "/compare", "/requests/"):
+        assert any(part in path for path in found), part
+    for path in found:
+        visit.open(path)
+        for summary in visit.page.locator("summary").all():
+            summary.click()
+        visit.page.keyboard.press("Tab")
+    assert visit.wrong == []
+    assert visit.elsewhere == []
+
+
+def test_a_page_can_be_worked_by_keyboard(visit: Visit):
+    visit.open("/")
+    visit.page.keyboard.press("Tab")
+    focused = "document.activeElement.textContent"
+    assert visit.page.evaluate(focused) == "To the content"
+    visit.page.keyboard.press("Enter")
+    assert visit.page.evaluate("document.activeElement.id") == "main"
+    visit.page.keyboard.press("Tab")
+    visit.page.keyboard.press("Tab")
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_url("**/runs/**")
+
+
+def test_runs_are_compared_by_their_form(visit: Visit):
+    visit.open("/compare")
+    names = visit.page.locator("#run-0 option").all_text_contents()
+    started = [name for name in names if name != "begun"]
+    for place, name in enumerate(started[:2]):
+        visit.page.select_option(f"#run-{place}", label=name)
+    visit.page.get_by_role("button", name="Compare").click()
+    visit.page.get_by_text("Difference").wait_for()
+    assert visit.wrong == []
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Writer]:
+    with written(tmp_path / "live", Story(rounds=40), live=True) as writer:
+        writer.play(3)
+        yield writer
+
+
+def seconds_until_shown(page: Page, text: str, happens: Callable[[], object]) -> float:
+    began = time.monotonic()
+    happens()
+    page.locator("#strip").get_by_text(text, exact=True).wait_for(timeout=20_000)
+    return time.monotonic() - began
+
+
+def test_what_happens_is_seen_without_reloading(
+    browser: Browser,
+    live: Writer,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+):
+    with serving(tmp_path) as server, visiting(browser.new_context(), server) as visit:
+        visit.open(visit.links("tbody")[0])
+        page = visit.page
+        page.locator("#connection").get_by_text("live", exact=True).wait_for()
+        page.locator("#figures-risk summary").click()
+        page.locator("#settings summary").focus()
+        took = [
+            seconds_until_shown(page, f"round {t} of 40", live.play)
+            for t in range(4, 7)
+        ]
+        assert page.locator("#figures-risk").get_attribute("open") is not None
+        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+        assert visit.wrong == []
+    record_property("seconds from an event to what is seen of it", took)
+    assert sorted(took)[len(took) // 2] < 2
+
+
+def test_a_page_without_script_shows_the_same(browser: Browser, server: web.Server):
+    context = browser.new_context(java_script_enabled=False)
+    with visiting(context, server) as visit:
+        path = next(link for link in visit.links("tbody") if "real" in link)
+        visit.open(path)
+        assert "finished" in visit.page.locator("#strip").inner_text()
+        assert visit.page.locator("svg").count() > 2
+    context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_nothing_keeps_anybody_from_using_a_page(
+    browser: Browser, server: web.Server, scheme: str, size: str
+):
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    found: dict[str, list[str]] = {}
+    with visiting(context, server) as visit:
+        for path in every_page(visit):
+            visit.open(path)
+            for summary in visit.page.locator("summary").all():
+                if summary.locator("xpath=..").get_attribute("open") is None:
+                    summary.click()
+            found[path] = [*problems(visit.page), *too_wide(visit.page)]
+    context.close()
+    assert {path: each for path, each in found.items() if each} == {}
+
+
+FORGED = """
+<form method="post" action="{address}/requests"><input name="name" value="client-00001">
+<input name="received" value="2026-01-31"><input name="basis" value="erasure"></form>
+<script>document.forms[0].submit()</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+def test_a_request_is_answered_by_forms_after_a_second_look(
+    browser: Browser, shown: Path, tmp_path: Path, size: str
+):
+    run = shutil.copytree(shown / "real", tmp_path / "real")
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height})
+    leaver = sorted(covey.load(run).names)[0]
+    with serving(tmp_path, write=True) as server, visiting(context, server) as visit:
+        visit.open("/requests")
+        page = visit.page
+        page.get_by_label("Name, as the runs know it").fill(leaver)
+        page.get_by_label("Received").fill("2026-11-01")
+        found = [*problems(page), *too_wide(page)]
+        page.get_by_role("button", name="Take it in").click()
+        found += [*problems(page), *too_wide(page)]
+        page.get_by_label("Answer", exact=True).select_option("retrain")
+        page.get_by_role("button", name="Show what becomes true").click()
+        found += [*problems(page), *too_wide(page)]
+        assert leaver in covey.load(run).names
+        page.get_by_role("button", name="Answer, and sign the proofs").click()
+        page.get_by_text("1 of 1 runs have answered.").wait_for(timeout=60_000)
+        assert (found, visit.wrong, visit.elsewhere) == ([], [], [])
+    context.close()
+    assert leaver not in covey.load(run).names
+
+
+def test_a_form_of_another_page_does_nothing(
+    browser: Browser, shown: Path, tmp_path: Path
+):
+    shutil.copytree(shown / "real", tmp_path / "real")
+    context = browser.new_context()
+    with serving(tmp_path, write=True) as server, visiting(context, server) as visit:
+        elsewhere = context.new_page()
+        with elsewhere.expect_navigation():
+            elsewhere.set_content(FORGED.format(address=visit.address))
+        assert not (tmp_path / "requests").exists()
+    context.close()
+
+
+def problems(page: Page) -> list[str]:
+    """Return what axe finds that is serious or worse."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def too_wide(page: Page) -> list[str]:
+    """Say whether a page must be moved sideways to be read."""
+    script = "document.documentElement.scrollWidth - window.innerWidth"
+    beyond = int(page.evaluate(script))
+    return [f"{beyond} pixels beyond the edge"] if beyond > 0 else []
+
+
+@pytest.mark.slow
+def test_a_large_ledger_is_painted_at_once(
+    browser: Browser, tmp_path: Path, record_property: Callable[[str, object], None]
+):
+    large = Story(rounds=1_000, clients=10_000, clusters=4, cohort=200)
+    with written(tmp_path / "large", large) as writer:
+        writer.play(1_000)
+    with serving(tmp_path) as server, visiting(browser.new_context(), server) as visit:
+        path = visit.links("tbody")[0]
+        visit.open(path)
+        script = (
+            "new Promise(done => new PerformanceObserver(list => "
+            "done(list.getEntries()[0].startTime)).observe({type: 'paint', "
+            "buffered: true}))"
+        )
+        painted = float(visit.page.evaluate(script)) / 1_000
+        assert visit.page.locator("#risk-wide-title").count() == 1
+        visit.page.get_by_text("all 4,8", exact=False).wait_for(timeout=120_000)
+        assert visit.wrong == []
+    record_property("seconds to the first paint", painted)
+    assert painted < 3  # 1 s where nothing else runs

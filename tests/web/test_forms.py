@@ -1,0 +1,159 @@
+"""Forms take requests in, answer and close them; nobody else's form does anything."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey.requests import read_register
+from covey.web import application
+from web.conftest import ADDRESS, LEAVING, PORT, TestClient
+
+Make = Callable[[Path], object]
+NAME = "client-00001"
+OWN = {"origin": ADDRESS}
+
+
+@pytest.fixture(scope="session")
+def played(once: Callable[[str, Make], Path]) -> Path:
+    """One run, only to be read."""
+    return once("web-forms", lambda folder: covey.run(config=LEAVING, out=folder / "a"))
+
+
+@pytest.fixture
+def root(played: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(played, tmp_path / "runs")
+
+
+def browser(root: Path, *, write: bool = True) -> TestClient:
+    app = application([root], PORT, lambda _: None, write=write)
+    client = TestClient(app, base_url=ADDRESS)
+    client.get(app.link)
+    return client
+
+
+def token(client: TestClient) -> str:
+    found = re.search(r'name="form_token" value="(\w+)"', client.get("/requests").text)
+    assert found is not None
+    return found[1]
+
+
+def send(client: TestClient, path: str, **fields: object) -> str:
+    """Send a page's own form, and return the page that it leads to."""
+    data = {"form_token": token(client), **fields}
+    answer = client.post(path, data=data, headers=OWN)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def add(client: TestClient, **more: object) -> str:
+    fields = {"name": NAME, "received": "2026-01-31", "basis": "erasure", **more}
+    return send(client, "/requests", **fields)
+
+
+def settled(client: TestClient) -> str:
+    """Ask for the request's page until its runs have answered, and return it."""
+    page = client.get("/requests/1").text
+    while "Runs are answering." in page:
+        page = client.get("/requests/1").text
+    return page
+
+
+def test_a_request_goes_from_the_first_form_to_its_closing(root: Path):
+    client = browser(root)
+    assert NAME in add(client, owner="D. Officer")
+    shown = send(client, "/requests/1/answer", answer="retrain")
+    assert "cannot be taken back" in shown
+    confirmed = re.search(r'name="confirmed" value="(\w+)"', shown)
+    assert confirmed is not None
+    assert NAME in covey.load(root / "a").names, "nothing was done yet"
+    send(client, "/requests/1/answer", answer="retrain", confirmed=confirmed[1])
+    assert "1 of 1 runs have answered." in settled(client)
+    assert NAME not in covey.load(root / "a").names
+    with read_register(root / "requests") as held:
+        items = [each.number for each in held.case("1").open_items]
+    send(client, "/requests/1/sign", item=items, by="D. Officer", note="done")
+    send(client, "/requests/1/letters", by="D. Officer")
+    assert (root / "requests" / "letters" / "1" / "answer.html").is_file()
+    assert "erase the name" in send(client, "/requests/1/close", by="D. Officer")
+    send(client, "/requests/1/close", by="D. Officer", confirmed="close")
+    with read_register(root / "requests") as held:
+        assert held.case("1").is_closed
+    assert NAME not in client.get("/requests/1").text
+
+
+def test_what_was_not_shown_is_not_answered(root: Path):
+    client = browser(root)
+    add(client)
+    page = send(client, "/requests/1/answer", answer="retrain", confirmed="0" * 64)
+    assert "not what was shown before" in page
+    assert NAME in covey.load(root / "a").names
+
+
+FORGED = {
+    "no token": ({}, OWN, 403),
+    "another token": ({"form_token": "0" * 64}, OWN, 403),
+    "another site": (None, {"origin": "http://evil.example"}, 403),
+    "no origin": (None, {}, 403),
+    "another port": (None, {"origin": f"http://127.0.0.1:{PORT + 1}"}, 403),
+    "a page elsewhere": (None, {**OWN, "sec-fetch-site": "cross-site"}, 403),
+    "another host": (None, {**OWN, "host": f"evil.example:{PORT}"}, 400),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_form_is_refused(root: Path, case: str):
+    own, headers, status = FORGED[case]
+    client = browser(root)
+    fields = {"name": NAME, "received": "2026-01-31", "basis": "erasure"}
+    data = {**fields, **({"form_token": token(client)} if own is None else own)}
+    answer = client.post("/requests", data=data, headers=headers)
+    assert answer.status_code == status
+    assert not (root / "requests").exists()
+
+
+def test_the_token_of_another_session_is_refused(root: Path):
+    app = application([root], PORT, lambda _: None, write=True)
+    first, second = (TestClient(app, base_url=ADDRESS) for _ in range(2))
+    first.get(app.link)
+    second.get(app.link)
+    data = {"form_token": token(first), "name": NAME, "received": "2026-01-31"}
+    assert second.post("/requests", data=data, headers=OWN).status_code == 403
+
+
+def test_a_form_of_another_kind_or_too_long_is_refused(root: Path):
+    client = browser(root)
+    given = token(client)
+    as_json = client.post("/requests", json={"form_token": given}, headers=OWN)
+    assert as_json.status_code == 403
+    long = {"form_token": given, "name": "x" * 70_000}
+    assert client.post("/requests", data=long, headers=OWN).status_code == 403
+
+
+def test_without_write_no_form_is_shown_or_taken(root: Path):
+    client = browser(root, write=False)
+    assert "<form" not in client.get("/requests").text
+    assert client.post("/requests", data={}, headers=OWN).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"received": "soon"}, {"basis": "whim"}, {"name": ""}, {"number": "../1"}],
+)
+def test_a_mistake_is_told_and_changes_nothing(root: Path, fields: dict[str, str]):
+    client = browser(root)
+    wrong = {"name": NAME, "received": "2026-01-31", "basis": "erasure", **fields}
+    data = {"form_token": token(client), **wrong}
+    answer = client.post("/requests", data=data, headers=OWN)
+    assert answer.status_code == 400
+    assert "Nothing was changed" in answer.text
+
+
+def test_markup_in_a_name_is_text(root: Path):
+    client = browser(root)
+    page = add(client, name="<script>alert(1)</script>", owner="<b>x")
+    assert "<script>alert" not in page
+    assert "<b>x" not in page

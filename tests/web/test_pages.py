@@ -1,0 +1,288 @@
+"""Pages tell what the report tells, of runs in whatever state."""
+
+import html
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey.history import RoundRow
+from covey.ledger import Ledger
+from covey.report.page_model import run_view
+from covey.runs import reported
+from covey.web.followed_run import FollowedRun
+from web.conftest import Visitor
+from web.stories import HOSTILE_FOLDER, INERT, Story, written
+
+Visit = Callable[[Path], Visitor]
+
+
+def clock() -> str:
+    return "2030-01-01T12:00:00Z"
+
+
+def words(text: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def settled(visitor: Visitor, path: str) -> str:
+    """Return a page once nothing on it is still being worked out."""
+    for _ in range(100):
+        text = visitor.get(path)
+        if not re.search(r"Being (read|added|worked|checked)|being worked", text):
+            return text
+    raise AssertionError(f"{path} is never done")
+
+
+def awaited(visitor: Visitor, path: str, told: str) -> None:
+    """Open a page until it tells what was just recorded."""
+    page = ""
+    for _ in range(100):
+        page = words(settled(visitor, path))
+        if told in page:
+            return
+    raise AssertionError(f"{told} is not on {path}: {page}")
+
+
+def pages_of(visitor: Visitor) -> list[str]:
+    runs = visitor.runs().values()
+    inner = [f"{run}{each}" for run in runs for each in ("", "/clients", "/proofs")]
+    links = [
+        link
+        for path in inner
+        for link in re.findall(r'href="(/runs/[^"]+)"', visitor.get(path))
+    ]
+    cases = re.findall(r'href="(/requests/[^"]+)"', visitor.get("/requests"))
+    return ["/", "/compare", "/requests", *cases, *dict.fromkeys([*inner, *links])]
+
+
+def test_every_page_that_is_linked_to_opens(visitor: Visitor):
+    found = pages_of(visitor)
+    assert any("/clients/" in path for path in found)
+    assert any("/proofs/" in path for path in found)
+    for path in found:
+        assert "<h1>" in visitor.get(path), path
+
+
+def test_what_a_name_holds_is_text(visitor: Visitor):
+    for path in pages_of(visitor):
+        assert "<script>" not in visitor.get(path), path
+    page = visitor.get(visitor.runs()[HOSTILE_FOLDER])
+    assert INERT in words(page)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/nothing",
+        "/runs/..%2f..%2fetc",
+        "/runs/{key}/clients/nobody",
+        "/runs/{key}/proofs/nothing",
+        "/runs/{key}/proofs/..%2f..%2fconfig",
+        "/runs/{key}/audit/0.png",
+        "/runs/{key}/audit/..%2f..%2fconfig.png",
+        "/requests/nothing",
+        "/static/..%2fapp.py",
+        "/static/app.py",
+    ],
+)
+def test_what_is_not_there_is_not_found(visitor: Visitor, path: str):
+    key = visitor.runs()["real"].removeprefix("/runs/")
+    answer = visitor.client.get(path.format(key=key))
+    assert answer.status_code == 404
+    assert "Nothing here" in answer.text
+
+
+def test_a_run_has_the_reports_figures(visitor: Visitor, shown: Path):
+    view = run_view(reported(shown / "real"))
+    page = words(settled(visitor, visitor.runs()["real"]))
+    for key in view["keys"]:
+        assert " ".join(f"{key.title} {key.value} {key.note}".split()) in page
+    for text in (*view["violations"].values(), *view["happenings"]):
+        assert text in page
+    assert view["ledger_head"] in page
+    assert "finished" in page
+
+
+def test_a_proof_is_checked_where_it_lies(visitor: Visitor, shown: Path):
+    proof = next((shown / "real" / "proofs").glob("*.json"))
+    path = f"{visitor.runs()['real']}/proofs/{proof.stem}"
+    page = words(settled(visitor, path))
+    assert "No check failed" in page
+    for check in covey.verify(proof, shown / "real"):
+        assert " ".join(check.detail.split()) in page
+
+
+def test_a_changed_proof_is_said_to_be_one(shown: Path, tmp_path: Path, visit: Visit):
+    run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
+    proof = next((run / "proofs").glob("*.json"))
+    proof.write_text(proof.read_text().replace('"retrain"', '"deny"'))
+    visitor = visit(tmp_path / "roots")
+    page = words(settled(visitor, f"{visitor.runs()['real']}/proofs/{proof.stem}"))
+    assert "failed. Do not rely on this proof" in page
+
+
+def test_a_card_has_the_answers_that_a_plan_has(visitor: Visitor, shown: Path):
+    run = covey.load(shown / "real")
+    name, handle = sorted(run.names.items())[0]
+    page = words(settled(visitor, f"{visitor.runs()['real']}/clients/{handle}"))
+    plan = run.plan(name)
+    assert name in page
+    for option, cost in plan.options:
+        possible = "yes" if option.possible else "no"
+        seconds = f"{cost.seconds:.1f} s"
+        shown_so = f"{option.answer} {possible} {option.rounds_replayed} {seconds}"
+        assert shown_so in page
+        assert option.possible or option.reason in page
+
+
+def test_a_name_leads_to_its_card_and_stays_out_of_the_address(
+    visitor: Visitor, shown: Path
+):
+    name, handle = sorted(covey.load(shown / "real").names.items())[0]
+    path = f"{visitor.runs()['real']}/clients"
+    answer = visitor.client.get(path, params={"name": name})
+    assert answer.url.path == f"{path}/{handle}"
+    assert not answer.url.query
+    nobody = visitor.client.get(path, params={"name": f"{INERT}nobody"})
+    assert "Nobody in this run is known by that name" in nobody.text
+    assert INERT not in nobody.text
+
+
+def test_who_left_has_a_card_without_a_name(visitor: Visitor, shown: Path):
+    (left,) = covey.load(shown / "real").history.left
+    page = words(settled(visitor, f"{visitor.runs()['real']}/clients/{left.handle}"))
+    assert "A client that left" in page
+    assert "answered: retrain. Its name was erased" in page
+
+
+def test_a_request_stands_by_its_day_with_its_runs(visitor: Visitor, shown: Path):
+    page = words(visitor.get("/requests"))
+    assert "2026-02-28" in page  # a month after the 31st of January
+    assert "late" in page
+    (path,) = re.findall(r'href="(/requests/[^"]+)"', visitor.get("/requests"))
+    case = words(visitor.get(path))
+    assert sorted(covey.load(shown / "real").names)[0] in case
+    assert "not asked yet" in case
+    assert "real" in case
+
+
+def test_two_runs_stand_side_by_side(visitor: Visitor, shown: Path):
+    keys = [path.removeprefix("/runs/") for path in visitor.runs().values()]
+    page = words(visitor.get(f"/compare?run={keys[0]}&run={keys[1]}"))
+    assert "Difference" in page
+    assert "Choose" not in page
+    accuracy = covey.load(shown / "real").summary["accuracy"]["overall"]
+    assert f"{accuracy:.3f}" in page
+
+
+def test_a_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path):
+    with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
+        run = FollowedRun("key", "live", tmp_path / "live", reader)
+        writer.play()
+        ledger = run.folder.ledger_path
+        with closing(sqlite3.connect(ledger)) as pages:  # free ones: it will not grow
+            pages.executescript(
+                "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(1e6))"
+            )
+            pages.executescript("DROP TABLE t")
+        assert len(rounds_of(run)) == 1
+        size, tick = ledger.stat().st_size, ledger.stat().st_mtime_ns
+        writer.play()
+        assert ledger.stat().st_size == size
+        os.utime(ledger, ns=(tick, tick))  # as if no time had passed
+        assert len(rounds_of(run)) == 2
+
+
+def test_what_tells_nothing_new_is_no_news(tmp_path: Path):
+    with written(tmp_path / "live", Story()) as writer, ThreadPoolExecutor(1) as reader:
+        run = FollowedRun("key", "live", tmp_path / "live", reader)
+        writer.play()
+        rounds_of(run)
+        version = run.version
+        for _ in range(3):  # the file was touched, and tells what it told
+            os.utime(run.folder.ledger_path)
+            rounds_of(run)
+        assert run.version == version
+
+
+def rounds_of(run: FollowedRun) -> Sequence[RoundRow]:
+    """Return the rounds that are known once nothing is being read any more."""
+    while not (found := run.look()).is_whole:
+        pass
+    return found.history.rounds
+
+
+def test_a_run_that_another_process_writes_is_read_meanwhile(
+    tmp_path: Path, visit: Visit
+):
+    with written(tmp_path / "live", Story()) as writer:
+        visitor = visit(tmp_path)
+        run = visitor.runs()["live"]
+        assert "Nothing was recorded" in visitor.get(run)
+        for played in (1, 2, 3):
+            writer.play()
+            awaited(visitor, run, f"round {played} of 12")
+        card = f"{run}/clients/{writer.handles[0]}"
+        assert "retrain yes" in words(settled(visitor, card))
+        assert "running" in words(visitor.get("/"))
+
+
+def test_a_damaged_ledger_is_said_to_be_one(shown: Path, tmp_path: Path, visit: Visit):
+    run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
+    with closing(sqlite3.connect(run / "ledger.sqlite")) as connection, connection:
+        connection.execute("UPDATE events SET body = '{}' WHERE position = 5")
+    visitor = visit(tmp_path / "roots")
+    page = words(visitor.get(visitor.runs()["real"]))
+    assert "The ledger is broken at position 5" in page
+
+
+@pytest.mark.parametrize("file", ["ledger.sqlite", "config.toml"])
+def test_files_of_no_sense_end_in_a_page(
+    shown: Path, tmp_path: Path, visit: Visit, file: str
+):
+    run = shutil.copytree(shown / "real", tmp_path / "roots" / "real")
+    (run / file).write_bytes(b"\xff\x00 = no sense")
+    visitor = visit(tmp_path / "roots")
+    path = visitor.runs()["real"]
+    for each in ("", "/clients", "/proofs", "/audit"):
+        visitor.get(path + each)
+
+
+def test_opening_pages_changes_no_file(shown: Path, tmp_path: Path, visit: Visit):
+    root = shutil.copytree(shown, tmp_path / "roots")
+    files = [path for path in root.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    visitor = visit(root)
+    for path in pages_of(visitor):
+        visitor.get(path)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == (
+        before
+    )
+
+
+def test_noise_is_accounted_for_on_the_page(tmp_path: Path, visit: Visit):
+    with written(tmp_path / "noisy", Story(noise=True, clusters=1)) as writer:
+        writer.play(4)
+    visitor = visit(tmp_path)
+    page = words(settled(visitor, visitor.runs()["noisy"]))
+    guarantee = covey.load(tmp_path / "noisy").guarantee["guarantee"]
+    assert f"epsilon {guarantee['epsilon']:.3f} spent" in page
+
+
+def test_the_ledger_may_be_opened_to_be_written_while_pages_are_open(
+    tmp_path: Path, visit: Visit
+):
+    with written(tmp_path / "run", Story()) as writer:
+        writer.play()
+    visitor = visit(tmp_path)
+    visitor.get(visitor.runs()["run"])
+    with Ledger.open(tmp_path / "run" / "ledger.sqlite", clock) as ledger:
+        assert ledger.last_round() == 0

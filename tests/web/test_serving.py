@@ -1,0 +1,120 @@
+"""`covey serve` from the command line."""
+
+import http.cookiejar
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from covey import web
+from covey.errors import RunError
+from web.servers import serving
+
+WITHOUT = """
+import sys
+sys.modules["starlette"] = None
+sys.argv = ["covey", *sys.argv[1:]]
+from covey.cli import main
+main()
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def without_the_extra(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+
+
+def test_without_the_extra_it_says_what_to_install():
+    ran = without_the_extra("serve", ".")
+    assert ran.returncode == 2
+    assert 'pip install "covey[serve]"' in ran.stderr
+
+
+def test_without_the_extra_covey_runs_as_before():
+    ran = without_the_extra("config", "init", "--help")
+    assert ran.returncode == 0, ran.stderr
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Leave no process behind, whatever fails."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends it at once there")
+def test_it_listens_on_this_machine_alone_until_it_is_stopped(tmp_path: Path):
+    command = [sys.executable, "-m", "covey", "serve", str(tmp_path), "--port", "0"]
+    with (
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        ) as served,
+        ended(served),
+    ):
+        assert served.stdout is not None
+        link = served.stdout.readline().split()[-1]
+        port = int(link.split(":")[2].split("/")[0])
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/")
+        refused.value.close()
+        assert refused.value.code == 401
+        with socket.socket() as elsewhere:  # 127.0.0.2 is this machine, too
+            assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
+        served.send_signal(signal.SIGTERM)
+        assert served.wait(timeout=20) == 143
+
+
+def test_a_root_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(RunError, match="Give folders that are there"):
+        web.serve([tmp_path / "nowhere"], 0, print)
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(RunError, match="Give another --port"),
+    ):
+        web.serve([tmp_path], taken.getsockname()[1], print)
+
+
+def test_an_open_stream_ends_with_the_server(
+    shown: Path, caplog: pytest.LogCaptureFixture
+):
+    cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+    browser = urllib.request.build_opener(cookies)
+    with serving(shown) as server:
+        listed = browser.open(server.link, timeout=20).read().decode()
+        key = re.search(r'href="(/runs/[^"/?]+)"', listed)
+        assert key is not None, listed
+        address = urllib.parse.urljoin(server.link, f"{key[1]}/events")
+        with browser.open(address, timeout=20) as stream:
+            assert stream.readline() == b"retry: 1000\n"
+            server.stop()
+            assert stream.read().endswith(b"\n")  # to its end: nothing was cut off
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
