@@ -18,6 +18,7 @@ from covey.algorithms import (
 from covey.data.examples import Examples
 from covey.engine import REGRESSION, Objective, Recipe, ReferenceEngine
 from covey.rng import Streams
+from covey.types import Handle
 
 STREAMS = Streams(0)
 
@@ -76,3 +77,18 @@ def test_what_was_sent_is_gone_in_the_next_round_and_what_is_kept_is_not(clients
     same = clients.train_and_aggregate(third, everybody, STREAMS).state.clusters
     unheeded = other.train_and_aggregate(third, everybody, STREAMS).state.clusters
     assert torch.equal(same[0]["weight"], unheeded[0]["weight"])
+
+
+def test_losses_of_training_are_known_only_if_somebody_asks(clients):
+    # the first step's loss at w = 0: half of (0 - y)^2
+    start = initial_state(({"weight": torch.zeros(1, 1)},))
+    where = {client.handle: 0 for client in clients.cohort}
+    unasked = list(clients.train(start.clusters, where, STREAMS))
+    assert [each.loss for each in unasked] == [None, None]
+    known: dict[Handle, float] = {}
+    asking = clients.noting_losses(known)
+    asked = list(asking.train(start.clusters, where, STREAMS))
+    assert set(known) == set(where)
+    assert list(known.values()) == pytest.approx([0.5, 0.5])
+    for one, other in zip(unasked, asked, strict=True):
+        assert torch.equal(one.update["weight"], other.update["weight"])
