@@ -19,7 +19,7 @@ from covey.errors import ConfigError, DataError
 from covey.history import History
 from covey.membership import Scorer
 from covey.models.passed import PassedModel
-from covey.registry import delete_run
+from covey.requests import delete_run
 from covey.runs import (
     Run,
     Sweep,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cases.tiny import ONE, THREE, TWO, load
-from covey.errors import ConfigError
+from covey.errors import ConfigError, RunError
 from covey.events import RunRolledBack
 from covey.ledger import Ledger
 from covey.registry import found_runs
@@ -15,6 +15,7 @@ from covey.requests import (
     add_case,
     answer_cases,
     close_case,
+    delete_run,
     needed_runs,
     plan_answers,
     read_register,
@@ -253,6 +254,15 @@ def test_what_an_open_case_needs_is_told(register, runs):
     needed = needed_runs(register.folder, [runs], entries)
     assert sorted(Path(place).name for place in needed) == ALL
     assert needed_runs(register.folder / "nowhere", [runs], entries) == {}
+
+
+def test_what_an_open_case_needs_is_not_overwritten(runs):
+    only(runs, "program")
+    with register_at(runs / "requests") as register:
+        add(register, runs)
+        with pytest.raises(RunError, match="case 1 of the register is open"):
+            delete_run(runs / "program")
+    assert load(runs / "program").names
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from .letters import Letter, write_letters
 from .needed import needed_runs
 from .plans import CasePlan, Load, Plan, RunPlan, plan_answers
 from .register import ERASED, Register, read_register, register_at
+from .replacing import delete_run
 
 __all__ = [
     "CASE_BASES",
@@ -27,6 +28,7 @@ __all__ = [
     "answer_cases",
     "close_case",
     "day_of",
+    "delete_run",
     "due_date",
     "extend_case",
     "months_after",
