@@ -42,6 +42,7 @@ audit_examples = 400
 thresholds = [0.5, 0.8]
 preferences = ""
 preferences_by_handle = []
+withhold_by_handle = []
 organisations = ""
 exclude = []
 [model]

@@ -1,11 +1,16 @@
 """The losses of a client's records: on its node, and what they would be in a simulation."""
 
+import json
+
 import pytest
 import torch
 
+import covey
 from covey.algorithms import ClientMemory
 from covey.algorithms.loss_traces import OWN_RECORDS
-from covey.errors import RunError
+from covey.config import Config
+from covey.deploy import NodeFile
+from covey.errors import ConfigError, RunError
 from covey.runs import exposed_records
 from flower.conftest import settings_with
 from flower.test_memory import NOBODY, SOME, last_state, memory_of
@@ -34,3 +39,58 @@ def test_nodes_keep_what_simulated_clients_keep(build, more):
         assert own.records == exposed_records(here.folder, client, 0.5).records
         with pytest.raises(RunError, match="machine of its own"):
             exposed_records(there.folder, client)
+
+
+OWN = {"client-00001": "most-exposed 25%", "client-00003": "most-exposed 1%"}
+
+
+def heard_by(federation, out, **own):
+    """Play; return the run, and all that nodes sent but the updates' numbers."""
+    heard = []
+
+    def listening(_, reply):
+        told = json.loads(reply.content["covey"]["json"])
+        arrays = {
+            key: [(name, each.shape, each.dtype) for name, each in record.items()]
+            for key, record in reply.content.array_records.items()
+        }
+        heard.append(({**told, "token": ""}, arrays))
+        return [reply]
+
+    federation.wire = listening
+    for name in OWN:
+        federation.node(name, **({"withhold": own[name]} if own else {}))
+    return federation.play(out, nodes=6), heard
+
+
+def test_a_node_leaves_out_what_it_says_and_the_server_learns_nothing_of_it(build):
+    train = {**SOME, "participation": 1.0, "keep_losses": True}
+    settings = settings_with(train=train, rounds=4, redteam=NOBODY)
+    federation = build({**settings, "method": {"name": "fedavg"}})
+    nobody, before = heard_by(federation, "nobody")
+    some, after = heard_by(federation, "some", **OWN)
+    here = covey.run(
+        config=Config.of(federation.settings),
+        out=federation.path / "simulated",
+        withhold=OWN,
+    )
+    assert some.summary["model_hash"] == here.summary["model_hash"]
+    assert some.summary["model_hash"] != nobody.summary["model_hash"]
+    counts = [
+        sum(each.withheld for each in exposed_records(federation.path / name).records)
+        for name in ("client-00000", *OWN)
+    ]
+    assert counts == [0, 20, 1]  # of 80
+    # same words, same arrays, in the same order: their numbers alone are others
+    assert before == after
+    written = [f for f in some.folder.rglob("*") if f.is_file()]
+    assert written
+    assert not [f for f in written if b"most-exposed" in f.read_bytes()]
+
+
+@pytest.mark.parametrize("told", ["most-exposed 60%", "2%", ""])
+def test_a_node_that_says_no_share_is_told(tmp_path, told):
+    path = tmp_path / "node.toml"
+    path.write_text(f'name = "a"\nseed = 1\nwithhold = "{told}"\n')
+    with pytest.raises(ConfigError, match="withhold: expected a share of 0% to 50%"):
+        NodeFile.read(path)

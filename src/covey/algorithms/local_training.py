@@ -19,7 +19,11 @@ from covey.algorithms.client_memory import (
     without_personal,
 )
 from covey.algorithms.cluster_selection import Evaluate
-from covey.algorithms.loss_traces import after_training, training_records
+from covey.algorithms.loss_traces import (
+    after_training,
+    share_left_out,
+    training_records,
+)
 from covey.algorithms.training_loss import TrainingLoss
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
@@ -108,7 +112,8 @@ def train_with(
             update = subtract(local, each.job.start)
             kept = memory_after(each.job, local, personal)
             if kept is not None and recipe.keep_losses:
-                kept = after_training(kept, each, len(client.train))
+                share = share_left_out(client, recipe)
+                kept = after_training(kept, each, len(client.train), share)
             j = assignment[client.handle]
             yield ClientUpdate(client.handle, j, update, weight, kept, loss.mean)
 
@@ -136,10 +141,11 @@ def losses_noted(train: Train, into: dict[Handle, float]) -> Train:
 
 def _chosen(client: Client, recipe: Recipe, inputs: ObjectiveInputs) -> Examples:
     """Return what a client trains on: all its records, less those that it leaves out."""
-    if not recipe.withhold:
+    share = share_left_out(client, recipe)
+    if not share:
         return client.train
     memory = inputs.of(client.handle)
-    return client.train.take(training_records(memory, len(client.train)))
+    return client.train.take(training_records(memory, len(client.train), share))
 
 
 def no_noise_events(_: Sequence[Client]) -> tuple[Event, ...]:

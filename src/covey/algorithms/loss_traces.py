@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from covey.data.examples import Client
+from covey.engine.recipe import Recipe
 from covey.engine.recorded_loss import RecordedJob
 from covey.membership.loss_spreads import highest, loss_spread
 from covey.types import Params
@@ -19,6 +21,7 @@ __all__ = [
     "OWN_RECORDS",
     "after_training",
     "loss_trace",
+    "share_left_out",
     "training_records",
     "withheld",
 ]
@@ -27,6 +30,9 @@ OWN_RECORDS = "records"
 """Under this name a client keeps what it knows of its records: no objective looks at it."""
 
 TRACE, WITHHELD = "losses", "withheld"
+
+ALREADY_OUT = 1e9
+"""In nats: more than any spread of losses."""
 
 Memory = Mapping[str, Params]
 
@@ -43,16 +49,26 @@ def withheld(memory: Memory, count: int) -> Bool[Tensor, " records"]:
     return found if known and found is not None else torch.zeros(count).bool()
 
 
-def training_records(memory: Memory, count: int) -> Int[Tensor, " chosen"]:
-    """Return the places of the records that a client trains on."""
+def share_left_out(client: Client, recipe: Recipe) -> float:
+    """Return the share of its records that a client leaves out: its own, or everybody's."""
+    own = client.preference.withhold
+    return recipe.withhold if own is None else own
+
+
+def training_records(
+    memory: Memory, count: int, share: float
+) -> Int[Tensor, " chosen"]:
+    """Return the places of the records that a client trains on; all with a share of 0."""
+    if not share:
+        return torch.arange(count)
     return torch.nonzero(~withheld(memory, count))[:, 0]
 
 
-def after_training(kept: Memory, done: RecordedJob, count: int) -> Memory:
+def after_training(kept: Memory, done: RecordedJob, count: int, share: float) -> Memory:
     """Return what a client with so many records keeps, with one more row of losses."""
     job, losses = done.job, torch.full((count,), torch.nan)
-    losses[training_records(job.memory, count)] = done.first_losses()
-    share, after = job.recipe.withhold, job.recipe.withhold_after
+    losses[training_records(job.memory, count, share)] = done.first_losses()
+    after = job.recipe.withhold_after
     return {**kept, OWN_RECORDS: _own(job.memory, losses, share, after)}
 
 
@@ -61,8 +77,8 @@ def _own(
 ) -> Params:
     """Return what a client knows of its records after a round.
 
-    Once it knows `after` rounds, it leaves out a share for good. Everything begins anew
-    where its records are others in number.
+    Once it knows `after` rounds, it leaves out a share. Everything begins anew where its
+    records are others in number.
     """
     past = loss_trace(before)
     rows = [] if past is None or past.shape[1] != len(losses) else [past]
@@ -70,18 +86,24 @@ def _own(
     if not share:
         return {TRACE: trace}
     out = withheld(before, len(losses))
-    if not out.any() and len(trace) >= after:
-        out = most_exposed(trace, share)
+    if len(trace) >= after:
+        out = most_exposed(trace, share, out)
     return {TRACE: trace, WITHHELD: out}
 
 
 def most_exposed(
-    trace: Float[Tensor, "rounds records"], share: float
+    trace: Float[Tensor, "rounds records"],
+    share: float,
+    out: Bool[Tensor, " records"] | None = None,
 ) -> Bool[Tensor, " records"]:
     """Return the records whose losses spread the most: this share, and one at the least.
 
-    One record always stays, so that there is something to train on.
+    Those that are left out already (`out`) come first, so that they stay out as long as
+    the share does not fall. One record always stays, so that there is something to train
+    on.
     """
     spread = loss_spread(trace.T.double().numpy())
+    if out is not None:
+        spread[out.numpy()] += ALREADY_OUT
     count = min(math.ceil(share * len(spread)), len(spread) - 1)
     return torch.from_numpy(highest(spread, max(count, 0)))

@@ -1,7 +1,7 @@
 """From settings to a recipe: how clients train."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -14,6 +14,7 @@ from covey.components.slots import component_of
 from covey.config import Config
 from covey.config.data_constraints import refuse_conflicts
 from covey.config.plain_claims import plain_claims
+from covey.data import Client
 from covey.engine import (
     EngineFactory,
     Loss,
@@ -26,9 +27,10 @@ from covey.engine import (
     Schedule,
     TorchOptimizer,
 )
+from covey.engine.recipe import REMEMBERED
 from covey.errors import ConfigError
 
-__all__ = ["recipe_of"]
+__all__ = ["check_withholding", "recipe_of"]
 
 C = TypeVar("C", bound=Component)
 
@@ -42,6 +44,25 @@ def recipe_of(config: Config) -> Recipe:
     recipe = _recipe(config)
     refuse_conflicts([*_claims(config, recipe), *_surroundings(config)])
     return recipe
+
+
+def check_withholding(config: Config, clients: Iterable[Client]) -> None:
+    """Refuse clients that leave records out where the settings leave no room for it.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    wishing = (each for each in clients if each.preference.withhold)
+    if (first := next(wishing, None)) is None:
+        return
+    if not _recipe(config).keep_losses:
+        raise ConfigError(
+            f"A client that leaves its most exposed records out needs train.keep_losses = "
+            f"true, found false, and {first.name} leaves some out. Set it, or remove this "
+            f"client's withhold."
+        )
+    part = f"withhold of {first.name}"
+    refuse_conflicts([Claim(part, rules_out=REMEMBERED), *plain_claims(config)])
 
 
 def _recipe(config: Config) -> Recipe:
@@ -64,7 +85,7 @@ def _recipe(config: Config) -> Recipe:
         max_gradient_norm=train.max_gradient_norm,
         keep_losses=train.keep_losses or train.withheld_share > 0,
         withhold=train.withheld_share,
-        withhold_after=max(1, config.rounds // 2) if train.withheld_share > 0 else 0,
+        withhold_after=max(1, config.rounds // 2),
     )
 
 

@@ -19,7 +19,11 @@ from covey.deploy.machine import (
     software_findings,
     switch_findings,
 )
-from covey.deploy.node import data_findings, settings_findings
+from covey.deploy.node import (
+    data_findings,
+    settings_findings,
+    withholding_findings,
+)
 from covey.deploy.scripts import DAMAGE, Script, connection_of, host_and_port
 from covey.errors import CoveyError, RunError
 
@@ -90,6 +94,7 @@ def _node(folder: Path, now: datetime) -> Iterator[Finding]:
     yield from (*about_settings, *about_node)
     if told is not None:
         yield from data_findings(told, settings, folder)
+        yield from withholding_findings(told, settings)
     if authority is None:
         yield _insecure()
     else:

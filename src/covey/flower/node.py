@@ -109,7 +109,12 @@ class Node:
         if given is None and file.data:
             given = read_client(self.path.parent / file.data)
         own = ClientSecrets(
-            file.name, file.seed, file.preference, file.holdout, classes
+            name=file.name,
+            seed=file.seed,
+            preference=file.preference,
+            withhold=file.withheld_share,
+            holdout=file.holdout,
+            classes=classes,
         )
         clients = None if given is None else {file.name: given}
         return client_runtime_of(self.config, own, Overrides(self.model, clients))

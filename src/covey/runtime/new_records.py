@@ -5,7 +5,7 @@ from typing import Any
 
 from covey.algorithms import Cohort, ServerState
 from covey.build import BuiltRun, brought_client
-from covey.data import Client, Examples, Preference, weight_from_threshold
+from covey.data import Client, Examples, weight_from_threshold
 from covey.errors import ConfigError, RunError
 from covey.events import ChoicesPerturbed, ClientsAssigned, Event
 from covey.runtime.session import Session
@@ -115,7 +115,8 @@ def _accepting(run: BuiltRun, client: Client, brought: NewRecords) -> Client:
     follows = tau is not None and run.config.method.risk_weight == "from-threshold"
     weight = weight_from_threshold(tau) if tau is not None and follows else None
     weight = usual.risk_weight if weight is None else weight
-    accepts = Preference(
+    accepts = replace(
+        usual,
         risk_weight=weight if beta is None else beta,
         risk_threshold=usual.risk_threshold if tau is None else tau,
     )
