@@ -281,9 +281,10 @@ def test_the_ledger_tells_nothing_of_it(folder: Path):
 def test_a_client_sees_its_own_records(folder: Path):
     found = exposed_records(folder / "kept", "client-00002", 0.2)
     assert (found.held, found.rounds, len(found.records)) == (16, 6, 3)
-    spreads = [each.loss_spread for each in found.records]
-    assert spreads == sorted(spreads, reverse=True)
-    assert spreads[-1] >= found.median_spread
+    scores = [each.score for each in found.records]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] >= found.median_score
+    assert [each.rank for each in found.records] == [1, 2, 3]
     everybody = exposed_records(folder / "kept", "client-00002", 1.0)
     assert sorted(each.place for each in everybody.records) == [*range(16)]
 

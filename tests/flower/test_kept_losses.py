@@ -1,7 +1,9 @@
 """The losses of a client's records: on its node, and what they would be in a simulation."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from covey.algorithms.loss_traces import OWN_RECORDS
 from covey.config import Config
 from covey.deploy import NodeFile
 from covey.errors import ConfigError, RunError
+from covey.flower.node import Node
 from covey.runs import exposed_records
 from flower.conftest import settings_with
 from flower.test_memory import NOBODY, SOME, last_state, memory_of
@@ -36,7 +39,13 @@ def test_nodes_keep_what_simulated_clients_keep(build, more):
                 found[name], value, rtol=0, atol=0, equal_nan=True
             )
         own = exposed_records(federation.path / client, share=0.5)
-        assert own.records == exposed_records(here.folder, client, 0.5).records
+        rowless = tuple(replace(each, row=None) for each in own.records)
+        assert rowless == exposed_records(here.folder, client, 0.5).records
+        held = np.load(federation.path / "data" / f"{client}.npz")
+        member = Node(federation.path / client / "node.toml").member().client
+        for each in own.records:
+            (image,) = member.train.inputs[each.place].numpy()
+            assert np.array_equal(image, held["x"][each.row])
         with pytest.raises(RunError, match="machine of its own"):
             exposed_records(there.folder, client)
 
@@ -81,6 +90,11 @@ def test_a_node_leaves_out_what_it_says_and_the_server_learns_nothing_of_it(buil
         for name in ("client-00000", *OWN)
     ]
     assert counts == [0, 20, 1]  # of 80
+    there = {file for file in federation.path.rglob("*") if file.is_file()}
+    page = federation.path / "client-00001" / "own.html"
+    exposed_records(federation.path / "client-00001").write_html(page)
+    assert {f for f in federation.path.rglob("*") if f.is_file()} - there == {page}
+    assert "Row of its file" in page.read_text()
     # same words, same arrays, in the same order: their numbers alone are others
     assert before == after
     written = [f for f in some.folder.rglob("*") if f.is_file()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,32 +26,41 @@ def records(
     share: Annotated[
         float, typer.Option(help="Which part of its records: at least one.")
     ] = 0.02,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write them as an HTML page for the client, too."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List a client's most exposed records, on the machine where their losses lie.
 
-    Needs train.keep_losses. Nothing is written, and nobody is told.
+    Needs train.keep_losses. Nothing else is written, and nobody is told.
     """
     found = runs.exposed_records(run, client, share)
-    stated(asdict(found), _text(found), as_json=as_json)
+    more = {} if page is None else {"page": str(found.write_html(page))}
+    text = "\n".join([_text(found), *more.values()])
+    stated({**found.to_dict(), **more}, text, as_json=as_json)
 
 
 def _text(found: ExposedRecords) -> str:
     rows = [
         (
+            str(each.rank),
             str(each.place),
-            f"{each.loss_spread:.3f}",
+            *([str(each.row)] if found.rows_known else []),
+            f"{each.score:.3f}",
             f"{each.first:.3f}",
             f"{each.last:.3f}",
             "yes" if each.withheld else "no",
         )
         for each in found.records
     ]
-    heads = ("record", "spread of its loss", "first loss", "last", "left out")
+    row = ("row",) if found.rows_known else ()
+    heads = ("rank", "record", *row, "score", "first loss", "last", "left out")
     return (
         f"{tabled(heads, rows)}\n"
         f"{found.client}: {len(rows)} of {found.held:,} records, by losses of "
-        f"{found.rounds} rounds; half of its records spread less than "
-        f"{found.median_spread:.3f}.\n"
+        f"{found.rounds} rounds; half of its records score less than "
+        f"{found.median_score:.3f}. The score is {found.score_told}.\n"
         f"Read from {found.kept_in}."
     )

@@ -12,6 +12,7 @@ from .population import (
     Group,
     Population,
     absent_population,
+    brought_order,
     build_population,
     population_of,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Source",
     "TrainTest",
     "absent_population",
+    "brought_order",
     "brought_population",
     "build_population",
     "check_data",

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from covey.data.conversion import TrainTest
 from covey.data.examples import Client, Examples, Preference
@@ -21,6 +23,7 @@ __all__ = [
     "Group",
     "Population",
     "absent_population",
+    "brought_order",
     "build_population",
     "draw_groups",
     "handle_of",
@@ -133,8 +136,7 @@ def population_of(
         examples = clients[name]
         if isinstance(examples, TrainTest):
             return examples
-        generator = streams.at("partition", name).generator()
-        (order,) = divide(len(examples), [len(examples)], generator)
+        order = brought_order(name, len(examples), streams)
         return reserve(name, examples.take(order), holdout)
 
     def client(name: ClientName) -> Client:
@@ -144,6 +146,15 @@ def population_of(
     everybody = tuple(client(name) for name in sorted(clients))
     nothing = everybody[0].train.first(0)
     return Population(everybody, num_classes, (), (), (), nothing)
+
+
+def brought_order(
+    name: ClientName, count: int, streams: Streams
+) -> Int[Tensor, " count"]:
+    """Return in which order a client's own examples stand once some are held out."""
+    generator = streams.at("partition", name).generator()
+    (order,) = divide(count, [count], generator)
+    return order
 
 
 def absent_population(

@@ -2,6 +2,7 @@ from .aggregate import means
 from .auditing import audit_rows, write_audit
 from .divergence import diverged_models, diverged_sentences
 from .explanation import write_explanation
+from .exposed_records import write_exposed_records
 from .frames import client_rows, frame_of
 from .metrics_file import metrics_csv, round_rows
 from .newest_round import (
@@ -60,5 +61,6 @@ __all__ = [
     "told_settings",
     "write_audit",
     "write_explanation",
+    "write_exposed_records",
     "write_report",
 ]

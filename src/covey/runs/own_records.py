@@ -2,12 +2,13 @@
 
 They are told from the losses that the client kept (`train.keep_losses`), on the machine
 where these lie: that of its node, or, where clients are simulated, that of whoever plays
-them all. Nothing is written.
+them all. Nothing is written but a page for the client, where it is asked for.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -17,9 +18,14 @@ from torch import Tensor
 
 from covey.algorithms import ClientMemory
 from covey.algorithms.loss_traces import OWN_RECORDS, loss_trace, withheld
-from covey.errors import ConfigError, RunError
+from covey.config import load_config
+from covey.data import brought_order, read_client
+from covey.deploy import NodeFile
+from covey.errors import ConfigError, CoveyError, RunError
 from covey.ledger import Ledger
 from covey.membership.loss_spreads import loss_spread, top_share
+from covey.report import write_exposed_records
+from covey.rng import Streams
 from covey.runtime import RunFolder
 from covey.runtime.state_checks import checked_state
 from covey.types import ClientName, Params
@@ -34,6 +40,8 @@ ON_OPERATOR = (
 )
 ON_NODE = "the client's own node folder"
 
+SCORE = "the inter-quartile range of its losses over the rounds (LT-IQR), in nats"
+
 
 @dataclass(frozen=True, slots=True)
 class ExposedRecord:
@@ -41,13 +49,17 @@ class ExposedRecord:
 
     Attributes:
         place: its index among them, from 0, the holdout apart.
-        loss_spread: its losses' inter-quartile range over the rounds, in nats.
+        row: its row in the client's data file, from 0; None: no such file is known.
+        rank: among all records of the client, from 1, the most exposed.
+        score: how exposed it is, in nats.
         first, last: its loss in the first round and in the last that it was trained on.
         withheld: whether the client leaves it out by now.
     """
 
     place: int
-    loss_spread: float
+    row: int | None
+    rank: int
+    score: float
     first: float
     last: float
     withheld: bool
@@ -60,16 +72,44 @@ class ExposedRecords:
     Attributes:
         held: how many records it trains on.
         rounds: of which the losses are known.
-        median_spread: of all its records.
+        score_told: what the score is, in words.
+        median_score: of all its records.
         kept_in: where the losses lie, and who can read them there.
+        run: the folder of the run; None: they lie at the client's node.
     """
 
     client: ClientName
     held: int
     rounds: int
-    median_spread: float
+    score_told: str
+    median_score: float
     kept_in: str
     records: tuple[ExposedRecord, ...]
+    run: Path | None = None
+
+    @property
+    def rows_known(self) -> bool:
+        """Whether it is known which rows of a data file the records are."""
+        return all(each.row is not None for each in self.records)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        told = {**asdict(self), "rows_known": self.rows_known}
+        return {key: value for key, value in told.items() if key != "run"}
+
+    def write_html(self, out: str | Path) -> Path:
+        """Write the client's page, for its owner alone; nothing else is told of it.
+
+        Raises:
+            RunError: the file would lie in the folder of the run, which is the server's.
+        """
+        page = Path(out)
+        if self.run is not None and page.resolve().is_relative_to(self.run.resolve()):
+            raise RunError(
+                f"A client's page of its records lies on its own machine, found {page}, "
+                f"in the folder of the run {self.run}. Name a file elsewhere."
+            )
+        return write_exposed_records(self.to_dict(), page)
 
 
 def exposed_records(
@@ -94,8 +134,11 @@ def exposed_records(
             f"exposed 2% give 0.02."
         )
     if (path / "node.toml").is_file():
-        return _listed(client or path.name, _of_node(path), share, ON_NODE)
-    return _listed(client, _of_run(path, client), share, ON_OPERATOR)
+        file = NodeFile.read(path / "node.toml")
+        found = _listed(file.name, _of_node(path), share, ON_NODE)
+        return _with_rows(found, _rows_of(path, file))
+    found = _listed(client, _of_run(path, client), share, ON_OPERATOR)
+    return replace(found, run=path)
 
 
 def _of_run(path: Path, client: ClientName) -> Mapping[str, Params]:
@@ -130,6 +173,31 @@ def _of_node(path: Path) -> Mapping[str, Params]:
     return {OWN_RECORDS: dict(_own(tensors))}
 
 
+def _rows_of(path: Path, file: NodeFile) -> tuple[int, ...]:
+    """Return the rows of the node's data file that it trains on; (): not known.
+
+    Whoever passes examples by hand has no such file, and a file may be gone by now.
+    """
+    if not file.data:
+        return ()
+    try:
+        count = len(read_client(path / file.data))
+        usual = load_config(path / file.config, []).population.holdout
+    except CoveyError:
+        return ()
+    share = usual if file.holdout is None else file.holdout
+    order = brought_order(file.name, count, Streams(file.seed))
+    return tuple(order[: count - round(share * count)].tolist())
+
+
+def _with_rows(found: ExposedRecords, rows: tuple[int, ...]) -> ExposedRecords:
+    """Return the records with their rows, unless the file holds others by now."""
+    if len(rows) != found.held:
+        return found
+    named = (replace(each, row=rows[each.place]) for each in found.records)
+    return replace(found, records=tuple(named))
+
+
 def _age(file: Path) -> tuple[float, int]:
     return file.parent.stat().st_mtime, int(file.stem)
 
@@ -151,23 +219,29 @@ def _listed(
             f"Losses of {client}'s records over at least {MIN_ROUNDS} rounds are needed, "
             f"found {found}. Play a run with train.keep_losses = true."
         )
-    spread = loss_spread(trace.T.double().numpy())
+    scores = loss_spread(trace.T.double().numpy())
     out = withheld(memory, trace.shape[1])
-    chosen = np.flatnonzero(top_share(spread, share) | out.numpy())
-    order = chosen[np.argsort(-spread[chosen], kind="stable")]
+    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+    listed = top_share(scores, share) | out.numpy()
     return ExposedRecords(
         client=client,
         held=trace.shape[1],
         rounds=len(trace),
-        median_spread=float(np.nanmedian(spread)),
+        score_told=SCORE,
+        median_score=float(np.nanmedian(scores)),
         kept_in=kept_in,
         records=tuple(
-            _record(int(i), trace[:, i], float(spread[i]), out) for i in order
+            _record(int(place), rank, trace[:, place], float(scores[place]), out)
+            for rank, place in enumerate(order, start=1)
+            if listed[place]
         ),
     )
 
 
-def _record(place: int, losses: Tensor, spread: float, out: Tensor) -> ExposedRecord:
+def _record(
+    place: int, rank: int, losses: Tensor, score: float, out: Tensor
+) -> ExposedRecord:
     seen = losses[torch.isfinite(losses)]
     first, last = (float(seen[i]) if len(seen) else float("nan") for i in (0, -1))
-    return ExposedRecord(place, spread, first, last, withheld=bool(out[place]))
+    left = bool(out[place])
+    return ExposedRecord(place, None, rank, score, first, last, withheld=left)
