@@ -1,5 +1,6 @@
 """How Sphinx builds the site, offline; `make docs` assembles its sources first."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,9 @@ for field in PyClasslike.doc_field_types:
 
 
 def setup(app: Sphinx) -> None:
-    """Mend every page, and write `llms.txt` beside the front page."""
+    """Mend every page; write `llms.txt` beside the front page, and the schemas."""
     app.connect("html-page-context", _mend, priority=900)  # after the theme's own
-    app.connect("build-finished", _write_overview)
+    app.connect("build-finished", _write_files)
 
 
 def _mend(
@@ -63,7 +64,11 @@ def _mend(
             context[part] = accessible(context[part])
 
 
-def _write_overview(app: Sphinx, failed: Exception | None) -> None:
+def _write_files(app: Sphinx, failed: Exception | None) -> None:
     if failed is None:
+        schemas = "reference/json/schemas"
+        shutil.copytree(
+            Path(app.srcdir) / schemas, Path(app.outdir) / schemas, dirs_exist_ok=True
+        )
         told = overview_for_programs(Path(app.srcdir))
         (Path(app.outdir) / "llms.txt").write_text(told)

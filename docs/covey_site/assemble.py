@@ -8,7 +8,9 @@ from pathlib import Path
 
 from covey_site.commands import command_pages, command_tree
 from covey_site.links import Sources, with_links
+from covey_site.outputs import output_pages
 from covey_site.python import python_pages
+from covey_site.schemas import written_schemas
 from covey_site.settings import overview, setting_pages
 
 __all__ = ["assemble", "written_pages"]
@@ -27,6 +29,9 @@ def assemble(folder: Path) -> None:
         page = folder / f"{address}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text)
+    for address, text in written_schemas().items():
+        (folder / address).parent.mkdir(parents=True, exist_ok=True)
+        (folder / address).write_text(text)
     _shorten(folder / "settings.md", TABLE, overview() + "\n")
     _shorten(folder / "commands.md", re.compile(re.escape(OPTIONS)), command_tree())
     sources = Sources(DOCS.parent, DOCS, folder)
@@ -37,7 +42,7 @@ def assemble(folder: Path) -> None:
 @cache
 def written_pages() -> Mapping[str, str]:
     """Return the pages that are written from the code, by their addresses."""
-    return {**setting_pages(), **command_pages(), **python_pages()}
+    return {**setting_pages(), **command_pages(), **output_pages(), **python_pages()}
 
 
 def _shorten(page: Path, what: re.Pattern[str], instead: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from covey.cli import main
+from json_schemas import check_printed
 
 
 def command(*words: object) -> tuple[int, str, str]:
@@ -22,6 +23,8 @@ def command(*words: object) -> tuple[int, str, str]:
         patch.setattr(sys, "argv", ["covey", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             main()
+    if "--json" in words:
+        check_printed([*map(str, words)], json.loads(out.getvalue()))
     return int(ended.value.code or 0), out.getvalue(), err.getvalue()
 
 

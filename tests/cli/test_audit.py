@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import covey as package
+from json_schemas import check_json
 
 QUICK = ["--references", "2", "--attack", "loss", "--attack", "lira"]
 RATES = {"balanced_accuracy", "auc", "tpr_at_1_percent", "tpr_at_01_percent"}
@@ -29,6 +30,7 @@ def audited(ran, ask, tmp_path_factory):
 def test_it_writes_what_it_prints(audited):
     folder, printed = audited
     written = json.loads((folder / "audit" / "audit.json").read_text())
+    check_json("audit/audit.json", written)
     assert {k: printed[k] for k in written} == written
     assert printed["references"] == 2
     assert "A server holds neither" in printed["view"]

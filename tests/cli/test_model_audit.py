@@ -11,6 +11,7 @@ import torch
 
 from auditor.tiny import halves, train
 from covey import Examples
+from json_schemas import check_json
 
 MINE = """
 from auditor.tiny import network, train
@@ -48,6 +49,7 @@ def test_it_writes_what_it_prints(words, folder, ask, tmp_path):
         *("--references", "2", "--out", tmp_path / "out"),
     )  # fmt: skip
     written = json.loads((tmp_path / "out" / "audit.json").read_text())
+    check_json("audit.json of a model", written)
     assert {key: told[key] for key in written} == written
     assert told["references"] == 2
     assert told["attacks"]["lira"]["overall"]["auc"]["value"] > 0.9

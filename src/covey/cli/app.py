@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
@@ -184,7 +185,7 @@ def _find_users_modules() -> None:
     sys.path.insert(next(installed, len(sys.path)), os.getcwd())  # noqa: PTH109
 
 
-def stated(answer: dict[str, Any], text: str, *, as_json: bool) -> None:
+def stated(answer: Mapping[str, Any], text: str, *, as_json: bool) -> None:
     """Print the answer for a program or the text for a person."""
     _answered.set(as_json)
     print(json.dumps(answer, indent=2, allow_nan=False) if as_json else text)

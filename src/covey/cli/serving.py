@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from covey.cli.app import JsonOption, app, stated
 from covey.cli.consoles import errors
 from covey.cli.run_list import DEFAULT_ROOT
 from covey.errors import ConfigError
+
+if TYPE_CHECKING:
+    from covey.cli.outputs.machine import Served
 
 __all__ = ["serve"]
 
@@ -55,7 +58,8 @@ def serve(
     with suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
     server = web.serve(roots or [Path(DEFAULT_ROOT)], port, _tell_next, write=write)
-    stated({"link": server.link}, f"Open {server.link}", as_json=as_json)
+    told: Served = {"link": server.link}
+    stated(told, f"Open {server.link}", as_json=as_json)
     sys.stdout.flush()
     errors.print("It opens one browser; Ctrl-C ends it.", soft_wrap=True)
     if write:

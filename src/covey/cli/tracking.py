@@ -1,13 +1,16 @@
 """`covey track`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import covey
 from covey.cli.app import JsonOption, app, stated
 from covey.config import put
+
+if TYPE_CHECKING:
+    from covey.cli.outputs.runs import Tracked
 
 __all__ = ["track"]
 
@@ -33,6 +36,6 @@ def track(
         put(given, pair)
     held = covey.load(run)
     told = held.track(to, given)
-    answer = {"run": str(run), "tracker": to, "rounds": told}
+    answer: Tracked = {"run": str(run), "tracker": to, "rounds": told}
     text = f"{to} was told of {told} of {len(held.history.rounds)} rounds"
     stated(answer, text, as_json=as_json)

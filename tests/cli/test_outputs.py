@@ -1,0 +1,180 @@
+"""What commands print and write is what its JSON schema says, no key more or less.
+
+The fixtures of the other suites here hold everything that they make a command print to
+the schemas. Here is what these do not print, and what is written.
+"""
+
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import typer.main
+
+import covey as package
+from cases.tiny import SOLVED
+from covey.cli import app
+from covey.cli.commands import loaded
+from covey_site.schemas import FILES, OUTPUTS
+from json_schemas import SETTINGS, check_json, check_printed
+
+TINY = {
+    "rounds": 4,
+    "population": {"clients": 4, "examples_per_client": 30, "audit_examples": 0},
+    "model": {"name": "linear"},
+    "method": {"name": "fedavg"},
+    "train": {"keep_losses": True},
+    "redteam": {"source": "none"},
+}
+LAST = "client-00002"
+TODAY = date.today().isoformat()
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    """A run of four rounds that keeps losses, only to be read."""
+    return package.run(config=TINY, out=tmp_path_factory.mktemp("tiny") / "one").folder
+
+
+@pytest.fixture
+def runs(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny, tmp_path / "runs" / "one")
+    return tmp_path / "runs"
+
+
+def commands(name: str, command: click.Command):
+    yield name, command
+    for below, each in getattr(command, "commands", {}).items():
+        yield from commands(f"{name} {below}", each)
+
+
+def test_every_command_with_json_has_a_schema_and_every_schema_a_command():
+    whole = typer.main.get_command(app)
+    found = {
+        path: {option for each in command.params for option in each.opts}
+        for name in whole.list_commands(click.Context(whole))  # pyright: ignore
+        for path, command in commands(name, loaded(name))
+    }
+    told = [path for path, options in found.items() if "--json" in options]
+    assert len(told) > 50
+    named = {" ".join(plain(name)) for name in (*OUTPUTS, SETTINGS)}
+    assert [path for path in told if path not in named] == []
+    for name in [*OUTPUTS][:-1]:  # the last is of all commands that fail
+        assert set(name.split()) - set(plain(name)) <= found[" ".join(plain(name))]
+
+
+def plain(name: str) -> list[str]:
+    return [word for word in name.split() if not word.startswith("--")]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"size": 1, "origin": "o"},
+        {"size": 1, "origin": "o", "checkpoint": "c", "more": 1},
+        {"size": "1", "origin": "o", "checkpoint": "c"},
+    ],
+)
+def test_a_key_too_few_or_too_many_and_a_wrong_type_are_found(told):
+    check_printed(["witness"], {"size": 1, "origin": "o", "checkpoint": "c"})
+    with pytest.raises(AssertionError):
+        check_printed(["witness"], told)
+
+
+def test_a_dataclass_has_all_of_its_keys_too():
+    row = {"name": "n", "value": None, "limit": "", "ok": True}
+    told = {"rows": [], "sources": {}, "controls": [], "checks": [row]}
+    cost = {"shadow_images": 0, "client_images": 0, "federated_share": 0.0}
+    with pytest.raises(AssertionError, match="shadow_seconds"):
+        check_json("bench redteam", {**told, "cost": cost})
+    check_json("bench redteam", {**told, "cost": {**cost, "shadow_seconds": None}})
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_is_told_of_a_run_and_its_keys(ask, covey, tmp_path):
+    shown = ask("runs", "show", "runs/one")
+    assert shown["rounds_played"] == 4
+    assert ask("records", "runs/one", LAST)["client"] == LAST
+    head = ask("head", "runs/one", "--out", "head.json")
+    assert head["size"] > 4
+    check_json("head.json", json.loads((tmp_path / "head.json").read_text()))
+    assert ask("keys")["keys"]
+    assert ask("doctor", "runs/one") == {"damaged": [], "repaired": []}
+    assert ask("runs", "list", "runs")["runs"][0]["name"] == "one"
+    assert ask("runs", "prune", "runs", "--older-than", "0h")["found"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("runs")
+def test_what_a_run_and_its_answers_write(ask, covey, tmp_path):
+    given = ask("forget", "runs/one", LAST, "--basis", "erasure")["answers"][0]
+    check_json("proofs/REQUEST.json", json.loads(Path(given["proof"]).read_text()))
+    receipt = json.loads(Path(given["receipt"]).read_text())
+    check_json("receipts/REQUEST.json", receipt)
+    left = ask("forget", "runs/one", "--received", given["request"])
+    assert left["unacknowledged"] == []
+    check_json("Run.summary", package.load("runs/one").summary)
+    ask("dossier", "runs/one", "--out", "dossier")
+    check_json("dossier.json", json.loads(Path("dossier/dossier.json").read_text()))
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_is_told_of_a_case(ask):
+    words = ("requests", "add", LAST, "--received", TODAY, "--basis", "erasure")
+    number = ask(*words)["case"]
+    assert ask("requests", "show", number)["name"] == LAST
+    assert [each["case"] for each in ask("requests", "due")["cases"]] == [number]
+    assert ask("requests", "templates", "own")["templates"]
+
+
+def test_what_is_told_of_solved_heads(ask, tmp_path, monkeypatch, digits):
+    monkeypatch.chdir(tmp_path)
+    x, y = digits.inputs[:20].numpy(), digits.labels[:20].numpy()
+    np.savez("more.npz", x=x, y=y)
+    run = package.run(config=SOLVED, out="solved")
+    name = min(run.names)
+    ask("update", "solved", name, "--data", "more.npz", "--add")
+    assert "risk_against_weight" in ask("explain", "solved", name)
+    given = ask("forget", "solved", name, "--basis", "erasure")["answers"][0]
+    proof = json.loads(Path(given["proof"]).read_text())
+    assert proof["subtracted"]
+    check_json("proofs/REQUEST.json", proof)
+
+
+def test_what_is_told_of_settings_and_guarantees(ask, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ask("config", "init")["toml"]
+    assert ask("config", "schema", "--out", "schema.json")["file"] == "schema.json"
+    ask("guarantee", "--deniability", "--clients", 8, "--rounds", 3, "--requests", 2)
+
+
+@pytest.mark.slow
+def test_what_small_benches_tell(ask):
+    sizes = ("--clients", 8, "--numbers", 20, "--drop-outs", 1, "--neighbours", 6)
+    assert ask("bench", "secure-sums", *sizes)["cost"]["exact"]
+    small = ("--clients", 20, "--features", 4, "--answers", 2)
+    assert ask("bench", "subtract", *small)["failed"] == []
+
+
+@pytest.mark.slow
+def test_what_is_told_of_noise_that_is_put_to_the_test(ask, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    noisy = {**TINY, "rounds": 1, "privacy": {"client_noise": 1.0, "client_clip": 1.0}}
+    package.run(config={**noisy, "train": {}}, out="noisy")
+    assert ask("audit", "--epsilon", "noisy")["holds"]
+
+
+@pytest.mark.parametrize("path", sorted(Path("docs/results").glob("*.json")), ids=str)
+def test_records_of_experiments_that_are_kept_here(path):
+    name = "EXPERIMENT.json of covey reproduce"
+    assert name in FILES
+    check_json(name, json.loads(path.read_text()))
