@@ -28,7 +28,7 @@ WHOLE = typer.main.get_command(app)
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 100
 
 
 def test_every_command_is_listed():

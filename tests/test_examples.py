@@ -28,13 +28,21 @@ def test_own_model_finds_both_kinds_of_clients_and_lets_one_go(
     assert all(check.ok is not False for check in covey.verify(proof, run=out))
 
 
-def test_the_program_of_the_readme_runs(tmp_path, capsys, monkeypatch):
+def test_the_readme_shows_the_program_of_the_front_page():
+    shown = [
+        re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+        for page in ("README.md", "docs/index.md")
+    ]
+    assert len(shown[0]) == 1
+    assert shown[0] == shown[1]
+
+
+def test_the_first_program_of_the_page_on_python_runs(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    (program,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    exec(compile(program, "README.md", "exec"), {})  # noqa: S102 - our own
+    page = (ROOT / "docs" / "python.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    exec(compile(program, "docs/python.md", "exec"), {})  # noqa: S102 - our own
     accuracy, *clusters, proof = capsys.readouterr().out.splitlines()
     assert float(accuracy) > 0.8
     assert [line.split()[0] for line in clusters] == ["3", "9"]

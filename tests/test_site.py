@@ -124,6 +124,14 @@ def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
         pytest.param(
             "tutorials/first-federation.md", "runs/tutorial", marks=pytest.mark.slow
         ),
+        *(
+            pytest.param(f"migration/{page}.md", f"runs/{out}", marks=pytest.mark.slow)
+            for page, out in (
+                ("from-flower", "from-flower"),
+                ("from-pfl", "from-pfl"),
+                ("from-fedlab-ifca", "from-fedlab"),
+            )
+        ),
     ],
 )
 def test_the_programs_of_a_page_run(page, out, tmp_path, capsys, monkeypatch):
