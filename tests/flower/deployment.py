@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -15,11 +14,11 @@ from types import TracebackType
 from typing import TypeVar
 
 from covey.deploy import NoAnswerError, Plan, nodes_of, write_federation
+from marked_processes import MARK, end_marked, marked_processes
 
 __all__ = ["Deployment", "Submitted", "free_ports", "invited", "until"]
 
 SERVER = "superlink"
-MARK = "COVEY_TEST_DEPLOYMENT"
 PATIENCE = 120.0  # seconds; a node takes about ten on a quiet machine
 POLL = 0.2
 
@@ -177,17 +176,7 @@ class Deployment:
 
     def running(self, role: str = "") -> list[int]:
         """The ids of all processes that come from here, or of one role's."""
-        mark = f"{MARK}={self._mark}/{role}".encode()
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # it has ended meanwhile, or is another user's
-                entries = (folder / "environ").read_bytes().split(b"\0")
-                if any(
-                    each == mark or (not role and each.startswith(mark))
-                    for each in entries
-                ):
-                    found.append(int(folder.name))
-        return found
+        return marked_processes(f"{self._mark}/{role}" if role else self._mark)
 
     def end(self) -> None:
         """End everything: nodes first and politely, then whatever is still there."""
@@ -219,16 +208,8 @@ class Deployment:
         return process
 
     def _kill(self, role: str) -> None:
-        def gone() -> bool:
-            for process in self.processes.values():
-                process.poll()  # or it stays as a zombie
-            left = self.running(role)
-            for number in left:
-                with suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
-            return not left
-
-        until(gone, f"no process of {role or 'the deployment'} is left", 30.0)
+        mark = f"{self._mark}/{role}" if role else self._mark
+        end_marked(mark, lambda: [each.poll() for each in self.processes.values()])
 
     def _log_path(self, role: str) -> Path:
         return self.folder / "logs" / f"{role}.log"

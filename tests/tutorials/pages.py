@@ -1,0 +1,136 @@
+"""The blocks of a tutorial, played from the first to the last as a reader plays them.
+
+`python` runs in one session, `sh` in one shell, in an empty folder. A block of either, or
+of `toml`, that begins with a comment naming a file is that file. `text` is what the
+block before it prints.
+"""
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from marked_processes import MARK, end_marked
+
+__all__ = ["Block", "Player", "alike", "blocks"]
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv))\n")
+NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|[-+]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+NEAR = 0.15
+"""How far a figure between 0 and 1 may be from the page's on another machine."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a page, and in which of its lines it begins."""
+
+    language: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str:
+        """The file that it is, or nothing."""
+        named = FILE.match(self.text)
+        return named[1] if named else ""
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page in order."""
+    text = page.read_text("utf-8")
+    for found in FENCE.finditer(text):
+        yield Block(found[1], found[2], text.count("\n", 0, found.start(2)) + 1)
+
+
+class Player:
+    """Plays blocks in a folder; whatever they start has ended when it is left."""
+
+    def __init__(self, page: Path, folder: Path) -> None:
+        self.page, self.folder = page, folder
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.mark = secrets.token_hex(8)
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": programs, MARK: self.mark}
+        self.shell = subprocess.Popen(
+            ["bash", "-e"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env=environment,
+        )
+
+    def __enter__(self) -> "Player":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end_marked(self.mark, lambda: [self.shell.poll()])
+        self.shell.communicate()
+
+    def play(self, block: Block) -> str:
+        """Play one block, and return what it prints."""
+        if block.file:
+            (self.folder / block.file).write_text(block.text, "utf-8")
+            return ""
+        return {"python": self._python, "sh": self._shell}[block.language](block)
+
+    def _python(self, block: Block) -> str:
+        code = compile("\n" * (block.line - 1) + block.text, str(self.page), "exec")
+        with redirect_stdout(StringIO()) as printed:
+            exec(code, self.names)  # noqa: S102 - our own page
+        return printed.getvalue()
+
+    def _shell(self, block: Block) -> str:
+        assert self.shell.stdin
+        assert self.shell.stdout
+        end = f"end of {self.mark}"
+        self.shell.stdin.write(f"{block.text}echo '{end}'\n")
+        self.shell.stdin.flush()
+        said = ""
+        for line in self.shell.stdout:
+            if line.strip() == end:
+                return said
+            said += line
+        raise AssertionError(f"{self.page.name}, line {block.line}, failed:\n{said}")
+
+
+def alike(shown: str, printed: str) -> bool:
+    """Say whether a page shows what is printed.
+
+    Words are the same; `...` stands for any. Numbers are numbers, as times and hashes
+    differ; figures between 0 and 1 are near.
+    """
+    words, pattern = " ".join(shown.split()), r""
+    for part in re.split(r"\s*(\.\.\.)\s*", words):
+        pattern += ".*?" if part == "..." else _with_numbers(part)
+    found = re.fullmatch(pattern, " ".join(printed.split()))
+    if not found:
+        return False
+    wanted = [n for part in words.split("...") for n in NUMBER.findall(part)]
+    return all(map(_near, wanted, found.groups()))
+
+
+def _with_numbers(words: str) -> str:
+    return f"({NUMBER.pattern})".join(map(re.escape, NUMBER.split(words)))
+
+
+def _near(shown: str, printed: str) -> bool:
+    if "." not in shown or "." not in printed:
+        return True
+    here, there = (float(each.replace(",", "")) for each in (shown, printed))
+    return not 0 <= here <= 1 or abs(here - there) <= NEAR

@@ -1,0 +1,72 @@
+"""Every block of every tutorial runs, and prints what its page shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tutorials.pages import Block, Player, alike, blocks
+
+PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
+QUICK: frozenset[str] = frozenset()
+
+
+def marked(page: Path) -> object:
+    marks = () if page.stem in QUICK else (pytest.mark.slow,)
+    return pytest.param(page, marks=marks, id=page.stem)
+
+
+@pytest.mark.parametrize("page", [*map(marked, sorted(PAGES.glob("*.md")))])
+def test_a_tutorial_plays_to_its_end_and_prints_what_it_shows(
+    page, tmp_path, monkeypatch
+):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    monkeypatch.delenv("COVEY_DATA", raising=False)  # the digits are enough
+    printed = ""
+    with Player(page, folder) as player:
+        for block in blocks(page):
+            if block.language != "text":
+                printed = player.play(block)
+                continue
+            assert alike(block.text, printed), f"line {block.line}:\n{printed}"
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda p: p.stem)
+def test_every_block_of_a_tutorial_is_of_a_kind_that_is_played(page):
+    found = list(blocks(page))
+    assert {each.language for each in found} <= {"python", "toml", "sh", "text"}
+    assert [b.line for b in found if b.language == "toml" and not b.file] == []
+    assert re.findall(r"^    \S.*", outside(page.read_text("utf-8")), re.M) == []
+
+
+def outside(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("risk 0.61, True\n", "risk 0.63,  True", True),
+        ("risk 0.61, True", "risk 0.63, False", False),
+        ("risk 0.61", "risk 0.91", False),
+        ("proofs/1f45fb17a9b134ca.json", "proofs/a900000000000b1c.json", True),
+        ("in 1.2 s ... ok", "in 71.2 s, and so on: ok", True),
+        ("in 1.2 s", "at once", False),
+        ("", "something", False),
+    ],
+)
+def test_what_a_page_shows_is_held_to_what_is_printed(shown, printed, same):
+    assert alike(shown, printed) is same
+
+
+def test_a_shell_keeps_its_folder_and_tells_what_failed(tmp_path):
+    page = tmp_path / "page.md"
+    with Player(page, tmp_path) as player:
+        player.play(Block("sh", "mkdir inner\ncd inner\n", 1))
+        assert player.play(Block("sh", "basename $PWD\n", 4)) == "inner\n"
+        with pytest.raises(AssertionError, match="line 7, failed"):
+            player.play(Block("sh", "false\n", 7))
