@@ -11,6 +11,7 @@ import pytest
 import covey
 from covey import Run
 from covey.dossier import check_dossier, dossier_facts
+from covey.dossier.annex_iv import annex_iv
 from covey.dossier.likelihoods import likelihoods
 from covey.errors import RunError
 from covey.ledger import Ledger
@@ -127,6 +128,15 @@ def test_a_later_event_leaves_an_older_dossier_valid(run: Run, dossier: Path):
     assert failed(dossier, run.folder) == set()
 
 
+def test_the_order_in_which_answers_came_changes_no_sentence(dossier: Path):
+    facts = document(dossier)["facts"]
+    there, back = (
+        {**facts, "answers": dict(each)} for each in (ANSWERED, ANSWERED[::-1])
+    )
+    assert annex_iv(there) == annex_iv(back)
+
+
+ANSWERED = (("retrain", 1), ("deny", 2))
 MODEL = {
     "cluster": 0,
     "risk": 0.6,

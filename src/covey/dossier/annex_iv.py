@@ -51,7 +51,9 @@ def annex_iv(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     known["6"] = (
         "Clients that left, by answer: "
         + (
-            ", ".join(f"{count} {name}" for name, count in facts["answers"].items())
+            ", ".join(
+                f"{count} {name}" for name, count in sorted(facts["answers"].items())
+            )
             or "none"
         )
         + "."
@@ -67,7 +69,7 @@ def _accuracy(facts: Mapping[str, Any]) -> str:
     groups = facts["accuracy"]["by_group"]
     if overall is None:
         return "Accuracy: not known before the run has finished."
-    told = ", ".join(f"{name} {value:.3f}" for name, value in groups.items())
+    told = ", ".join(f"{name} {value:.3f}" for name, value in sorted(groups.items()))
     fairness = facts["fairness_reason"] or "gaps between groups are in the report"
     return f"Accuracy {overall:.3f}; by group: {told or 'none known'}; {fairness}."
 
