@@ -115,7 +115,9 @@ def test_samples_of_both_kinds_of_images():
     grey = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
     colour = torch.zeros(20, 3, 8, 8, dtype=torch.uint8)
     figure = samples_figure({"minority": grey, "majority": colour})
-    assert sum(len(axes.images) for axes in figure.axes) == 3 + 12
+    dark = [(np.asarray(axes.images[0].get_array()) == 0) for axes in figure.axes]
+    assert [int(pixels[..., 0].sum()) for pixels in dark] == [3 * 64, 12 * 64]
+    assert all((pixels[..., :1] == pixels).all() for pixels in dark)
 
 
 def test_a_roc_begins_at_one_accused_non_member_and_hides_no_zero():

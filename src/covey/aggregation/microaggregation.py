@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 __all__ = [
@@ -261,6 +260,8 @@ def _balanced(cost: Float[ndarray, "n sets"], k: int) -> Int[ndarray, " n"]:
     A set has k places, and one for each of the n mod k that are left over, if C = n // k.
     Phantoms that may sit in the latter only, at no cost, make the places fully taken.
     """
+    from scipy.optimize import linear_sum_assignment
+
     n, count = cost.shape
     extra = n - count * k
     phantom = np.tile(np.repeat([np.inf, 0.0], [k, extra]), count)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from covey.clustering.hysteresis import apply_hysteresis, can_stay
@@ -85,6 +84,8 @@ def select_priced(
         Proportional Fairness and Stability, 1998 (dual ascent on congestion prices).
         Bertsekas, The Auction Algorithm, 1988 (assignment by prices).
     """
+    from scipy.optimize import linear_sum_assignment
+
     wanted = apply_hysteresis(inputs, unconstrained_choice(inputs))
     current = torch.where(can_stay(inputs), inputs.current, wanted)
     slot_costs = _slot_costs(inputs, current, min_clients(inputs, target_share))

@@ -1,12 +1,13 @@
 """A guarantee: an epsilon that never travels without what it is about."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-__all__ = ["Guarantee", "Unit"]
+__all__ = ["UNITS", "Guarantee", "Unit"]
 
 Unit = Literal["client", "record"]
 """Whose presence is hidden: all of a client's examples, or one of them."""
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 @dataclass(frozen=True, slots=True)

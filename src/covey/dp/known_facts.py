@@ -1,5 +1,8 @@
 """The facts that a guarantee can say something about; any other leaves none."""
 
+from collections.abc import Iterator, Sequence
+
+from covey.dp.guarantee import Unit
 from covey.dp.wording import OPEN
 from covey.events import (
     AnonymitySetsFormed,
@@ -30,7 +33,7 @@ from covey.events import (
     ThresholdChanged,
 )
 
-__all__ = ["has_own_features", "is_known_fact"]
+__all__ = ["aggregations_of", "has_own_features", "hides", "is_known_fact"]
 
 FEATURES = "model.features"
 KNOWN = (
@@ -68,6 +71,25 @@ def is_known_fact(fact: Event) -> bool:
     if isinstance(fact, ComponentsUsed):  # of covey's own it tells options alone
         return _own_code(fact) <= {FEATURES}
     return isinstance(fact, KNOWN)
+
+
+def hides(fact: Event, unit: Unit) -> bool:
+    """Say whether somebody's noise was told by this fact."""
+    if isinstance(fact, SumPerturbed):
+        return fact.unit == unit
+    kinds = {"client": RepresentativesPerturbed, "record": StepsPerturbed}
+    return isinstance(fact, kinds[unit])
+
+
+def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
+    """Cut a story after every merge and every end; the rest comes last."""
+    part: list[Event] = []
+    for fact in facts:
+        part.append(fact)
+        if isinstance(fact, ModelsMerged | RunFinished):
+            yield tuple(part)
+            part = []
+    yield tuple(part)
 
 
 def has_own_features(fact: Event) -> bool:

@@ -20,8 +20,8 @@ from covey.dp.accountant import (
     gaussian,
     representative,
 )
-from covey.dp.guarantee import Guarantee, Unit
-from covey.dp.known_facts import has_own_features, is_known_fact
+from covey.dp.guarantee import UNITS, Guarantee, Unit
+from covey.dp.known_facts import aggregations_of, has_own_features, hides, is_known_fact
 from covey.dp.wording import (
     ADVERSARY,
     ALWAYS_OPEN,
@@ -47,14 +47,13 @@ from covey.events import (
     HeadsSolved,
     ModelsMerged,
     RepresentativesPerturbed,
-    RunFinished,
     RunStarted,
     StepsPerturbed,
     SumPerturbed,
 )
 from covey.types import Handle
 
-__all__ = ["aggregate_multiplier", "aggregations_of", "guarantees"]
+__all__ = ["aggregate_multiplier", "guarantees"]
 
 Noisy = SumPerturbed | RepresentativesPerturbed
 BOTH = (
@@ -86,26 +85,17 @@ def guarantees(
         says in its `reason` why nothing holds.
     """
     reason = "" if secret else SEEDED
-    units: tuple[Unit, ...] = ("client", "record")
     return tuple(
         _guarantee(unit, facts, delta, reason)
-        for unit in units
-        if any(_hides(fact, unit) for fact in facts)
+        for unit in UNITS
+        if any(hides(fact, unit) for fact in facts)
     )
-
-
-def _hides(fact: Event, unit: Unit) -> bool:
-    """Say whether somebody's noise was told by this fact."""
-    if isinstance(fact, SumPerturbed):
-        return fact.unit == unit
-    kinds = {"client": RepresentativesPerturbed, "record": StepsPerturbed}
-    return isinstance(fact, kinds[unit])
 
 
 def _at_server(unit: Unit, facts: Sequence[Event]) -> bool:
     """Say whether the noise hides from those who see models, and not from the server."""
     sums = (fact for fact in facts if isinstance(fact, SumPerturbed))
-    return unit == "client" or any(_hides(fact, unit) for fact in sums)
+    return unit == "client" or any(hides(fact, unit) for fact in sums)
 
 
 def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float:
@@ -117,17 +107,6 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
     all sets adds up. Exact for the heaviest set, more for any other.
     """
     return noise_multiplier * math.hypot(*sizes) / max(sizes)
-
-
-def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:
-    """Cut a story after every merge and every end; the rest comes last."""
-    part: list[Event] = []
-    for fact in facts:
-        part.append(fact)
-        if isinstance(fact, ModelsMerged | RunFinished):
-            yield tuple(part)
-            part = []
-    yield tuple(part)
 
 
 def _guarantee(
@@ -199,7 +178,7 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
         default=1,
     )
     for number, merge in enumerate(merges):
-        noisy = [f for f in merge if isinstance(f, Noisy) and _hides(f, unit)]
+        noisy = [f for f in merge if isinstance(f, Noisy) and hides(f, unit)]
         waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
         hidden = {fact.cluster for fact in noisy} | _as_before(merge, released)
         bare = _merged(merge) - waiting - hidden
@@ -334,5 +313,5 @@ def _uncovered(
 
 def _multipliers(unit: Unit, facts: Sequence[Event]) -> Iterator[float]:
     for fact in facts:
-        if isinstance(fact, Noisy | StepsPerturbed) and _hides(fact, unit):
+        if isinstance(fact, Noisy | StepsPerturbed) and hides(fact, unit):
             yield fact.noise_multiplier

@@ -8,6 +8,7 @@ References:
 """
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -34,10 +35,11 @@ def blind_baseline(
         n_estimators=100,
         min_samples_leaf=2,
         class_weight="balanced",
-        n_jobs=1,
+        n_jobs=torch.get_num_threads(),  # each tree has a seed of its own
         random_state=int(generator.integers(2**31)),
     )
     forest.fit(np.concatenate(learn), np.repeat([1, 0], [len(side) for side in learn]))
+    forest.n_jobs = 1  # several threads would add up the trees in any order
     inside, outside = (np.asarray(forest.predict_proba(side))[:, 1] for side in judge)
     return rates_at(0.5, inside, outside), auc(inside, outside)
 

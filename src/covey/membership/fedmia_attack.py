@@ -8,7 +8,6 @@ References:
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.special import ndtr
 
 from covey.errors import ConfigError
 
@@ -36,6 +35,8 @@ def fedmia(
     Raises:
         ConfigError: there are fewer than two other clients.
     """
+    from scipy.special import ndtr
+
     _, clients, records = signals.shape
     if clients <= MIN_OTHERS:
         raise ConfigError(

@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from covey.data.examples import Client, Examples, to_floats
 from covey.engine.protocol import Engine, ScoringJob
+from covey.engine.scored_once import ScoredOnce
 from covey.events import ClusterAudited
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.blind import blind_baseline
@@ -107,16 +108,16 @@ def audit_clusters(
     """Audit every final cluster model; refuse the figure where the sides do not match."""
 
     def audit(j: int, params: Params) -> ClusterAudited:
-        at = streams.at("cluster", j)
+        at, scorer = streams.at("cluster", j), ScoredOnce(engine)
         chosen, trained = membership.chosen[j], membership.trained[j]
-        figure = true_risk(engine, params, chosen, reference, at)
+        figure = true_risk(scorer, params, chosen, reference, at)
         same = trained == chosen  # nobody came or left: one attack answers both
-        exposed = figure if same else true_risk(engine, params, trained, reference, at)
+        exposed = figure if same else true_risk(scorer, params, trained, reference, at)
         judged = tuple(dict.fromkeys((*chosen, *trained)))
         blind = blind_risk(judged, reference, at)
         refused = blind is not None and beats_chance(blind)
         shown = None if refused else figure
-        traced = _traced(engine, params, membership.pooled[j], reference, at)
+        traced = _traced(scorer, params, membership.pooled[j], reference, at)
         return ClusterAudited(
             cluster=j,
             clients=len(chosen),

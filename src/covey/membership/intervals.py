@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.special import ndtri
 
 from covey.membership.attacks import auc, cross_fitted
 from covey.membership.estimates import MIN_RECORDS, estimate_of, known_aucs, stratified
@@ -29,7 +28,8 @@ __all__ = [
 ]
 
 LEVEL = 0.95
-Z = float(ndtri((1 + LEVEL) / 2))
+Z = 1.959963984540054
+"""Of a normal figure, so many standard errors either way hold it with `LEVEL`."""
 
 Sides = tuple[Float[ndarray, "_"], Float[ndarray, "_"]]
 """The scores of one group's members and of its non-members."""

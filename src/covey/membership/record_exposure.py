@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from scipy.special import ndtr
 
 from covey.membership.loss_spreads import top_share
 from covey.membership.signals import Signals, check_references, logit
@@ -57,6 +56,8 @@ def record_exposures(
         signals: of the references.
         spread: sigma; None: as these references have it, at least two pairs.
     """
+    from scipy.special import ndtr
+
     check_references(signals.inside)
     _, (inside, outside) = _means(signals)
     sigma = _sigma(signals) if spread is None else spread

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 from pydantic import Field
-from scipy.special import logsumexp
 
 from covey.components.section import Share
 from covey.membership.attack_base import Attack, Needs, Scores
@@ -127,4 +126,6 @@ def likelihood_ratio_offline(
 def _log_mean(
     values: Float[ndarray, "records models"], chosen: Bool[ndarray, "records models"]
 ) -> Float[ndarray, " records"]:
+    from scipy.special import logsumexp
+
     return logsumexp(values, b=chosen, axis=1) - np.log(chosen.sum(axis=1))

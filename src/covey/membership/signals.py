@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from scipy.special import logsumexp
 
 from covey.errors import ConfigError
 
@@ -51,6 +50,8 @@ def log_complement(
 
     1 - exp(log p_c) would be 0 for every confident model.
     """
+    from scipy.special import logsumexp
+
     others = [
         np.asarray(logsumexp(np.delete(log_probs, c, axis=-1), axis=-1))
         for c in range(log_probs.shape[-1])

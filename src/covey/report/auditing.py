@@ -4,15 +4,16 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from covey.membership import DIVERGED, ClusterAuditResult, Estimate
-from covey.report.figures import png, roc_figure, svg
+from covey.report import figures
 from covey.report.page import rendered, write
 from covey.report.wording import interval
 from covey.runtime import Audit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["VIEW", "audit_rows", "write_audit"]
 
@@ -37,9 +38,9 @@ def write_audit(audit: Audit, run: Path) -> dict[str, Any]:
         if each.attacks:
             figure = _roc(each)
             name = f"roc-cluster-{each.cluster}"
-            pictures[str(each.cluster)] = png(figure)
+            pictures[str(each.cluster)] = figures.png(figure)
             write(folder / f"{name}.png", pictures[str(each.cluster)])
-            write(folder / f"{name}.svg", svg(figure))
+            write(folder / f"{name}.svg", figures.svg(figure))
     text = json.dumps(_answer(audit), indent=1, allow_nan=False)
     answer = json.loads(text)
     told = {"name": run.name, "audit": answer, "rows": audit_rows(answer)}
@@ -52,9 +53,9 @@ def audit_rows(answer: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the overall figures as texts, one row per cluster and attack."""
     return [
         {"cluster": str(each["cluster"]), "attack": name}
-        | {rate: interval(figures["overall"][rate]) for rate in RATES}
+        | {rate: interval(attack["overall"][rate]) for rate in RATES}
         for each in answer["clusters"]
-        for name, figures in each["attacks"].items()
+        for name, attack in each["attacks"].items()
     ]
 
 
@@ -78,10 +79,10 @@ def _no_source(audit: Audit) -> str:
 
 def _cluster(examined: ClusterAuditResult, groups: tuple[str, ...]) -> dict[str, Any]:
     found = asdict(examined)
-    for figures in found["attacks"].values():
-        figures["by_group"] = {
+    for attack in found["attacks"].values():
+        attack["by_group"] = {
             groups[int(index)] if index else "everybody": part
-            for index, part in figures["by_group"].items()
+            for index, part in attack["by_group"].items()
         }
     found["unknown"] = sorted(set(_reasons(examined)))
     return found
@@ -89,20 +90,20 @@ def _cluster(examined: ClusterAuditResult, groups: tuple[str, ...]) -> dict[str,
 
 def _reasons(examined: ClusterAuditResult) -> Iterator[str]:
     """Say why overall figures are unknown."""
-    for figures in examined.attacks.values():
+    for attack in examined.attacks.values():
         for rate in RATES:
-            estimate: Estimate = getattr(figures.overall, rate)
+            estimate: Estimate = getattr(attack.overall, rate)
             if estimate.reason:
                 yield estimate.reason
 
 
-def _roc(examined: ClusterAuditResult) -> Figure:
+def _roc(examined: ClusterAuditResult) -> "Figure":
     title = (
         f"Cluster {examined.cluster}: {examined.members:,} members against "
         f"{examined.non_members:,} matched non-members"
     )
     curves = {
-        f"{name}, AUC {figures.overall.auc.value:.3f}": figures.roc
-        for name, figures in examined.attacks.items()
+        f"{name}, AUC {attack.overall.auc.value:.3f}": attack.roc
+        for name, attack in examined.attacks.items()
     }
-    return roc_figure(title, curves, examined.members)
+    return figures.roc_figure(title, curves, examined.members)

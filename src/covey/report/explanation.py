@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from covey.report.figures import own_risk_figure, png
+from covey.report import figures
 from covey.report.page import rendered, write
 
 __all__ = ["write_explanation"]
@@ -24,7 +24,7 @@ def write_explanation(told: Mapping[str, Any], run: str, out: Path) -> Path:
     pictures: dict[str, bytes] = {}
     if points:
         accepted = told["risk_threshold"]
-        figure = own_risk_figure(points, by_weight["weight"], accepted)
-        pictures["weight"] = png(figure)
+        figure = figures.own_risk_figure(points, by_weight["weight"], accepted)
+        pictures["weight"] = figures.png(figure)
     write(out, rendered("explanation.html", pictures, {**told, "run": run}))
     return out

@@ -3,29 +3,13 @@
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
 
 from covey.components.built_ins import BASELINE, REFERENCES
+from covey.report import figures
 from covey.report.aggregate import means
-from covey.report.figures import (
-    accuracy_figure,
-    clusters_figure,
-    epsilon_figure,
-    fairness_figure,
-    heads_figure,
-    overlaid_accuracy,
-    pareto_figure,
-    png,
-    prices_figure,
-    risk_figure,
-    samples_figure,
-    spent_figure,
-    violations_figure,
-    weights_figure,
-)
 from covey.report.metrics_file import metrics_csv
 from covey.report.page_model import MOST_CLUSTERS, run_view
 from covey.report.queries import Reported, group_sizes
@@ -33,6 +17,9 @@ from covey.report.run_comparison import comparison
 from covey.report.run_labels import labels, with_baselines
 from covey.report.run_summary import PROMISE, guarantee_of
 from covey.report.wording import estimate, interval, number, spread
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["rendered", "write", "write_report"]
 
@@ -52,7 +39,7 @@ def write_report(reported: Sequence[Reported], out: Path) -> Path:
 
 
 def _run_page(run: Reported, folder: Path) -> bytes:
-    pictures = {name: png(figure) for name, figure in _figures(run).items()}
+    pictures = {name: figures.png(each) for name, each in _figures(run).items()}
     (folder / "figures").mkdir(exist_ok=True)
     for name, picture in pictures.items():
         write(folder / "figures" / f"{name}.png", picture)
@@ -67,13 +54,14 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
     lines = named if repeated else [run.name for run in every]
     histories = [run.history for run in every]
     settings = means(runs)
+    overlaid = figures.overlaid_accuracy(list(zip(lines, histories, strict=True)))
     pictures = {
-        "accuracy": png(overlaid_accuracy(list(zip(lines, histories, strict=True)))),
-        "pareto": png(pareto_figure(settings)),
+        "accuracy": figures.png(overlaid),
+        "pareto": figures.png(figures.pareto_figure(settings)),
     }
     rows = comparison(runs)
     if any(row["epsilon"] is not None for row in rows):
-        pictures["epsilon"] = png(epsilon_figure(rows))
+        pictures["epsilon"] = figures.png(figures.epsilon_figure(rows))
     groups = dict.fromkeys(g for h in histories for g in group_sizes(h))
     told = {
         "rows": rows,
@@ -88,25 +76,25 @@ def _comparison_page(runs: Sequence[Reported]) -> bytes:
     return rendered("comparison.html", pictures, told)
 
 
-def _figures(run: Reported) -> dict[str, Figure]:
-    figures = {
-        "accuracy": accuracy_figure(run.history, run.baseline),
-        "risk": risk_figure(run.history),
-        "clusters": clusters_figure(run.history),
-        "violations": violations_figure(run.history),
-        "fairness": fairness_figure(run.history),
+def _figures(run: Reported) -> dict[str, "Figure"]:
+    drawn = {
+        "accuracy": figures.accuracy_figure(run.history, run.baseline),
+        "risk": figures.risk_figure(run.history),
+        "clusters": figures.clusters_figure(run.history),
+        "violations": figures.violations_figure(run.history),
+        "fairness": figures.fairness_figure(run.history),
     }
     if run.history.prices:
-        figures["prices"] = prices_figure(run.history)
+        drawn["prices"] = figures.prices_figure(run.history)
     if run.history.heads_chosen:
-        figures["heads"] = heads_figure(run.history)
+        drawn["heads"] = figures.heads_figure(run.history)
     if run.history.weights_chosen is not None:
-        figures["weights"] = weights_figure(run.history)
+        drawn["weights"] = figures.weights_figure(run.history)
     if guarantee_of(run.history)["guarantee"]:
-        figures["spent"] = spent_figure(run.history)
+        drawn["spent"] = figures.spent_figure(run.history)
     if run.samples:
-        figures["samples"] = samples_figure(run.samples)
-    return figures
+        drawn["samples"] = figures.samples_figure(run.samples)
+    return drawn
 
 
 def rendered(

@@ -55,7 +55,6 @@ from covey.runtime import (
     open_session,
 )
 from covey.runtime.copies import Copy
-from covey.runtime.dp_audit import audit_noise
 from covey.runtime.early_end import BestRound
 from covey.runtime.exports import best_kept_round, export_model, latest_model
 from covey.runtime.loop import OnAnswer
@@ -457,6 +456,8 @@ class Run:
 
     def audit_epsilon(self, draws: int = 10_000) -> dict[str, Any]:
         """Put the run's noise to the test; arguments as of `covey.audit_epsilon`."""
+        from covey.runtime.dp_audit import audit_noise
+
         run = playable(self._folder, self._overrides, "audit_epsilon(...)")
         return asdict(audit_noise(run, draws))
 

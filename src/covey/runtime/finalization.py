@@ -7,6 +7,7 @@ from dataclasses import replace
 from covey.algorithms import Cohort, RoundResult, ServerState, divergences
 from covey.build import BuiltRun, ClientReports
 from covey.data import Client
+from covey.engine.scored_once import ScoredOnce
 from covey.events import (
     AnswerRefused,
     ClientExposed,
@@ -66,7 +67,7 @@ def finalize(
         else audit
         for audit in audits
     )
-    args = (run.engine, ModelsInUse.of(final), run.population)
+    args = (ScoredOnce(run.engine), ModelsInUse.of(final), run.population)
     reports = (
         ClientReports() if run.client_backend is None else run.client_backend.reports()
     )

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from jaxtyping import UInt8
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy import ndarray
 from torch import Tensor
 
 from covey.events import ClientExposed, FairnessMeasured
@@ -105,18 +108,26 @@ def samples_figure(samples: Mapping[str, Tensor]) -> Figure:
     columns = min(MOST_SAMPLES, max((len(x) for x in samples.values()), default=1))
     rows = max(1, len(samples))
     figure = Picture(figsize=(8.0, 0.35 + 0.82 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
+    grid = figure.subplots(rows, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
-    for row, (group, images) in zip(grid, samples.items(), strict=False):
-        row[0].set_title(lettering(group), loc="left", fontsize=10, color=INK)
-        for axes, image in zip(row, images[:columns], strict=False):
-            pixels = image.permute(1, 2, 0).numpy()
-            if pixels.shape[2] == 1:
-                axes.imshow(pixels[:, :, 0], cmap="gray", vmin=0, vmax=255)
-            else:
-                axes.imshow(pixels)
+    for axes, (group, images) in zip(grid.flat, samples.items(), strict=False):
+        axes.set_title(lettering(group), loc="left", fontsize=10, color=INK)
+        axes.imshow(_side_by_side(images[:columns], columns))
     return figure
+
+
+def _side_by_side(
+    images: UInt8[Tensor, "n c h w"], places: int
+) -> UInt8[ndarray, "h wide rgb"]:
+    """Return one picture of all, white where there is none; axes for each cost time."""
+    height, width = images.shape[-2:]
+    gap = 1 + width // 8
+    row = np.full((height, places * (width + gap) - gap, 3), 255, np.uint8)
+    for place, image in enumerate(images):
+        left = place * (width + gap)
+        row[:, left : left + width] = image[:3].permute(1, 2, 0).numpy()
+    return row
 
 
 def _why_nobody(history: History) -> str:
