@@ -29,6 +29,7 @@ __all__ = [
     "ClustersCollapsed",
     "CohortSampled",
     "ComponentsUsed",
+    "DistancesSketched",
     "Event",
     "ExposureChosen",
     "FairnessMeasured",
@@ -182,6 +183,26 @@ class AnonymitySetsFormed(Event):
     sets: tuple[tuple[Handle, ...], ...]
     diameters: tuple[float | None, ...]
     near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DistancesSketched(Event):
+    """The sets that were just formed compare sketches of updates, not the updates.
+
+    There were too many of them to be held. `AnonymitySetsFormed.near` then names members
+    that are as near as that with a probability of 99.5% at least, and no others.
+
+    Attributes:
+        numbers: of a sketch.
+        standard_error: of a squared distance, as a share of it, at most.
+        diameters: per set, the largest L2 distance between two of its updates, estimated;
+            None where nothing that depends on the updates may be told.
+    """
+
+    cluster: int
+    numbers: int
+    standard_error: float
+    diameters: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from covey.aggregation.microaggregation import (
 )
 from covey.aggregation.norm_bounded import NormBounded
 from covey.aggregation.private import Clipping, noised_mean, projected
+from covey.aggregation.recall import RecallableUpdates
 from covey.aggregation.refusing import (
     NOT_FINITE,
     RefusedUpdate,
@@ -54,10 +55,18 @@ from covey.aggregation.server_optimizers.base import (
     ServerOptimizer,
     ServerStep,
 )
+from covey.aggregation.sketches import (
+    SKETCH_NUMBERS,
+    Sketcher,
+    sketch_error,
+    sketch_size,
+    sketcher,
+)
 from covey.aggregation.trimmed_mean import TrimmedMean
 
 __all__ = [
     "NOT_FINITE",
+    "SKETCH_NUMBERS",
     "Aggregation",
     "AggregationResult",
     "Aggregator",
@@ -75,10 +84,12 @@ __all__ = [
     "Median",
     "NoServerOptimizer",
     "NormBounded",
+    "RecallableUpdates",
     "RefusedUpdate",
     "ServerOptimizer",
     "ServerStep",
     "Sets",
+    "Sketcher",
     "TrimmedMean",
     "anonymity_aggregator",
     "arrived_mean",
@@ -98,6 +109,9 @@ __all__ = [
     "public_random",
     "refusal_events",
     "set_sizes",
+    "sketch_error",
+    "sketch_size",
+    "sketcher",
     "unit_rows",
     "with_stored_updates",
 ]

@@ -6,15 +6,21 @@ References:
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covey.aggregation.anonymity_events import (
+    organisation_events,
+    sets_event,
+    sketched_events,
+)
 from covey.aggregation.merging import (
     AggregationResult,
     Aggregator,
@@ -32,11 +38,12 @@ from covey.aggregation.microaggregation import (
     unit_rows,
 )
 from covey.aggregation.private import noisy, projected
+from covey.aggregation.recall import RecallableUpdates
+from covey.aggregation.sketched_sets import sketched_clusters, update_bytes
 from covey.events import (
     AnonymitySetsFormed,
     ClusterWaited,
     Event,
-    OrganisationsAttested,
     RepresentativesPerturbed,
 )
 from covey.params import add, flatten, trained
@@ -44,6 +51,7 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
+    "WINDOW",
     "AnonymityConfig",
     "L2Bound",
     "NoiseScale",
@@ -56,6 +64,10 @@ Points = Float[Tensor, "clients coordinates"]
 NoiseScale = Callable[[Sequence[Params], Sequence[int]], float]
 """The standard deviation, per coordinate, of what hides one set's representative; from all
 clients' models, and which of them are in the set."""
+Near = tuple[Sets, ...]
+
+WINDOW = 2.0**30
+"""Bytes of a round's updates that are held; beyond, they pass by, and sketches are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,8 @@ class AnonymityConfig:
         bound: where representatives are differentially private (`dp_anonymity`).
         min_organisations: different organisations of each set's members.
         organisations: of clients, as far as they are attested.
+        window: bytes of a round's updates. Where they take more, and can be had once more,
+            sets are made over sketches, and representatives are had again.
     """
 
     min_anonymity: int
@@ -96,6 +110,7 @@ class AnonymityConfig:
     bound: L2Bound | None = None
     min_organisations: int = 1
     organisations: Mapping[Handle, str] = field(default_factory=dict[Handle, str])
+    window: float = WINDOW
 
 
 def dp_anonymity(min_anonymity: int, bound: L2Bound) -> AnonymityConfig:
@@ -122,6 +137,10 @@ def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
     weights and r_c one of its members, drawn from a hidden stream. A cluster with fewer
     than k clients waits, and so does one whose clients are of too few organisations.
 
+    `RecallableUpdates` that take more than `config.window` bytes are not held: the sets
+    compare their sketches, and the update of each r_c is had again. The same sets then
+    give the same models, to the bit.
+
     References:
         Algorithm 1; Eq. 11 and 12.
     """
@@ -129,35 +148,113 @@ def anonymity_aggregator(config: AnonymityConfig) -> Aggregator:
     def aggregate(
         clusters: tuple[Params, ...], updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
-        members: dict[int, list[ClientUpdate]] = {}
-        for each in updates:
-            members.setdefault(each.cluster, []).append(_bounded(config, each))
-        representatives: list[ClientUpdate] = []
-        facts: list[Event] = []
-        for j, of_cluster in sorted(members.items()):
-            if _waits(config, of_cluster):
-                facts.append(ClusterWaited(j, len(of_cluster), config.min_anonymity))
-                continue
-            locals_ = [add(clusters[j], each.update) for each in of_cluster]
-            sets = _partition(config, locals_, streams.at("partition", j))
-            if config.min_organisations > 1:
-                owners = [config.organisations.get(each.handle) for each in of_cluster]
-                sets = joined_sets(sets, owners, config.min_organisations)
-            formed = _sets_event(config, of_cluster, sets)
-            facts += (
-                formed,
-                *_organisation_events(config, formed),
-                *_noise_events(config, formed),
-            )
-            for c, each in enumerate(sets):
-                hidden = streams.hidden().at("anonymity set", j, c)
-                std = config.noise(locals_, each)
-                representatives.append(_representative(of_cluster, each, std, hidden))
-        return AggregationResult(
-            mean_per_cluster(clusters, representatives, streams).clusters, tuple(facts)
-        )
+        arriving = (_bounded(config, each) for each in updates)
+        if not isinstance(updates, RecallableUpdates):
+            return _hidden(config, clusters, arriving, streams)
+        held, passing = _window(arriving, config.window)
+        if passing is None:
+            return _hidden(config, clusters, held, streams)
+
+        def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
+            return (_bounded(config, each) for each in updates.again(handles))
+
+        passing = RecallableUpdates(passing, again)
+        return _hidden_by_sketches(config, clusters, passing, streams)
 
     return aggregate
+
+
+def _window(
+    arriving: Iterator[ClientUpdate], most: float
+) -> tuple[Sequence[ClientUpdate], Iterator[ClientUpdate] | None]:
+    """Hold all updates, where they take so many bytes at most; else they pass by.
+
+    Returns:
+        All of them and None, or nothing and an iterator over all of them, which lets go of
+        each as it yields it.
+    """
+    held, taken = deque[ClientUpdate](), 0
+    for each in arriving:
+        held.append(each)
+        taken += update_bytes(each.update)
+        if taken > most:
+            return (), chain(_released(held), arriving)
+    return held, None
+
+
+def _released(held: deque[ClientUpdate]) -> Iterator[ClientUpdate]:
+    while held:
+        yield held.popleft()
+
+
+def _hidden(
+    config: AnonymityConfig,
+    clusters: tuple[Params, ...],
+    updates: Iterable[ClientUpdate],
+    streams: Streams,
+) -> AggregationResult:
+    """Hide updates that are all here."""
+    members: dict[int, list[ClientUpdate]] = {}
+    for each in updates:
+        members.setdefault(each.cluster, []).append(each)
+    representatives: list[ClientUpdate] = []
+    facts: list[Event] = []
+    for j, of_cluster in sorted(members.items()):
+        handles = [each.handle for each in of_cluster]
+        if _waits(config, handles):
+            facts.append(ClusterWaited(j, len(of_cluster), config.min_anonymity))
+            continue
+        locals_ = [add(clusters[j], each.update) for each in of_cluster]
+        models = _points(locals_) if config.partition != "public-random" else None
+        sets = _partition(config, models, handles, streams.at("partition", j))
+        points = _points([each.update for each in of_cluster])
+        near = _near(config, points, sets, config.max_distance)
+        formed = sets_event(j, handles, sets, _told(config, points, sets), near)
+        facts += (formed, *_events_beside(config, formed))
+        for c, each in enumerate(sets):
+            hidden = streams.hidden().at("anonymity set", j, c)
+            std = config.noise(locals_, each)
+            weight = sum(of_cluster[i].weight for i in each)
+            speaker = of_cluster[_speaker(each, hidden)]
+            representatives.append(_perturbed(speaker, weight, std, hidden))
+    merged = mean_per_cluster(clusters, representatives, streams)
+    return AggregationResult(merged.clusters, tuple(facts))
+
+
+def _hidden_by_sketches(
+    config: AnonymityConfig,
+    clusters: tuple[Params, ...],
+    updates: RecallableUpdates,
+    streams: Streams,
+) -> AggregationResult:
+    """Hide updates that pass by one by one: who speaks for a set is asked again."""
+    speakers: list[Handle] = []
+    how: list[tuple[float, float, Streams]] = []
+    facts: list[Event] = []
+    for j, own in sorted(sketched_clusters(clusters, updates, streams).items()):
+        if _waits(config, own.handles):
+            facts.append(ClusterWaited(j, len(own.handles), config.min_anonymity))
+            continue
+        points = own.points()
+        models = points + own.model if config.distance == "cosine" else points
+        partition = streams.at("partition", j)
+        sets = _partition(config, models, own.handles, partition)
+        most = own.sketch.surely_within(config.max_distance)
+        near = _near(config, points, sets, most)
+        formed = sets_event(j, own.handles, sets, _told(config, points, sets), near)
+        facts += (
+            *sketched_events(own.sketch.numbers, formed),
+            *_events_beside(config, formed),
+        )
+        for c, each in enumerate(sets):
+            hidden = streams.hidden().at("anonymity set", j, c)
+            weight = sum(own.weights[i] for i in each)
+            speakers.append(own.handles[_speaker(each, hidden)])
+            how.append((weight, config.noise((), each), hidden))
+    recalled = zip(updates.again(speakers), how, strict=True)
+    representatives = (_perturbed(update, *each) for update, each in recalled)
+    merged = mean_per_cluster(clusters, representatives, streams)
+    return AggregationResult(merged.clusters, tuple(facts))
 
 
 def noise_scale(
@@ -190,20 +287,32 @@ def _bounded(config: AnonymityConfig, each: ClientUpdate) -> ClientUpdate:
     return replace(each, update=bounded, weight=1.0)
 
 
-def _waits(config: AnonymityConfig, updates: Sequence[ClientUpdate]) -> bool:
-    if len(updates) < config.min_anonymity:
+def _waits(config: AnonymityConfig, handles: Sequence[Handle]) -> bool:
+    if len(handles) < config.min_anonymity:
         return True
-    attested = (config.organisations.get(each.handle) for each in updates)
+    attested = map(config.organisations.get, handles)
     return 1 < config.min_organisations > len({*attested} - {None})
 
 
 def _partition(
-    config: AnonymityConfig, models: Sequence[Params], streams: Streams
+    config: AnonymityConfig,
+    points: Points | None,
+    handles: Sequence[Handle],
+    streams: Streams,
+) -> Sets:
+    sets = _divided(config, points, len(handles), streams)
+    if config.min_organisations == 1:
+        return sets
+    owners = [config.organisations.get(each) for each in handles]
+    return joined_sets(sets, owners, config.min_organisations)
+
+
+def _divided(
+    config: AnonymityConfig, points: Points | None, n: int, streams: Streams
 ) -> Sets:
     k = config.min_anonymity
-    if config.partition == "public-random":
-        return public_random(len(models), k, streams.generator())
-    points = _points(models)
+    if points is None or config.partition == "public-random":
+        return public_random(n, k, streams.generator())
     if config.distance == "cosine":
         points = unit_rows(points)
     if config.partition == "kmeans":
@@ -215,93 +324,47 @@ def _points(models: Sequence[Params]) -> Points:
     return torch.stack([flatten(trained(model)) for model in models])
 
 
-def _sets_event(
-    config: AnonymityConfig, updates: Sequence[ClientUpdate], sets: Sets
-) -> AnonymitySetsFormed:
-    """Return what the ledger remembers of the sets, each in the order of its handles."""
-    points = _points([each.update for each in updates])
-    handles = [each.handle for each in updates]
-    widths = _reported_diameters(config, points, sets)
-    close = neighbours(points, sets, config.max_distance) if config.max_distance else ()
-    rows: list[
-        tuple[tuple[Handle, ...], float | None, tuple[tuple[Handle, ...], ...]]
-    ] = []
-    for c, members in enumerate(sets):
-        order = sorted(range(len(members)), key=lambda i: handles[members[i]])
-        near = [sorted(handles[n] for n in close[c][i]) for i in order] if close else []
-        rows.append(
-            (
-                tuple(handles[members[i]] for i in order),
-                widths[c],
-                tuple(tuple(each) for each in near),
-            )
-        )
-    rows.sort()
-    return AnonymitySetsFormed(
-        cluster=updates[0].cluster,
-        sets=tuple(each[0] for each in rows),
-        diameters=tuple(each[1] for each in rows),
-        near=tuple(each[2] for each in rows) if close else (),
-    )
+def _near(config: AnonymityConfig, points: Points, sets: Sets, most: float) -> Near:
+    """Return who is near whom in each set, where that is asked."""
+    return neighbours(points, sets, most) if config.max_distance else ()
 
 
-def _reported_diameters(
+def _told(
     config: AnonymityConfig, points: Points, sets: Sets
-) -> list[float | None]:
+) -> Sequence[float | None]:
     """Return the sets' diameters, where they are finite and may be told."""
     if config.bound is not None:
         return [None] * len(sets)
     return [d if math.isfinite(d) else None for d in diameters(points, sets)]
 
 
-def _organisation_events(
+def _events_beside(
     config: AnonymityConfig, formed: AnonymitySetsFormed
-) -> tuple[OrganisationsAttested, ...]:
-    """Return who shares an organisation in each set, but not which one it is."""
-    if not config.organisations:
-        return ()
-
-    def numbered(members: Sequence[Handle]) -> tuple[int | None, ...]:
-        numbers: dict[str, int] = {}
-        found = map(config.organisations.get, members)
-        return tuple(
-            None if each is None else numbers.setdefault(each, len(numbers))
-            for each in found
-        )
-
-    return (OrganisationsAttested(formed.cluster, tuple(map(numbered, formed.sets))),)
-
-
-def _noise_events(
-    config: AnonymityConfig, formed: AnonymitySetsFormed
-) -> tuple[RepresentativesPerturbed, ...]:
+) -> tuple[Event, ...]:
+    """Return who shares an organisation, and what noise representatives have."""
+    attested = organisation_events(config.organisations, formed)
     if config.bound is None:
-        return ()
+        return attested
     sizes = tuple(len(members) for members in formed.sets)
-    bound = config.bound
-    return (
-        RepresentativesPerturbed(
-            formed.cluster, sizes, bound.radius, bound.noise_multiplier
-        ),
-    )
+    radius, multiplier = config.bound.radius, config.bound.noise_multiplier
+    perturbed = RepresentativesPerturbed(formed.cluster, sizes, radius, multiplier)
+    return (*attested, perturbed)
 
 
-def _representative(
-    updates: Sequence[ClientUpdate], members: Sequence[int], std: float, hidden: Streams
+def _speaker(members: Sequence[int], hidden: Streams) -> int:
+    """Draw who speaks for a set."""
+    draws = hidden.at("representative").generator()
+    return members[int(draws.integers(len(members)))]
+
+
+def _perturbed(
+    speaker: ClientUpdate, weight: float, std: float, hidden: Streams
 ) -> ClientUpdate:
     """Return one member's perturbed update, with the weight of the whole set."""
-    chosen = members[
-        int(hidden.at("representative").generator().integers(len(members)))
-    ]
+    if std == 0:
+        return replace(speaker, weight=weight)
     noise = hidden.at("noise").generator()
-    update = (
-        updates[chosen].update
-        if std == 0
-        else noisy(updates[chosen].update, std, noise)
-    )
-    return replace(
-        updates[chosen], update=update, weight=sum(updates[i].weight for i in members)
-    )
+    return replace(speaker, update=noisy(speaker.update, std, noise), weight=weight)
 
 
 def _mean_row_distance(left: Params, right: Params) -> float:

@@ -1,5 +1,6 @@
 """Aggregation that shows one perturbed update per anonymity set: its settings."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from covey.aggregation.anonymity import (
+    WINDOW,
     AnonymityConfig,
     L2Bound,
     anonymity_aggregator,
@@ -180,6 +182,8 @@ class AnonymitySets(Aggregation):
             distance=self.distance,
             max_distance=self.max_distance,
             noise=noise_scale(self.noise, self.distance, std),
+            # it compares all members, whose updates have to be here
+            window=math.inf if self.noise == "released" else WINDOW,
         )
 
     def _bounding(self, hide: Aggregator) -> Aggregator:

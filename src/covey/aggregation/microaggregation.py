@@ -6,12 +6,15 @@ all points by one vector (updates or models, it is the same) changes no set.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
+
+from covey.aggregation.bisection import divided_in_parts
 
 __all__ = [
     "Sets",
@@ -32,6 +35,10 @@ ITERATIONS = 100
 """Of k-means, at most; it stops when no point changes sets, as a rule after a few."""
 COLUMNS = 2**16
 """Read at a time, so that no copy in double precision holds a whole model."""
+FEW = 1024
+"""Up to so many points everything is in double precision, and means are taken anew."""
+MOST_AT_ONCE = {"mdav": 2**14, "kmeans": 2**11}
+"""Of more points parts are divided (`divided_in_parts`): all their products take 1 GB."""
 
 
 def mdav(points: Float[Tensor, "n d"], k: int) -> Sets:
@@ -40,7 +47,8 @@ def mdav(points: Float[Tensor, "n d"], k: int) -> Sets:
     While at least 2k points are left: the point furthest from their mean takes its k - 1
     nearest; if at least 2k are left still, so does the one furthest from that point. The
     rest is the last set. Ties go to the lower index. For cosine distances give
-    `unit_rows`. Points that are not all finite are all tied.
+    `unit_rows`. Points that are not all finite are all tied. More than 16,384 points are
+    divided in parts; of more than 1,024 the products are in single precision.
 
     Raises:
         ValueError: not 1 <= k <= n.
@@ -50,24 +58,12 @@ def mdav(points: Float[Tensor, "n d"], k: int) -> Sets:
         Microaggregation, 2005 (MDAV-generic).
     """
     _count(len(points), k)
-    gram = _products(points)
-    away = _squared_distances(gram)
-    left, sets = np.arange(len(points)), []
-
-    def close(seed: int) -> None:
-        nonlocal left
-        order = left[np.argsort(away[seed, left], kind="stable")]
-        sets.append(order[:k].tolist())
-        left = np.sort(order[k:])
-
-    while len(left) >= 2 * k:
-        # |p_i - mean|^2 but for what is the same for every i
-        from_mean = gram[left, left] - 2 * gram[np.ix_(left, left)].mean(axis=1)
-        extreme = int(left[from_mean.argmax()])
-        close(extreme)
-        if len(left) >= 2 * k:
-            close(int(left[away[extreme, left].argmax()]))
-    return _in_order([*sets, left.tolist()])
+    if len(points) > max(MOST_AT_ONCE["mdav"], 2 * k):
+        most = MOST_AT_ONCE["mdav"]
+        return _in_order(divided_in_parts(points, k, most, lambda own: mdav(own, k)))
+    few = len(points) <= FEW
+    gram = _products(points, torch.float64 if few else torch.float32)
+    return _in_order(_around_extremes(gram, k, _anew(gram) if few else _kept_up(gram)))
 
 
 def balanced_kmeans(
@@ -87,7 +83,14 @@ def balanced_kmeans(
         Arthur, Vassilvitskii, k-means++: The Advantages of Careful Seeding, 2007.
     """
     count = _count(len(points), k)
-    gram = _products(points)
+    if len(points) > max(MOST_AT_ONCE["kmeans"], 2 * k):
+
+        def divided(own: Float[Tensor, "m d"]) -> Sets:
+            return balanced_kmeans(own, k, generator)
+
+        most = MOST_AT_ONCE["kmeans"]
+        return _in_order(divided_in_parts(points, k, most, divided))
+    gram = _products(points, torch.float64)
     means = np.eye(len(gram))[_spread_seeds(_squared_distances(gram), count, generator)]
     labels = np.full(len(gram), -1)
     for _ in range(ITERATIONS):
@@ -208,16 +211,79 @@ def _in_order(sets: Iterable[Sequence[int]]) -> Sets:
     return tuple(sorted(tuple(sorted(members)) for members in sets))
 
 
-def _products(points: Float[Tensor, "n d"]) -> Float[ndarray, "n n"]:
+def _products(
+    points: Float[Tensor, "n d"], precision: torch.dtype
+) -> Float[ndarray, "n n"]:
     """Return the inner products of the points, seen from their mean."""
-    gram = torch.zeros(len(points), len(points), dtype=torch.float64)
-    for some in points.split(COLUMNS, dim=1):
+    gram = torch.zeros(len(points), len(points), dtype=precision)
+    columns = max(COLUMNS * FEW // max(len(points), FEW), 1)
+    for some in points.split(columns, dim=1):
         centred = some.double()
-        centred = centred - centred.mean(dim=0)
+        centred = (centred - centred.mean(dim=0)).to(precision)
         gram += centred @ centred.T
     if not gram.isfinite().all():  # a client's training diverged
         gram.zero_()
     return gram.numpy()
+
+
+class _Towards(Protocol):
+    """Each point's product with the mean of the points that are left."""
+
+    def __call__(
+        self, left: Int[ndarray, " left"], taken: Int[ndarray, " taken"], /
+    ) -> Float[ndarray, " left"]:
+        """Return it, for those that are left after some more were taken."""
+        ...
+
+
+def _anew(gram: Float[ndarray, "n n"]) -> _Towards:
+    """Take the mean anew each time: O(n^2) a set."""
+    return lambda left, _: gram[np.ix_(left, left)].mean(axis=1)
+
+
+def _kept_up(gram: Float[ndarray, "n n"]) -> _Towards:
+    """Take points out of a sum: O(n k) a set.
+
+    The last bits differ, and may decide between points that are equally far.
+    """
+    sums = gram.sum(axis=1, dtype=np.float64)
+
+    def towards(
+        left: Int[ndarray, " left"], taken: Int[ndarray, " taken"]
+    ) -> Float[ndarray, " left"]:
+        np.subtract(sums, gram[taken].sum(axis=0), out=sums)
+        return sums[left] / len(left)
+
+    return towards
+
+
+def _around_extremes(
+    gram: Float[ndarray, "n n"], k: int, towards_mean: _Towards
+) -> list[list[int]]:
+    """Return the sets of MDAV, in the order in which they are closed."""
+    lengths = gram.diagonal()
+    left, sets = np.arange(len(gram)), list[list[int]]()
+    taken = left[:0]
+
+    def away(seed: int) -> Float[ndarray, " left"]:
+        return np.maximum(lengths[seed] + lengths[left] - 2 * gram[seed, left], 0)
+
+    def close(seed: int) -> None:
+        nonlocal left, taken
+        order = left[np.argsort(away(seed), kind="stable")]
+        sets.append(order[:k].tolist())
+        taken = np.append(taken, order[:k])
+        left = np.sort(order[k:])
+
+    while len(left) >= 2 * k:
+        # |p_i - mean|^2 but for what is the same for every i
+        from_mean = lengths[left] - 2 * towards_mean(left, taken)
+        taken = left[:0]
+        extreme = int(left[from_mean.argmax()])
+        close(extreme)
+        if len(left) >= 2 * k:
+            close(int(left[away(extreme).argmax()]))
+    return [*sets, left.tolist()]
 
 
 def _squared_distances(gram: Float[ndarray, "n n"]) -> Float[ndarray, "n n"]:

@@ -9,6 +9,7 @@ from covey.aggregation import (
     Aggregator,
     ClientUpdate,
     NoServerOptimizer,
+    RecallableUpdates,
     RefusedUpdate,
     ServerStep,
     finite_updates,
@@ -86,6 +87,8 @@ class Steps:
         longer: the training of a round that is to show how clients differ; None: the same.
         broadcast: what the server sends along to every client's objective, by name.
         records: clients' records as fixed features, where the model has them.
+        repeatable: whether the same comes of it when clients train once more, as in a
+            simulation: then a merge need not hold updates that it may come back to.
         frozen: the models after this round of clusters whose clients need not train, as the
             merge looks at each cluster by itself. Events are those of the whole round.
     """
@@ -105,6 +108,7 @@ class Steps:
     broadcast: Mapping[str, Params] = field(default_factory=dict[str, Params])
     frozen: Mapping[int, Params] = field(default_factory=dict[int, Params])
     records: Records | None = None
+    repeatable: bool = False
 
     def trained_longer(self) -> "Steps":
         """Return the steps of a round whose training is to show differences."""
@@ -148,12 +152,15 @@ class Steps:
         cohort = tuple(client for client in cohort if client.handle in chosen.clusters)
         after = state.with_choices(chosen.clusters)
         asked = tuple(c for c in cohort if chosen.clusters[c.handle] not in self.frozen)
-        made = self.train(
-            after.clusters, asked, after.assignment, streams, self.inputs(state)
-        )
+        assignment, inputs = after.assignment, self.inputs(state)
+
+        def made(by: Cohort) -> Iterator[ClientUpdate]:
+            return self.train(after.clusters, by, assignment, streams, inputs)
+
         noted: dict[Handle, Mapping[str, Params] | None] = {}
         refused: list[RefusedUpdate] = []
-        aggregated = self._aggregated(state, noting(made, noted), refused, streams)
+        arriving = self._recallable(noting(made(asked), noted), refused, asked, made)
+        aggregated = self._aggregated(state, arriving, streams)
         if missing := {client.handle for client in asked} - noted.keys():
             cohort = tuple(c for c in cohort if c.handle not in missing)
             chosen = _restricted_to(chosen, {client.handle for client in cohort})
@@ -202,20 +209,33 @@ class Steps:
         kept = (before[j] if j in overflown else m for j, m in enumerate(models))
         return tuple(kept), after.states, overflown
 
-    def _aggregated(
+    def _recallable(
         self,
-        state: ServerState,
-        updates: Iterable[ClientUpdate],
+        updates: Iterator[ClientUpdate],
         refused: list[RefusedUpdate],
-        streams: Streams,
+        asked: Cohort,
+        made: Callable[[Cohort], Iterator[ClientUpdate]],
+    ) -> Iterable[ClientUpdate]:
+        """Return all updates but those that are not finite, which it puts down."""
+        finite = finite_updates(updates, refused, as_zero=self.dp_accounted)
+        if not self.repeatable:
+            return finite
+
+        def again(handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
+            clients = {client.handle: client for client in asked}
+            once_more = made(tuple(clients[handle] for handle in handles))
+            return finite_updates(once_more, as_zero=self.dp_accounted)
+
+        return RecallableUpdates(finite, again)
+
+    def _aggregated(
+        self, state: ServerState, updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
-        """Aggregate all updates but those that are not finite, which it puts down."""
         aggregate = (
             self.clipping(state.kept(Clips).norms) if self.clipping else self.aggregate
         )
-        finite = finite_updates(updates, refused, as_zero=self.dp_accounted)
-        found = aggregate(state.clusters, finite, streams.at("merge"))
-        for _ in finite:  # who trained took part, whether it was looked at or not
+        found = aggregate(state.clusters, updates, streams.at("merge"))
+        for _ in updates:  # who trained took part, whether it was looked at or not
             pass
         models = (self.frozen.get(j, model) for j, model in enumerate(found.clusters))
         return replace(found, clusters=tuple(models))

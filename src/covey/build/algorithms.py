@@ -145,6 +145,7 @@ def clients_of(
         longer=training(longer(usual)),
         frozen=replay.frozen_models,
         records=_records(components),
+        repeatable=components.send is None,
     )
     return Clients(
         (),

@@ -43,6 +43,7 @@ from covey.events import (
     ChoicesPerturbed,
     ClientsAssigned,
     ClusterWaited,
+    DistancesSketched,
     Event,
     HeadsSolved,
     ModelsMerged,
@@ -293,7 +294,7 @@ def _uncovered(
 ) -> tuple[str, ...]:
     told = dict.fromkeys(OPEN[type(fact)] for fact in facts if type(fact) in OPEN)
     wide = any(
-        isinstance(fact, AnonymitySetsFormed)
+        isinstance(fact, AnonymitySetsFormed | DistancesSketched)
         and any(diameter is not None for diameter in fact.diameters)
         for fact in facts
     )
