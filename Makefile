@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test contracts slow torture docs slowdown audit hashes licences clean
+.PHONY: setup demo check test contracts slow torture docs slowdown audit bench-peers hashes licences clean
 
 setup: .venv/ready
 
@@ -69,6 +69,14 @@ audit:
 		&& .venv-audit/bin/python -m pip install --quiet pip-audit; } || true
 	$(PYTHON) tests/supply/vulnerabilities.py .venv-audit/bin/pip-audit
 
+# Other simulators, for the rows of `covey bench speed` that compare with them: needs the
+# network, and an environment of its own.
+PEERS := torch==2.13.0 'pfl[pytorch]==0.6.0' 'flwr[simulation]==1.41.0'
+
+bench-peers:
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet $(PEERS)
+
 hashes: setup
 	{ head -n 2 constraints.hashes.txt; $(BIN)/uv pip compile constraints.txt --quiet --no-deps --generate-hashes \
 		--no-header --no-annotate --python-version 3.11 --no-emit-package torch; } > constraints.hashes.new
@@ -78,4 +86,4 @@ licences: setup
 	PYTHONPATH=tests $(BIN)/python -m supply.licences > docs/licences.md
 
 clean:
-	rm -rf .venv .venv-audit
+	rm -rf .venv .venv-audit .venv-peers

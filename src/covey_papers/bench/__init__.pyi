@@ -31,6 +31,11 @@ from .leaving import (
 )
 from .leaving_leaks import Leak, Leaked, leaked
 from .measure import SOURCES, Measured, Row, measured
+from .performance.comparison import Change, Comparison, changes
+from .performance.memory import MEMORY
+from .performance.scale import SCALE
+from .performance.speed import SPEED, Measure
+from .performance.timing import Effort
 from .poisoning import Suffered, means, suffered, suffered_by_all
 from .poisoning_scenarios import (
     MERGES,
@@ -63,6 +68,7 @@ __all__ = [
     "FORGETTING",
     "FULL",
     "LABEL_FLIP",
+    "MEMORY",
     "MERGES",
     "NEAR",
     "NEVER",
@@ -72,16 +78,21 @@ __all__ = [
     "QUICK",
     "QUICK_LEAVING",
     "QUICK_POISONING",
+    "SCALE",
     "SOURCES",
+    "SPEED",
     "BenchSet",
     "Cell",
+    "Change",
     "Check",
     "ChoiceMeans",
     "ChoiceOutcome",
     "Clock",
+    "Comparison",
     "ControlRange",
     "Cost",
     "Costs",
+    "Effort",
     "EpsilonSummary",
     "ForgettingSet",
     "Forgotten",
@@ -92,6 +103,7 @@ __all__ = [
     "Leak",
     "Leaked",
     "Leaving",
+    "Measure",
     "Measured",
     "Merge",
     "Metered",
@@ -109,6 +121,7 @@ __all__ = [
     "agreement",
     "calibration_figure",
     "cells",
+    "changes",
     "checks",
     "choice_means",
     "choice_outcomes",

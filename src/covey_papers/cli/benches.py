@@ -21,6 +21,7 @@ from covey.report import figures
 from covey.unlearning import ANSWERS
 from covey_papers import bench as benches
 from covey_papers.cli.forgetting import forgetting
+from covey_papers.cli.performance import memory, scale, speed
 from covey_papers.cli.poisoning import poisoning
 from covey_papers.cli.record_risk import record_choices, record_risk
 from covey_papers.cli.secure_rounds import secure_sums
@@ -38,11 +39,14 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 bench.command()(forgetting)
+bench.command()(memory)
 bench.command()(poisoning)
 bench.command("record-choices")(record_choices)
 bench.command("record-risk")(record_risk)
+bench.command()(scale)
 bench.command()(secure_sums)
 bench.command()(solved)
+bench.command()(speed)
 bench.command()(subtract)
 
 

@@ -1,0 +1,1 @@
+"""How fast and how small covey is: ratios of two measurements within one run."""

@@ -1,0 +1,106 @@
+"""The figures of `covey bench scale`: what grows with clients and rounds.
+
+A further figure is one function of its name and the effort, and one line of `SCALE`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+from covey.build import BuiltRun, Overrides, build_run
+from covey.config import Config
+from covey.rng import Streams
+from covey.runtime import RunFolder, continue_run, open_session
+from covey_papers.bench.performance.comparison import Comparison, Limit, compared
+from covey_papers.bench.performance.federation import (
+    Federation,
+    images_of,
+    settings_of,
+)
+from covey_papers.bench.performance.shapes import MANY
+from covey_papers.bench.performance.speed import Measure
+from covey_papers.bench.performance.timing import Effort, alternated, clock_of
+
+__all__ = ["SCALE", "early_and_late"]
+
+FLAT = Limit(1.05, at_most=True)
+LINEAR = Limit(1.1, at_most=True)
+WARM_UP = 5
+"""Rounds that do not count: the first ones find nothing in caches."""
+
+
+def flat_rounds(figure: str, effort: Effort) -> Comparison:
+    """Return the time of a round late in a run, on its ledger, against early in it."""
+    clients, rounds = (10, 30) if effort.quick else (20, 600)
+    shape = replace(MANY, sizes=(10,) * clients)
+    settings = {**settings_of(shape, effort.workers), "rounds": rounds}
+    data = {f"client-{i:03d}": e for i, e in enumerate(images_of(shape, Streams(0)))}
+    with TemporaryDirectory() as folder:
+        secrets = {
+            "source": "seeded",
+            "key_path": str(Path(folder) / "signing-key.pem"),
+        }
+        config = Config.of({**settings, "secrets": secrets})
+        run = build_run(config, Overrides(clients=data))
+        seconds = _round_seconds(run, Path(folder) / "run", effort)
+    early, late = early_and_late(seconds[WARM_UP:])
+    ratios = [b / a for a, b in zip(early, late, strict=True)]
+    told = f"late {1e3 * median(late):.1f} ms", f"early {1e3 * median(early):.1f} ms"
+    # Single rounds differ by more than the limit; a run grows in its median.
+    return replace(
+        compared(figure, told, [median(late) / median(early)], FLAT),
+        spread=(min(ratios), max(ratios)),
+    )
+
+
+def _round_seconds(run: BuiltRun, folder: Path, effort: Effort) -> list[float]:
+    clock = clock_of(effort)
+    ends = [clock()]
+    place = RunFolder.create(folder, run.config)
+    with open_session(run, place) as session:
+        continue_run(
+            session, run.config.rounds - 1, on_round=lambda _: ends.append(clock())
+        )
+    return [after - before for before, after in pairwise(ends)]
+
+
+def early_and_late(seconds: list[float]) -> tuple[list[float], list[float]]:
+    """Return the first and the last quarter, of one length."""
+    quarter = max(1, len(seconds) // 4)
+    return seconds[:quarter], seconds[-quarter:]
+
+
+def clients_per_round(figure: str, effort: Effort) -> Comparison:
+    """Return what one client of a large cohort takes, against one of a small cohort."""
+    few, many = (10, 100) if effort.quick else (100, 10_000)
+    large = replace(MANY, sizes=(10,) * many)
+    small = replace(large, sizes=(10,) * few)
+    made = [
+        Federation(shape, images_of(shape, Streams(0)), effort)
+        for shape in (large, small)
+    ]
+
+    def small_rounds() -> None:
+        for _ in range(many // few):
+            made[1].play()
+
+    timed = alternated(made[0].play, small_rounds, effort)
+    each = 1e6 / many
+    told = (
+        f"{each * median(timed.covey):,.0f} microseconds each of {many:,}",
+        f"{each * median(timed.peer):,.0f} microseconds each of {few:,}",
+    )
+    return compared(figure, told, timed.durations, LINEAR)
+
+
+SCALE: Mapping[str, Measure] = MappingProxyType(
+    {
+        "rounds": flat_rounds,
+        "clients-per-round": clients_per_round,
+    }
+)
+"""What is measured, by name."""
