@@ -184,7 +184,7 @@ def test_a_ledger_of_another_version_is_named(
     with as_database(path) as database:
         database.execute("UPDATE schema SET version = 1")
     with pytest.raises(
-        LedgerError, match=r"of version 6, but .* a ledger of version 1"
+        LedgerError, match=r"of version 7, but .* a ledger of version 1"
     ):
         door(path)
 

@@ -9,11 +9,12 @@ that is whole and shorter, and only a head kept elsewhere can tell.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from covey.errors import LedgerError
+from covey.ledger.packing import PackedBody, canonical
 
 __all__ = ["GENESIS", "Link", "Record", "canonical", "link", "seal", "verify"]
 
@@ -39,34 +40,27 @@ class Link:
     """A record in its place in the chain; positions count from 1.
 
     Attributes:
-        body: the canonical text. It is what the hash covers, so that even a change
-            which means the same to JSON (`1e5` to `1E5`) is seen.
+        body: the canonical text, or what it is packed in. The text is what the hash
+            covers, so that even a change which means the same to JSON (`1e5` to `1E5`) is
+            seen.
     """
 
     position: int
     round_index: int | None
     kind: str
-    body: str
+    body: str | PackedBody
     hash: str
 
+    @property
+    def text(self) -> str:
+        """The canonical text of its body."""
+        return self.body if isinstance(self.body, str) else self.body.text()
+
     def record(self) -> Record:
-        """Return the fact alone."""
-        return Record(self.round_index, self.kind, json.loads(self.body))
-
-
-def canonical(body: Mapping[str, Any]) -> str:
-    """Return the canonical text of `body`: ASCII JSON, keys sorted, no spaces.
-
-    Raises:
-        LedgerError: JSON has no word for some value, such as NaN or infinity.
-    """
-    try:
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise LedgerError(
-            f"An event must hold only what JSON can say, but {error}. "
-            f"Turn the value into a text, a number or null before it is recorded."
-        ) from error
+        """Return the fact alone; long lists of clients are columns (`covey.columns`)."""
+        body = self.body
+        found = json.loads(body) if isinstance(body, str) else body.body()
+        return Record(self.round_index, self.kind, found)
 
 
 def link(previous: str, round_index: int | None, kind: str, body: str) -> str:
@@ -87,7 +81,7 @@ def seal(records: Iterable[Record], after: Link | None) -> list[Link]:
     return links
 
 
-def verify(links: Sequence[Link], after: Link | None = None) -> None:
+def verify(links: Iterable[Link], after: Link | None = None) -> None:
     """Check a whole chain, or what carries one on from the link `after`.
 
     Raises:
@@ -95,7 +89,7 @@ def verify(links: Sequence[Link], after: Link | None = None) -> None:
     """
     begin, head = (after.position, after.hash) if after else (0, GENESIS)
     for position, found in enumerate(links, start=begin + 1):
-        head = link(head, found.round_index, found.kind, found.body)
+        head = link(head, found.round_index, found.kind, found.text)
         if (position, head) != (found.position, found.hash):
             raise LedgerError(
                 f"The ledger is broken at position {position}: what stands there is "

@@ -1,18 +1,21 @@
 """The chain as it lies in its table: what is read from it, and what is added."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select
 
+from covey.columns import Words
 from covey.errors import LedgerError
 from covey.ledger.chain import GENESIS, Link, Record, seal
+from covey.ledger.packing import PackedBody, Packer
 from covey.ledger.rollback import REWIND, rewound_to, superseded_up_to
-from covey.ledger.tables import clock, events
+from covey.ledger.tables import clock, event_columns, events
+from covey.ledger.words import add_words, words_of
 
 __all__ = [
     "add",
+    "each_link",
     "end",
     "furthest_round",
     "hash_at",
@@ -22,6 +25,7 @@ __all__ = [
     "position_of",
     "read_between",
     "read_links",
+    "read_others",
     "read_piece",
     "read_rewinds",
     "read_round",
@@ -29,37 +33,68 @@ __all__ = [
     "written_at",
 ]
 
+MOST_ROWS = 50
+"""How many events a server sends at once; one of many clients is long."""
+
 
 def add(connection: Connection, records: Sequence[Record], written_at: str) -> str:
     """Carry the chain on with at least one record, and return its new head."""
     links = seal(records, after=last_link(connection))
     last = links[-1]
     stamp = {"position": last.position, "written_at": written_at}
-    connection.execute(insert(events), [asdict(one) for one in links])
+    _insert(connection, records, links)
     connection.execute(insert(clock), stamp)
     return last.hash
 
 
+def _insert(
+    connection: Connection, records: Sequence[Record], links: Sequence[Link]
+) -> None:
+    """Write links, the bodies of many clients as columns."""
+    words = words_of(connection)
+    packer = Packer(words)
+    cells: list[dict[str, Any]] = []
+    for record, one in zip(records, links, strict=True):
+        text, columns = packer.packed(record.body) or (one.text, None)
+        found = {"round_index": one.round_index, "kind": one.kind, "hash": one.hash}
+        cells.append(
+            {"position": one.position, "body": text, "packed": columns, **found}
+        )
+    if packer.new:
+        add_words(connection, len(words), list(packer.new))
+    connection.execute(insert(events), cells)
+
+
 def read_links(connection: Connection, after: int = 0) -> list[Link]:
     """Return the whole chain in order, or what stands after a position."""
-    query = select(events)
-    if after:
-        query = query.where(events.c.position > after)
-    return _linked(connection.execute(query.order_by(events.c.position)).all())
+    return list(each_link(connection, after))
+
+
+def each_link(connection: Connection, after: int = 0) -> Iterator[Link]:
+    """Yield the whole chain in order, or what stands after a position, one by one."""
+    query = _events(connection).where(events.c.position > after)
+    words: Words | None = None
+    options = {"stream_results": True, "max_row_buffer": MOST_ROWS}
+    ordered = query.order_by(events.c.position)
+    with connection.execute(ordered, execution_options=options) as result:
+        for row in result:
+            cells = tuple(row)
+            if words is None and cells[-1] is not None:
+                words = words_of(connection)
+            yield _link(cells, words)
 
 
 def read_piece(
     connection: Connection, position: int, most_bytes: int
 ) -> tuple[list[Link], bool]:
     """Return links after a position, about so many bytes, and whether these are all."""
-    query = select(events).where(events.c.position > position)
     found: list[Link] = []
-    with connection.execute(query.order_by(events.c.position)) as result:
-        for row in result:
-            found.append(_link(tuple(row)))
-            most_bytes -= len(found[-1].body)
-            if most_bytes <= 0:
-                return found, result.fetchone() is None
+    links = each_link(connection, position)
+    for one in links:
+        found.append(one)
+        most_bytes -= len(one.body)
+        if most_bytes <= 0:
+            return found, next(links, None) is None
     return found, True
 
 
@@ -91,10 +126,10 @@ def newest_time(connection: Connection) -> str | None:
 def read_round(connection: Connection, round_index: int) -> list[Link]:
     """Return what still counts of one round, in order."""
     superseded = superseded_up_to(read_rewinds(connection), round_index)
-    query = select(events).where(
+    query = _events(connection).where(
         events.c.round_index == round_index, events.c.position > superseded
     )
-    return _linked(connection.execute(query.order_by(events.c.position)).all())
+    return _read(connection, query.order_by(events.c.position))
 
 
 def position_of(connection: Connection, round_index: int, head: str) -> int | None:
@@ -120,8 +155,8 @@ def times(connection: Connection) -> dict[int, str]:
 
 def last_link(connection: Connection) -> Link | None:
     """Return the end of the chain."""
-    query = select(events).order_by(events.c.position.desc()).limit(1)
-    return next(iter(_linked(connection.execute(query).all())), None)
+    query = _events(connection).order_by(events.c.position.desc()).limit(1)
+    return next(iter(_read(connection, query)), None)
 
 
 def last_round(connection: Connection) -> int | None:
@@ -173,16 +208,31 @@ def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
 
 def read_between(connection: Connection, kind: str) -> list[Link]:
     """Return what was recorded of one kind between rounds, in order."""
-    query = select(events).where(events.c.round_index.is_(None), events.c.kind == kind)
-    return _linked(connection.execute(query.order_by(events.c.position)).all())
+    query = _events(connection).where(
+        events.c.round_index.is_(None), events.c.kind == kind
+    )
+    return _read(connection, query.order_by(events.c.position))
 
 
-def _linked(rows: Iterable[Iterable[Any]]) -> list[Link]:
-    return [_link(tuple(row)) for row in rows]
+def read_others(connection: Connection, kinds: Collection[str]) -> list[Link]:
+    """Return what was recorded of all other kinds, in order."""
+    query = _events(connection).where(events.c.kind.not_in(list(kinds)))
+    return _read(connection, query.order_by(events.c.position))
+
+
+def _events(connection: Connection) -> Select[Any]:
+    return select(*event_columns(connection))
+
+
+def _read(connection: Connection, query: Select[Any]) -> list[Link]:
+    found = [tuple(row) for row in connection.execute(query)]
+    packed = any(cells[-1] is not None for cells in found)
+    words = words_of(connection) if packed else None
+    return [_link(cells, words) for cells in found]
 
 
 # a damaged file can hold any type in any column
-def _link(cells: tuple[Any, ...]) -> Link:
+def _link(cells: tuple[Any, ...], words: Words | None) -> Link:
     match cells:
         case (
             int(position),
@@ -190,8 +240,21 @@ def _link(cells: tuple[Any, ...]) -> Link:
             str(kind),
             str(body),
             str(hash_),
+            None,
         ):
             return Link(position, round_index, kind, body, hash_)
+        case (
+            int(position),
+            int() | None as round_index,
+            str(kind),
+            str(forms),
+            str(hash_),
+            bytes(columns),
+        ) if words is not None:
+            body = PackedBody(position, forms, columns, words)
+            return Link(position, round_index, kind, body, hash_)
+        case _:
+            pass
     raise LedgerError(
         f"The ledger is broken at position {cells[0]}: what stands there is not an "
         f"event. Restore it from a copy."

@@ -24,6 +24,7 @@ from covey.ledger.overview import Overview, read_overview
 from covey.ledger.replay_diff import first_difference
 from covey.ledger.rollback import current_records, rewound_to
 from covey.ledger.tail import LedgerTail
+from covey.ledger.words import with_words
 from covey.types import ClientName, Handle
 
 __all__ = ["Ledger"]
@@ -87,7 +88,7 @@ class Ledger:
                 tables.check_writable(connection)
                 ledger._backend.check(connection)
                 check_tables(connection)
-                verify(rows.read_links(connection))
+                verify(rows.each_link(connection))
                 seal_tables(connection, unsealed_tables(connection))
             return ledger
 
@@ -99,7 +100,7 @@ class Ledger:
             LedgerError: there is no ledger, or it cannot be read.
         """
         backend = _existing(location)
-        ledger = cls(str(backend), backend, backend.reader(), None)
+        ledger = cls(str(backend), backend, with_words(backend.reader()), None)
         with ledger._transaction() as connection:
             tables.check_version(connection, ledger.location)
             check_tables(connection)
@@ -482,7 +483,7 @@ class Ledger:
     def _writing(cls, backend: Backend, clock: Callable[[], str]) -> Iterator["Ledger"]:
         """Lend a ledger for writing, closed again if the block fails."""
         with errors_explained(backend):
-            engine, lock = backend.writer(), backend.lock()
+            engine, lock = with_words(backend.writer()), backend.lock()
         ledger = cls(str(backend), backend, engine, _WriteAccess(lock, clock))
         try:
             yield ledger

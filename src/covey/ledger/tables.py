@@ -1,6 +1,7 @@
 """How a ledger's tables are laid out.
 
-Only `events` is in the chain. `clients`, `client_keys` and `client_organisations` stand
+Only `events` is in the chain, and with it `handles`, by whose numbers packed events name
+clients. `clients`, `client_keys` and `client_organisations` stand
 apart because they can be erased: events know a client by its handle alone. `clock` stands
 apart because equal runs must have equal chains. `requests` and `tombstones` are about those
 who leave. `states` and `files` hold SHA-256 of what the run wrote and read beside its
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -37,8 +39,10 @@ __all__ = [
     "client_organisations",
     "clients",
     "clock",
+    "event_columns",
     "events",
     "files",
+    "handles",
     "has_table",
     "holds_hashes",
     "is_laid_out",
@@ -50,7 +54,7 @@ __all__ = [
     "tombstones",
 ]
 
-VERSION = 6
+VERSION = 7
 """The layout below; a writer brings an older one up to it, a reader reads it as it is."""
 
 SINCE = {
@@ -72,6 +76,10 @@ SINCE = {
         "CREATE TABLE IF NOT EXISTS client_organisations "
         "(handle TEXT NOT NULL PRIMARY KEY, organisation TEXT NOT NULL)",
     ),
+    7: (
+        "ALTER TABLE events ADD COLUMN packed BYTEA",
+        "CREATE TABLE handles (first INTEGER NOT NULL PRIMARY KEY, texts TEXT NOT NULL)",
+    ),
 }
 """What each version added to the one before; those that are missing here are refused."""
 
@@ -85,7 +93,17 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("hash", Text, nullable=False),
+    # the numbers of a body with many clients, whose text then says how they are packed
+    Column("packed", LargeBinary, nullable=True),
     Index("events_by_round", "round_index", "position"),
+)
+
+handles = Table(
+    "handles",
+    metadata,
+    # the number of the first of these handles; the others follow it
+    Column("first", Integer, primary_key=True, autoincrement=False),
+    Column("texts", Text, nullable=False),
 )
 
 clients = Table(
@@ -233,9 +251,17 @@ def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
     return tuple(lacking.get(column.name, column) for column in requests.c)
 
 
+def event_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
+    """Return what to select of `events`; in an old ledger none is packed."""
+    if _version(connection) >= 7:
+        return tuple(events.c)
+    lacking = {"packed": null().label("packed")}
+    return tuple(lacking.get(column.name, column) for column in events.c)
+
+
 def has_table(connection: Connection, table: Table) -> bool:
     """Return whether the layout, which may be an older one, has this table."""
-    since = {client_keys.name: 4, client_organisations.name: 6}
+    since = {client_keys.name: 4, client_organisations.name: 6, handles.name: 7}
     return _version(connection) >= since.get(table.name, 0)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from covey.errors import LedgerError
-from covey.ledger import rows, tables
+from covey.ledger import rows
 from covey.ledger.chain import GENESIS, Link, Record, verify
 
 __all__ = ["MOST_BYTES", "LedgerTail", "Piece"]
@@ -66,15 +66,9 @@ class LedgerTail:
 
         Rounds that were rolled back are among them.
         """
-        events = tables.events.c
-        query = (
-            select(events.position, events.round_index, events.kind, events.body)
-            .where(events.kind.not_in(list(kinds)))
-            .order_by(events.position)
-        )
         with self._transaction() as connection:
-            found = connection.execute(query).all()
-        return [(row[0], Link(*row, hash="").record()) for row in found]
+            found = rows.read_others(connection, kinds)
+        return [(one.position, one.record()) for one in found]
 
     def end(self) -> tuple[int, str, str | None]:
         """Return the last position, its hash, and when it was written."""
