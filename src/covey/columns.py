@@ -15,6 +15,7 @@ from collections.abc import (
     ValuesView,
 )
 from itertools import pairwise
+from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, TypeVar, cast, overload
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "Lists",
     "Words",
     "as_plain",
-    "numbers_of",
+    "type_of_cells",
 ]
 
 T = TypeVar("T")
@@ -34,15 +35,21 @@ class Words:
     """Texts with a number each, from 0 in order of coming; none is ever taken away."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.texts = list(texts)
+        self.texts: list[str] = []
+        self.are_plain = True
+        """Whether JSON has them as they are, within quotes."""
         self._numbers: dict[str, int] = {}
+        self.add(texts)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def add(self, texts: Iterable[str]) -> None:
         """Give new texts the next numbers."""
-        self.texts.extend(texts)
+        new = list(texts)
+        joined = "".join(new)
+        self.are_plain &= encode_basestring_ascii(joined) == f'"{joined}"'
+        self.texts += new
 
     def number_of(self, text: str) -> int | None:
         """Return the number of a text; None: it has none."""
@@ -66,9 +73,7 @@ class _Values(Sequence[T]):
         if not isinstance(other, _Values | tuple | list):
             return NotImplemented
         others = cast("Sequence[object]", other)
-        return len(self) == len(others) and all(
-            a == b for a, b in zip(self, others, strict=True)
-        )
+        return len(self) == len(others) and all(map(_are_equal, self, others))
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -78,6 +83,15 @@ class _Values(Sequence[T]):
 
     def __deepcopy__(self, _: object) -> "_Values[T]":
         return self  # nothing changes it
+
+
+def _are_equal(one: object, other: object) -> bool:
+    """Compare two cells; JSON knows no difference between a list and a tuple."""
+    pair = (one, other)
+    if all(isinstance(each, tuple | list) for each in pair):
+        a, b = cast("tuple[Sequence[object], Sequence[object]]", pair)
+        return len(a) == len(b) and all(map(_are_equal, a, b))
+    return one == other
 
 
 class Column(_Values[T]):
@@ -167,11 +181,11 @@ class Lists(_Values[tuple[T, ...]]):
 class HandleMap(Mapping[str, T], Generic[T]):
     """A value for each of many handles, which stand in their own order."""
 
-    __slots__ = ("_values", "handles")
+    __slots__ = ("cells", "handles")
 
     def __init__(self, handles: HandleColumn, values: Sequence[T]) -> None:
         self.handles = handles
-        self._values = values
+        self.cells = values
 
     def __len__(self) -> int:
         return len(self.handles)
@@ -182,7 +196,7 @@ class HandleMap(Mapping[str, T], Generic[T]):
     def __getitem__(self, key: str) -> T:
         place = bisect_left(self.handles, key)
         if place < len(self) and self.handles[place] == key:
-            return self._values[place]
+            return self.cells[place]
         raise KeyError(key)
 
     def items(self) -> ItemsView[str, T]:
@@ -207,14 +221,14 @@ class _Items(ItemsView[str, T]):
     _mapping: HandleMap[T]
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
-        return zip(self._mapping.handles, self._mapping._values, strict=True)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return zip(self._mapping.handles, self._mapping.cells, strict=True)
 
 
 class _MapValues(ValuesView[T]):
     _mapping: HandleMap[T]
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._mapping._values)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return iter(self._mapping.cells)
 
 
 def as_plain(value: object) -> Any:  # noqa: ANN401 - JSON's values
@@ -228,11 +242,20 @@ def as_plain(value: object) -> Any:  # noqa: ANN401 - JSON's values
             return value
 
 
-def numbers_of(handles: Iterable[str], words: Words) -> "array[int] | None":
-    """Return the numbers of handles among `words`; None: some have none there."""
-    if isinstance(handles, HandleColumn) and handles.words is words:
-        return handles.numbers
-    found = list(map(words.numbers().get, handles))
-    if None in found:
+def type_of_cells(value: object) -> type | None:
+    """Return what stands in a column, or in lists that share one.
+
+    None: it is no column, or what stands there may be of several kinds.
+    """
+    cells = value
+    while isinstance(cells, HandleMap | Lists):
+        inner = cast("HandleMap[object] | Lists[object]", cells)
+        cells = inner.cells if isinstance(inner, HandleMap) else inner.flat
+        if isinstance(cells, Lists):
+            return None
+    if isinstance(cells, HandleColumn):
+        return str
+    numbers = cast("Column[object]", cells).cells if isinstance(cells, Column) else None
+    if not isinstance(numbers, array):
         return None
-    return array("I", cast("list[int]", found))
+    return float if numbers.typecode == "d" else int

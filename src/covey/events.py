@@ -5,12 +5,20 @@ never by name. Rounds count from 0; the last entry of a run has round index `rou
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from typing import Any, cast
 
 from pydantic import TypeAdapter
 
+from covey.columns import (
+    Column,
+    HandleColumn,
+    HandleMap,
+    Lists,
+    as_plain,
+    type_of_cells,
+)
 from covey.types import Handle
 
 __all__ = [
@@ -743,9 +751,40 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - plain JSON
 
 
 def event_from(kind: str, body: Mapping[str, Any]) -> Event:
-    """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind."""
+    """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind.
+
+    Columns of a round's clients stay columns; they are tuples and mappings to who asks.
+    """
     classes = {cls.__name__ for cls in Event.__subclasses__()}
-    return _reader(kind)(body) if kind in classes else ForeignEvent(kind, body)
+    if kind not in classes:
+        return ForeignEvent(kind, {field: as_plain(body[field]) for field in body})
+    kept = {
+        field: value for field, value in body.items() if _is_kept(kind, field, value)
+    }
+    if not kept:
+        return _reader(kind)({field: as_plain(body[field]) for field in body})
+    empty = {field: {} if isinstance(kept[field], Mapping) else () for field in kept}
+    rest = {field: as_plain(body[field]) for field in body if field not in kept}
+    return replace(_reader(kind)(rest | empty), **kept)
+
+
+COLUMNS: Mapping[tuple[str, str], tuple[type, type]] = {
+    ("CohortSampled", "handles"): (HandleColumn, str),
+    ("ClientsAssigned", "clusters"): (HandleMap, int),
+    ("AnonymitySetsFormed", "sets"): (Lists, str),
+    ("AnonymitySetsFormed", "diameters"): (Column, float),
+    ("ChoicesPerturbed", "handles"): (HandleColumn, str),
+    ("StepsPerturbed", "steps"): (HandleMap, int),
+    ("StepsPerturbed", "sampling"): (HandleMap, float),
+}
+"""Fields that a round's clients fill, as columns: of what kind, and what stands in them."""
+
+
+def _is_kept(kind: str, field: str, value: object) -> bool:
+    expected, cells = COLUMNS.get((kind, field)), type_of_cells(value)
+    return (
+        isinstance(value, expected[0]) and cells is expected[1] if expected else False
+    )
 
 
 @cache

@@ -384,7 +384,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
 
 
 def _assigned(history: History, event: ClientsAssigned) -> History:
-    assignment = {**history.assignment, **event.clusters}
+    assignment = dict(history.assignment)
+    assignment.update(event.clusters.items())
     if event.by == "final":
         return replace(history, assignment=assignment)
     num_clusters = history.started.num_clusters if history.started else 1

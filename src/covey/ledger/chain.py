@@ -51,11 +51,6 @@ class Link:
     body: str | PackedBody
     hash: str
 
-    @property
-    def text(self) -> str:
-        """The canonical text of its body."""
-        return self.body if isinstance(self.body, str) else self.body.text()
-
     def record(self) -> Record:
         """Return the fact alone; long lists of clients are columns (`covey.columns`)."""
         body = self.body
@@ -63,10 +58,15 @@ class Link:
         return Record(self.round_index, self.kind, found)
 
 
-def link(previous: str, round_index: int | None, kind: str, body: str) -> str:
+def link(
+    previous: str, round_index: int | None, kind: str, body: str | PackedBody
+) -> str:
     """Return the hash of an event that follows the hash `previous`."""
-    sealed = json.dumps([previous, round_index, kind, body], separators=(",", ":"))
-    return hashlib.sha256(sealed.encode()).hexdigest()
+    quoted = (
+        json.dumps(body) if isinstance(body, str) else f'"{body.text(escaped=True)}"'
+    )
+    before = json.dumps([previous, round_index, kind], separators=(",", ":"))
+    return hashlib.sha256(f"{before[:-1]},{quoted}]".encode()).hexdigest()
 
 
 def seal(records: Iterable[Record], after: Link | None) -> list[Link]:
@@ -89,7 +89,7 @@ def verify(links: Iterable[Link], after: Link | None = None) -> None:
     """
     begin, head = (after.position, after.hash) if after else (0, GENESIS)
     for position, found in enumerate(links, start=begin + 1):
-        head = link(head, found.round_index, found.kind, found.text)
+        head = link(head, found.round_index, found.kind, found.body)
         if (position, head) != (found.position, found.hash):
             raise LedgerError(
                 f"The ledger is broken at position {position}: what stands there is "

@@ -33,6 +33,8 @@ __all__ = ["FileHashes", "check_tables", "seal_tables", "unsealed_tables"]
 
 SEALED = (clients, client_keys, client_organisations, requests, tombstones)
 
+AT_ONCE = 10_000
+
 CELLS = json.JSONEncoder(default=repr)
 """With repr, as a damaged file can hold any type in any column."""
 
@@ -173,10 +175,16 @@ def _seal_name(table: Table) -> str:
 
 
 def _content_hash(connection: Connection, table: Table) -> str:
-    rows = connection.execute(select(table)).all()
-    told = (f"[{', '.join(map(_cell, row))}]" for row in rows)
-    # sorted here: databases differ in how they order text
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()
+    found = connection.execute(
+        select(table), execution_options={"stream_results": True}
+    )
+    told = [f"[{', '.join(map(_cell, row))}]" for row in found]
+    told.sort()  # here: databases differ in how they order text
+    digest = hashlib.sha256()
+    for start in range(0, len(told), AT_ONCE):
+        written = "\n".join(told[start : start + AT_ONCE])
+        digest.update(f"{chr(10) if start else ''}{written}".encode())
+    return digest.hexdigest()
 
 
 def _cell(value: object) -> str:

@@ -31,8 +31,9 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any, cast
 
-from covey.columns import Column, HandleColumn, HandleMap, Lists, Words, as_plain
+from covey.columns import Column, HandleColumn, HandleMap, Lists, Words
 from covey.errors import LedgerError
+from covey.ledger import packed_text
 
 __all__ = ["FEWEST", "PackedBody", "Packer", "canonical"]
 
@@ -51,25 +52,12 @@ def canonical(body: Mapping[str, Any]) -> str:
         LedgerError: JSON has no word for some value, such as NaN or infinity.
     """
     try:
-        return json.dumps(
-            body,
-            sort_keys=True,
-            separators=(",", ":"),
-            allow_nan=False,
-            default=_spelt_out,
-        )
+        return packed_text.canonical(body)
     except (TypeError, ValueError) as error:
         raise LedgerError(
             f"An event must hold only what JSON can say, but {error}. "
             f"Turn the value into a text, a number or null before it is recorded."
         ) from error
-
-
-def _spelt_out(value: object) -> object:
-    found = as_plain(value)
-    if found is value:
-        raise TypeError(f"Object of type {type(value).__name__} is not JSON")
-    return found
 
 
 class Packer:
@@ -158,15 +146,18 @@ def _numbers(values: Sequence[object]) -> tuple[Form, bytes] | None:
         return ["floats", 8, len(cells)], _little_endian(cells)
     if kinds == {bool}:
         return ["bools", 1, len(values)], bytes(cast("Sequence[bool]", values))
-    if not kinds or not kinds <= {int, type(None)}:
+    if kinds and kinds <= {int, type(None)}:
+        return _whole(cast("Sequence[int | None]", values))
+    return None
+
+
+def _whole(values: Sequence[int | None]) -> tuple[Form, bytes] | None:
+    known = [value for value in values if value is not None]
+    if known and not 0 <= min(known) <= max(known) < LARGEST:
         return None
-    whole = [value for value in cast("Sequence[int | None]", values) if value is not None]
-    if whole and not 0 <= min(whole) <= max(whole) < LARGEST:
-        return None
-    if len(whole) == len(values):
-        return _ints("ints", whole)
-    maybe = cast("Sequence[int | None]", values)
-    return _ints("maybe", [0 if value is None else value + 1 for value in maybe])
+    if len(known) == len(values):
+        return _ints("ints", known)
+    return _ints("maybe", [0 if value is None else value + 1 for value in values])
 
 
 def _ints(kind: str, values: Sequence[int]) -> tuple[Form, bytes]:
@@ -208,14 +199,28 @@ class PackedBody:
             *(ValueError, TypeError, LookupError, AttributeError),
             *(RecursionError, OverflowError, MemoryError),
         ) as error:
-            raise LedgerError(
-                f"The ledger is broken at position {self.position}: the event there is not "
-                f"packed as covey packs one ({error}). Restore it from a copy."
-            ) from error
+            raise self._broken(error) from error
 
-    def text(self) -> str:
-        """Return the canonical text, which the chain seals."""
-        return canonical(self.body())
+    def text(self, *, escaped: bool = False) -> str:
+        """Return the canonical text, which the chain seals.
+
+        Args:
+            escaped: as it stands within quotes of another JSON text.
+
+        Raises:
+            LedgerError: it is not in the one form that there is.
+        """
+        body = self.body()
+        try:
+            return packed_text.packed_text(body, escaped=escaped)
+        except (ValueError, TypeError) as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"The ledger is broken at position {self.position}: the event there is not "
+            f"packed as covey packs one ({error}). Restore it from a copy."
+        )
 
     def _body(self) -> dict[str, Any]:
         head = json.loads(self.forms)

@@ -55,7 +55,7 @@ def _insert(
     packer = Packer(words)
     cells: list[dict[str, Any]] = []
     for record, one in zip(records, links, strict=True):
-        text, columns = packer.packed(record.body) or (one.text, None)
+        text, columns = packer.packed(record.body) or (one.body, None)
         found = {"round_index": one.round_index, "kind": one.kind, "hash": one.hash}
         cells.append(
             {"position": one.position, "body": text, "packed": columns, **found}
@@ -220,11 +220,11 @@ def read_others(connection: Connection, kinds: Collection[str]) -> list[Link]:
     return _read(connection, query.order_by(events.c.position))
 
 
-def _events(connection: Connection) -> Select[Any]:
+def _events(connection: Connection) -> Select[*tuple[Any, ...]]:
     return select(*event_columns(connection))
 
 
-def _read(connection: Connection, query: Select[Any]) -> list[Link]:
+def _read(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Link]:
     found = [tuple(row) for row in connection.execute(query)]
     packed = any(cells[-1] is not None for cells in found)
     words = words_of(connection) if packed else None

@@ -9,6 +9,7 @@ ledger.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import (
     DDL,
@@ -251,7 +252,7 @@ def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
     return tuple(lacking.get(column.name, column) for column in requests.c)
 
 
-def event_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
+def event_columns(connection: Connection) -> Sequence[ColumnElement[Any]]:
     """Return what to select of `events`; in an old ledger none is packed."""
     if _version(connection) >= 7:
         return tuple(events.c)

@@ -21,7 +21,7 @@ OPTION = "covey_words"
 
 
 class KnownWords:
-    """What one open ledger has read of its table: each row once, while it stays the same."""
+    """What one open ledger has read of its table: each row once, while it stays."""
 
     def __init__(self) -> None:
         self.words = Words()

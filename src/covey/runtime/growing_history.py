@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from covey.columns import HandleColumn, HandleMap
 from covey.events import ClientsAssigned, CohortSampled, Event, event_from
 from covey.history import History, Told, history_of, with_entry
 from covey.ledger import GENESIS, REWIND, Ledger, Link
@@ -136,6 +137,10 @@ class GrowingHistory:
     def _lean(self, event: Event) -> Event:
         """Return an equal event that shares its handles with those before."""
         known = self._interned
+        if isinstance(event, CohortSampled) and isinstance(event.handles, HandleColumn):
+            return event
+        if isinstance(event, ClientsAssigned) and isinstance(event.clusters, HandleMap):
+            return event
         if isinstance(event, CohortSampled):
             handles = tuple(known.setdefault(h, h) for h in event.handles)
             if self._cohort is None or handles != self._cohort.handles:

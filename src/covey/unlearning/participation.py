@@ -1,7 +1,7 @@
 """Participation: which clients took part in which rounds, sets and clusters."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from covey.events import (
     AnonymitySetsFormed,
@@ -18,6 +18,11 @@ from covey.events import (
     RunStarted,
 )
 from covey.types import Handle
+from covey.unlearning.participation_index import (
+    AnonymitySet,
+    FormedSets,
+    TrainedRounds,
+)
 
 __all__ = [
     "AnonymitySet",
@@ -29,41 +34,6 @@ __all__ = [
 
 FINAL, SHARED = "final", "shared"
 PUBLISHED: Mapping[type[Event], str] = {RiskMeasured: "risks", PricesSet: "prices"}
-
-
-@dataclass(frozen=True, slots=True)
-class AnonymitySet:
-    """An anonymity set, as it was formed.
-
-    Attributes:
-        near: by member, who is within the largest distance that counts; None: anybody.
-        organisations: of the members whose organisation is attested, which one it is among
-            those of this set; None: nobody asks, and every member counts.
-    """
-
-    round_index: int
-    cluster: int
-    members: frozenset[Handle]
-    diameter: float | None
-    near: Mapping[Handle, frozenset[Handle]] | None = None
-    organisations: Mapping[Handle, int] | None = None
-
-    def plausible_members(self, leaver: Handle, left: frozenset[Handle]) -> int:
-        r"""Count the remaining members to whom the set's update can be attributed.
-
-        |S \ L \ {u}| or, with o(v) the attested organisation of v, as many different ones
-        as there are beside the leaver's own: |{o(v) : v in S \ L} \ {o(u)}|.
-        """
-        others = self.members if self.near is None else self.near[leaver]
-        return self.counted(others - left - {leaver}, leaver)
-
-    def counted(self, members: Collection[Handle], leaver: Handle | None = None) -> int:
-        """Count members: those of one organisation are one, the leaver's own is none."""
-        known = self.organisations
-        if known is None:
-            return len(members)
-        own = {known.get(leaver)} if leaver is not None else set[int | None]()
-        return len({known[each] for each in members if each in known} - own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +49,7 @@ class Participation:
             that others had made in its presence, the first one.
     """
 
-    sets: tuple[AnonymitySet, ...] = ()
+    sets: Sequence[AnonymitySet] = ()
     trained: Mapping[Handle, Mapping[int, int]] = field(
         default_factory=dict[Handle, Mapping[int, int]]
     )
@@ -91,6 +61,8 @@ class Participation:
 
     def sets_of(self, handle: Handle) -> tuple[AnonymitySet, ...]:
         """Return the sets that held this client, oldest first."""
+        if isinstance(self.sets, FormedSets):
+            return self.sets.of(handle)
         return tuple(each for each in self.sets if handle in each.members)
 
     def first_round(self, handle: Handle) -> int | None:
@@ -105,8 +77,8 @@ class Participation:
 
 def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""
-    sets: list[AnonymitySet] = []
-    trained: dict[Handle, dict[int, int]] = {}
+    sets = FormedSets()
+    chosen: list[tuple[int, Mapping[Handle, int]]] = []
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
     lingering: dict[Handle, int] = {}
@@ -116,18 +88,19 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
                 left[handle] = None
             case None, RunRolledBack():
                 lingering = _lingering(lingering, left, event)
-            case int(t), AnonymitySetsFormed() | OrganisationsAttested():
-                _note_sets(sets, t, event)
+            case int(t), AnonymitySetsFormed():
+                sets.add(t, event)
+            case int(), OrganisationsAttested(_, organisations):
+                sets.attest(organisations)
             case int(t), ClientsAssigned(clusters, by) if by != FINAL:
-                for handle, j in clusters.items():
-                    trained.setdefault(handle, {})[t] = j
+                chosen.append((t, clusters))
             case int(t), RiskMeasured() | PricesSet():
                 counted[PUBLISHED[type(event)]][t] = None
             case _:
                 pass
     return Participation(
-        sets=tuple(sets),
-        trained=trained,
+        sets=sets.indexed(),
+        trained=TrainedRounds(chosen),
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
         lingering=lingering,
@@ -170,35 +143,3 @@ def _lingering(
     if rewind.how == "anew":
         return {handle: t for handle, t in found.items() if t < first}
     return {handle: min(first, found.get(handle, first)) for handle in left}
-
-
-def _note_sets(
-    sets: list[AnonymitySet],
-    round_index: int,
-    event: AnonymitySetsFormed | OrganisationsAttested,
-) -> None:
-    if isinstance(event, AnonymitySetsFormed):
-        sets += _sets(round_index, event)
-        return
-    last = slice(-len(event.organisations), None)  # those that were formed just before
-    sets[last] = map(_attested, sets[last], event.organisations)
-
-
-def _attested(held: AnonymitySet, numbers: Sequence[int | None]) -> AnonymitySet:
-    found = zip(sorted(held.members), numbers, strict=True)
-    known = {handle: each for handle, each in found if each is not None}
-    return replace(held, organisations=known)
-
-
-def _sets(round_index: int, event: AnonymitySetsFormed) -> tuple[AnonymitySet, ...]:
-    def near(c: int) -> dict[Handle, frozenset[Handle]] | None:
-        if not event.near:
-            return None
-        return dict(zip(event.sets[c], map(frozenset, event.near[c]), strict=True))
-
-    return tuple(
-        AnonymitySet(
-            round_index, event.cluster, frozenset(members), event.diameters[c], near(c)
-        )
-        for c, members in enumerate(event.sets)
-    )

@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from pydantic import TypeAdapter
 from sqlalchemy import create_engine, make_url, text
 
 from covey.events import (
@@ -38,11 +40,13 @@ __all__ = [
     "LedgerCost",
     "LedgerSize",
     "OpenCost",
+    "Spent",
     "ledger_cost",
     "make_ledger",
     "open_ledger",
 ]
 
+T = TypeVar("T")
 CLUSTERS, ANONYMITY, THRESHOLD = 4, 8, 3
 PLANS = 50
 SOME = 20
@@ -64,19 +68,27 @@ class LedgerSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds by the clock and of the processor: on a busy machine, far apart."""
+
+    seconds: float
+    processor_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class AppendCost:
     """What making a ledger took.
 
     Attributes:
-        enrol_seconds: of all clients' names.
-        first_seconds: of a round among the first ones after round 0; median.
-        last_seconds: of a round among the last ones; median.
+        enrolled: to bind all clients' names.
+        first: a round among the first ones after round 0; median.
+        last: a round among the last ones; median.
         peak_bytes: of the process's memory.
     """
 
-    enrol_seconds: float
-    first_seconds: float
-    last_seconds: float
+    enrolled: Spent
+    first: Spent
+    last: Spent
     peak_bytes: int
 
 
@@ -85,17 +97,18 @@ class OpenCost:
     """What opening a ledger took, in a process that does nothing else.
 
     Attributes:
-        open_seconds: to verify its whole chain and take the lock.
-        fold_seconds: to verify it again and find out who took part in what.
-        plan_seconds: of all answers to one client, median over some; then the slowest.
+        opened: to verify its whole chain, and take the lock.
+        folded: to verify it again, and find out who took part in what.
+        planned: all answers to one client; median over some.
+        slowest: the slowest of these.
         denials: how many of these clients can be denied.
         peak_bytes: of the process's memory.
     """
 
-    open_seconds: float
-    fold_seconds: float
-    plan_seconds: float
-    slowest_plan_seconds: float
+    opened: Spent
+    folded: Spent
+    planned: Spent
+    slowest: Spent
     denials: int
     peak_bytes: int
 
@@ -125,9 +138,9 @@ def ledger_cost(size: LedgerSize, url: str | None = None, seed: int = 0) -> Ledg
     with tempfile.TemporaryDirectory() as folder:
         where = url or f"{folder}/ledger.sqlite"
         numbers = (size.rounds, size.cohort, size.clients, seed)
-        appended = AppendCost(**_apart("make", where, *numbers))
+        appended = _apart(AppendCost, "make", where, *numbers)
         stored = _stored_bytes(where)
-        opened = OpenCost(**_apart("open", where, *numbers))
+        opened = _apart(OpenCost, "open", where, *numbers)
     return LedgerCost(size, appended, stored / size.rows, opened)
 
 
@@ -137,47 +150,54 @@ def make_ledger(where: str | Path, size: LedgerSize, seed: int = 0) -> AppendCos
     handles = _handles(size.clients, seed)
     with Ledger.create(where, lambda: "2030-01-01T12:00:00Z") as ledger:
         names = {each: f"client-{i:07d}" for i, each in enumerate(handles)}
-        began = time.perf_counter()
+        watch = _Watch()
         ledger.enrol(names)
-        enrolled = time.perf_counter() - began
+        enrolled = watch.spent()
         del names
-        lasted: list[float] = []
+        lasted: list[Spent] = []
         for t in range(size.rounds):
             events = list(_round(t, size, handles, generator))
-            began = time.perf_counter()
+            watch = _Watch()
             ledger.append(t, [Record(t, *kind_and_body(event)) for event in events])
-            lasted.append(time.perf_counter() - began)
-    return AppendCost(
-        enrol_seconds=enrolled,
-        first_seconds=statistics.median(lasted[1 : SOME + 1]),
-        last_seconds=statistics.median(lasted[-SOME:]),
-        peak_bytes=_peak_bytes(),
-    )
+            lasted.append(watch.spent())
+    first, last = lasted[1 : SOME + 1] or lasted, lasted[-SOME:]
+    return AppendCost(enrolled, _median(first), _median(last), _peak_bytes())
 
 
 def open_ledger(where: str | Path, size: LedgerSize, seed: int = 0) -> OpenCost:
     """Open a ledger that `make_ledger` made, and plan what some clients are answered."""
-    began = time.perf_counter()
+    watch = _Watch()
     with Ledger.open(where, lambda: "2030-01-01T12:00:00Z") as ledger:
-        opened = time.perf_counter()
+        opened = watch.spent()
+        watch = _Watch()
         entries = read_events(ledger)
         found = participation_of((t, each) for t, events in entries for each in events)
-        folded = time.perf_counter()
+        folded = watch.spent()
         rules = AnswerRules(THRESHOLD, False, (0,), size.rounds)  # noqa: FBT003
         chosen = random.Random(seed + 1).sample(_handles(size.clients, seed), PLANS)  # noqa: S311
-        lasted, denials = list[float](), 0
+        lasted, denials = list[Spent](), 0
         for handle in chosen:
-            start = time.perf_counter()
+            watch = _Watch()
             answers = options(found, handle, rules)
-            lasted.append(time.perf_counter() - start)
+            lasted.append(watch.spent())
             denials += cheapest(answers, "auto").answer == "deny"
-    return OpenCost(
-        open_seconds=opened - began,
-        fold_seconds=folded - opened,
-        plan_seconds=statistics.median(lasted),
-        slowest_plan_seconds=max(lasted),
-        denials=denials,
-        peak_bytes=_peak_bytes(),
+    slowest = max(lasted, key=lambda each: each.seconds)
+    return OpenCost(opened, folded, _median(lasted), slowest, denials, _peak_bytes())
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def spent(self) -> Spent:
+        now = time.perf_counter(), time.process_time()
+        return Spent(now[0] - self._began[0], now[1] - self._began[1])
+
+
+def _median(found: Sequence[Spent]) -> Spent:
+    return Spent(
+        statistics.median(each.seconds for each in found),
+        statistics.median(each.processor_seconds for each in found),
     )
 
 
@@ -248,7 +268,7 @@ def _stored_bytes(where: str) -> int:
     )
     with engine.connect() as connection:
         return int(connection.scalar(query, {"run": url.query["run"]}))
-    
+
 
 def _peak_bytes() -> int:
     """Return the peak of this process; `getrusage` would count what its parent had."""
@@ -256,11 +276,11 @@ def _peak_bytes() -> int:
     return next(1024 * int(s.split()[1]) for s in lines if s.startswith("VmHWM"))
 
 
-def _apart(*words: object) -> dict[str, float]:
+def _apart(kind: type[T], *words: object) -> T:
     """Run one step in a process of its own, and return its figures."""
     command = [sys.executable, "-m", __spec__.name, *map(str, words)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
-    return json.loads(done.stdout)
+    return TypeAdapter(kind).validate_json(done.stdout)
 
 
 STEPS = {"make": make_ledger, "open": open_ledger}
@@ -269,7 +289,8 @@ STEPS = {"make": make_ledger, "open": open_ledger}
 def _main(words: Sequence[str]) -> object:
     if words[0] not in STEPS:
         rounds, cohort, clients = map(int, words[:3])
-        return ledger_cost(LedgerSize(rounds, cohort, clients), *words[3:4])
+        url = words[3] if len(words) > 3 else None
+        return ledger_cost(LedgerSize(rounds, cohort, clients), url)
     step, where, rounds, cohort, clients, seed = words
     size = LedgerSize(int(rounds), int(cohort), int(clients))
     return STEPS[step](where, size, int(seed))
