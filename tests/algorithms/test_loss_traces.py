@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,9 +32,11 @@ from covey.engine import (
 from covey.engine.recorded_loss import RecordedJob
 from covey.errors import ConfigError, RunError
 from covey.ledger import Ledger
+from covey.membership.loss_spreads import loss_drop, loss_spread
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.runs import exposed_records
+from covey.runtime.state_io import load_state
 
 SMALL: dict[str, Any] = {
     "rounds": 6,
@@ -268,6 +271,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def last_state(folder: Path) -> ServerState:
+    *_, newest = sorted((folder / "checkpoints").iterdir())
+    return load_state(newest)[0]
+
+
 def test_the_ledger_tells_nothing_of_it(folder: Path):
     def events(name: str) -> list[tuple[int | None, str, str]]:
         with Ledger.read(folder / name / "ledger.sqlite") as ledger:
@@ -287,6 +295,41 @@ def test_a_client_sees_its_own_records(folder: Path):
     assert [each.rank for each in found.records] == [1, 2, 3]
     everybody = exposed_records(folder / "kept", "client-00002", 1.0)
     assert sorted(each.place for each in everybody.records) == [*range(16)]
+
+
+def test_records_are_ranked_by_how_far_they_came_down_to_the_final_model(folder: Path):
+    run = covey.load(folder / "kept")
+    found = run.exposed_records("client-00002", 1.0)
+    built = build_run(Config.of(settings({"keep_losses": True})))
+    (client,) = (c for c in built.population.clients if c.name == found.client)
+    state = last_state(folder / "kept")
+    trace = loss_trace(state.kept(ClientMemory).kept[client.handle])
+    assert trace is not None
+    final = state.clusters[state.assignment[client.handle]]
+    (scored,) = built.engine.score([ScoringJob(final, client.train)])
+    drop = loss_drop(trace.T.double().numpy(), scored.losses.double().numpy())
+    assert [each.place for each in found.records] == np.argsort(-drop).tolist()
+    assert [each.score for each in found.records] == sorted(drop, reverse=True)
+
+
+def test_without_the_final_model_records_are_ranked_by_the_spread(tmp_path: Path):
+    clients = {
+        name: (torch.randn(12, 3, generator=torch.Generator().manual_seed(i)), labels)
+        for i, (name, labels) in enumerate(
+            zip("abcd", torch.arange(12).repeat(4, 1) % 2, strict=True)
+        )
+    }
+    told = {"rounds": 4, "train": {"keep_losses": True}, "redteam": {"source": "none"}}
+    told["method"] = {"name": "fedavg"}
+    run = covey.run(lambda: torch.nn.Linear(3, 2), clients, told, tmp_path / "own")
+    apart, there = exposed_records(run.folder, "a", 1.0), run.exposed_records("a", 1.0)
+    assert "LT-IQR" in apart.score_told
+    assert "newest model" in there.score_told
+    memory = last_state(run.folder).kept(ClientMemory).kept
+    trace = loss_trace(memory[run.names["a"]])
+    assert trace is not None
+    spread = loss_spread(trace.T.double().numpy())
+    assert [each.score for each in apart.records] == sorted(spread, reverse=True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy import ndarray
 
-from covey.membership.loss_spreads import loss_spread, precision_at, top_share
+from covey.membership.loss_spreads import (
+    loss_drop,
+    loss_spread,
+    precision_at,
+    top_share,
+)
 
 LOSSES = arrays(
     np.float64, (5, 8), elements=st.floats(0, 16, allow_nan=False, width=16)
@@ -68,3 +73,20 @@ def test_precision_by_hand():
 @pytest.mark.parametrize(("share", "count"), [(0.01, 1), (0.5, 2), (1.0, 4)])
 def test_a_share_is_one_record_at_the_least(share: float, count: int):
     assert top_share(np.arange(4.0), share).sum() == count
+
+
+def test_the_drop_by_hand():
+    # the upper quartile of 0, 1, 2, 3, 4 is 3, of 4, 4, 0, 0 it is 4, and nothing is seen
+    nan = np.nan
+    losses = np.array([[4.0, 3.0, 2.0, 1.0, 0.0], [4.0, 4.0, 0.0, 0.0, nan], [nan] * 5])
+    drop = loss_drop(losses, np.array([0.5, 6.0, 0.0]))
+    np.testing.assert_allclose(drop, [2.5, -2.0, nan])
+
+
+@given(LOSSES, st.permutations(range(8)))
+def test_a_record_that_got_easier_dropped_by_so_much_more(
+    losses: ndarray, rounds: list[int]
+):
+    last, easier = losses[:, -1], np.arange(5.0)
+    dropped = loss_drop(losses[:, rounds], last - easier)
+    np.testing.assert_allclose(dropped, loss_drop(losses, last) + easier, atol=1e-9)

@@ -20,16 +20,18 @@ from covey.types import Params
 __all__ = [
     "OWN_RECORDS",
     "after_training",
+    "final_losses",
     "loss_trace",
     "share_left_out",
     "training_records",
+    "with_final_losses",
     "withheld",
 ]
 
 OWN_RECORDS = "records"
 """Under this name a client keeps what it knows of its records: no objective looks at it."""
 
-TRACE, WITHHELD = "losses", "withheld"
+TRACE, WITHHELD, FINAL = "losses", "withheld", "final"
 
 ALREADY_OUT = 1e9
 """In nats: more than any spread of losses."""
@@ -40,6 +42,19 @@ Memory = Mapping[str, Params]
 def loss_trace(memory: Memory) -> Float[Tensor, "rounds records"] | None:
     """Return the losses of a client's records in its rounds so far; None: it kept none."""
     return memory.get(OWN_RECORDS, {}).get(TRACE)
+
+
+def final_losses(memory: Memory) -> Float[Tensor, " records"] | None:
+    """Return the losses under the final model; None: the client did not receive one."""
+    return memory.get(OWN_RECORDS, {}).get(FINAL)
+
+
+def with_final_losses(memory: Memory, losses: Float[Tensor, " records"]) -> Memory:
+    """Return what a client keeps, with its losses under the final model.
+
+    They are gone with the next round that it trains in.
+    """
+    return {**memory, OWN_RECORDS: {**memory[OWN_RECORDS], FINAL: losses}}
 
 
 def withheld(memory: Memory, count: int) -> Bool[Tensor, " records"]:

@@ -19,6 +19,7 @@ from torch import nn
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms import PERSONAL, ClientRequest, SumStep
+from covey.algorithms.loss_traces import OWN_RECORDS, with_final_losses
 from covey.build import (
     ClientRuntime,
     ClientSecrets,
@@ -202,6 +203,9 @@ def _reply(
     if request.task == "count":
         inside, outside = member.count(request, chosen.cluster)
         return replace(reply, members=_plain(inside), held_out=_plain(outside)), None
+    if request.task == "settle" and OWN_RECORDS in kept:
+        losses = member.losses(request.models[chosen.cluster])
+        folder.write_tensors(request.round_index, with_final_losses(kept, losses))
     if request.task not in ("choose", "train"):
         return reply, None
     made = _trained(node, member, (question, request), chosen.cluster, train)

@@ -62,7 +62,12 @@ from covey.membership.loss_histograms import (
     combined_counts,
     loss_counts,
 )
-from covey.membership.loss_spreads import loss_spread, precision_at, top_share
+from covey.membership.loss_spreads import (
+    loss_drop,
+    loss_spread,
+    precision_at,
+    top_share,
+)
 from covey.membership.masked_counts import masked_loss_counter
 from covey.membership.own_curve import CurvePoint, risk_curve
 from covey.membership.own_risk import (
@@ -149,6 +154,7 @@ __all__ = [
     "local_loss_counter",
     "logit",
     "loss_counts",
+    "loss_drop",
     "loss_spread",
     "loss_threshold_risk",
     "masked_loss_counter",

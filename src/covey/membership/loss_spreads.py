@@ -2,18 +2,21 @@
 
 A record that is easy from the start is learnt from others like it. One whose loss was high
 and fell was learnt by heart, and is missed by a model without it: reference models would
-say so, at the price of training each of them. The losses cost nothing.
+say so, at the price of training each of them. The losses cost nothing. `loss_drop` is
+covey's own, and asks the final model once.
 
 References:
     Pollock, Shilov, Dodd, de Montjoye, Free Record-Level Privacy Risk Evaluation Through
     Artifact-Based Methods, 2024 (arXiv:2411.05743): LT-IQR.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-__all__ = ["highest", "loss_spread", "precision_at", "top_share"]
+__all__ = ["highest", "loss_drop", "loss_spread", "precision_at", "top_share"]
 
 QUARTILES = (0.25, 0.75)
 
@@ -26,12 +29,31 @@ def loss_spread(
 
     A look at which a record was not seen is NaN, and does not count.
     """
-    found = np.full(len(losses), np.nan)
+    low, high = _quantiles(losses, quantiles)
+    return high - low
+
+
+def loss_drop(
+    losses: Float[ndarray, "records looks"], last: Float[ndarray, " records"]
+) -> Float[ndarray, " records"]:
+    """Return q_75 of each record's losses less its loss under the final model, in nats.
+
+    How far the loss came down from where it was a quarter of the time: high for a record
+    that was hard and is known now, where the spread alone is also high for one whose loss
+    still moves. NaN: it was never seen, as in `loss_spread`.
+    """
+    (high,) = _quantiles(losses, QUARTILES[1:])
+    return high - last
+
+
+def _quantiles(
+    losses: Float[ndarray, "records looks"], quantiles: Sequence[float]
+) -> Float[ndarray, "quantiles records"]:
+    found = np.full((len(quantiles), len(losses)), np.nan)
     seen = np.isfinite(losses).any(axis=1)
     if seen.any():
         finite = np.where(np.isfinite(losses[seen]), losses[seen], np.nan)
-        low, high = np.nanquantile(finite, quantiles, axis=1)
-        found[seen] = high - low
+        found[:, seen] = np.nanquantile(finite, quantiles, axis=1)
     return found
 
 

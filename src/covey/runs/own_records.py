@@ -13,19 +13,30 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from numpy import ndarray
 from safetensors import SafetensorError
 from torch import Tensor
 
 from covey.algorithms import ClientMemory
-from covey.algorithms.loss_traces import OWN_RECORDS, loss_trace, withheld
+from covey.algorithms.loss_traces import (
+    OWN_RECORDS,
+    final_losses,
+    loss_trace,
+    with_final_losses,
+    withheld,
+)
+from covey.build import Overrides
+from covey.components.foreign_code import no_foreign_code
 from covey.config import load_config
 from covey.data import brought_order, read_client
 from covey.deploy import NodeFile
+from covey.engine import ScoringJob
 from covey.errors import ConfigError, CoveyError, RunError
 from covey.ledger import Ledger
-from covey.membership.loss_spreads import loss_spread, top_share
+from covey.membership.loss_spreads import loss_drop, loss_spread, top_share
 from covey.report import write_exposed_records
 from covey.rng import Streams
+from covey.runs.parts import playable
 from covey.runtime import RunFolder
 from covey.runtime.state_checks import checked_state
 from covey.types import ClientName, Params
@@ -40,7 +51,14 @@ ON_OPERATOR = (
 )
 ON_NODE = "the client's own node folder"
 
-SCORE = "the inter-quartile range of its losses over the rounds (LT-IQR), in nats"
+SPREAD = (
+    "the inter-quartile range of its losses over the rounds (LT-IQR, Pollock et al. 2024): "
+    "the final model is not at hand, with which the list would be better"
+)
+DROP = (
+    "the upper quartile of its losses over the rounds, less its loss under the newest "
+    "model"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +131,22 @@ class ExposedRecords:
 
 
 def exposed_records(
-    path: Path, client: ClientName = "", share: float = 0.02
+    path: Path,
+    client: ClientName = "",
+    share: float = 0.02,
+    overrides: Overrides | None = None,
 ) -> ExposedRecords:
     """Return a client's most exposed records: this share of them, one at the least.
 
-    Those that it leaves out by now are there too: their losses ended early.
+    Those that it leaves out by now are there too: their losses ended early. Where the
+    client has the newest model, and its data are at hand, records are ranked by
+    `loss_drop`, else by `loss_spread`.
 
     Args:
         path: a run's folder, or a node's, which has a `node.toml`.
         client: of a run: whose.
         share: above 0, up to 1.
+        overrides: of a run: the model and the clients, if a program has them.
 
     Raises:
         ConfigError: there is no such share.
@@ -137,11 +161,13 @@ def exposed_records(
         file = NodeFile.read(path / "node.toml")
         found = _listed(file.name, _of_node(path), share, ON_NODE)
         return _with_rows(found, _rows_of(path, file))
-    found = _listed(client, _of_run(path, client), share, ON_OPERATOR)
-    return replace(found, run=path)
+    memory = _of_run(path, client, overrides or Overrides())
+    return replace(_listed(client, memory, share, ON_OPERATOR), run=path)
 
 
-def _of_run(path: Path, client: ClientName) -> Mapping[str, Params]:
+def _of_run(
+    path: Path, client: ClientName, overrides: Overrides
+) -> Mapping[str, Params]:
     folder = RunFolder.existing(path)
     with Ledger.read(folder.ledger) as ledger:
         handles = {name: handle for handle, name in ledger.names().items()}
@@ -152,13 +178,33 @@ def _of_run(path: Path, client: ClientName) -> Mapping[str, Params]:
             f"A client of {path} that has not left is expected, found {client!r}. They are "
             f"named like {min(handles, default='client-00000')!r}."
         )
-    kept = ClientMemory() if state is None else state.kept(ClientMemory)
+    if state is None:
+        return {}
+    kept = state.kept(ClientMemory)
     if handle in kept.rounds:
         raise RunError(
             f"{client} is on a machine of its own, and so are the losses of its records. "
             f"Ask there: `covey records NODE`, with the folder of its node.toml."
         )
-    return kept.kept.get(handle, {})
+    memory, cluster = kept.kept.get(handle, {}), state.assignment.get(handle)
+    if OWN_RECORDS not in memory or cluster is None:
+        return memory
+    losses = _losses(folder, overrides, client, state.clusters[cluster])
+    return memory if losses is None else with_final_losses(memory, losses)
+
+
+def _losses(
+    folder: RunFolder, overrides: Overrides, name: ClientName, params: Params
+) -> Tensor | None:
+    """Return a model's losses on a client's records; None: these are not at hand."""
+    try:
+        with no_foreign_code():
+            run = playable(folder, overrides, "exposed_records(...)")
+            train = next(c.train for c in run.population.clients if c.name == name)
+            (scored,) = run.engine.score([ScoringJob(params, train)])
+    except (CoveyError, StopIteration):
+        return None
+    return scored.losses
 
 
 def _of_node(path: Path) -> Mapping[str, Params]:
@@ -219,7 +265,7 @@ def _listed(
             f"Losses of {client}'s records over at least {MIN_ROUNDS} rounds are needed, "
             f"found {found}. Play a run with train.keep_losses = true."
         )
-    scores = loss_spread(trace.T.double().numpy())
+    scores, told = _scored(trace, final_losses(memory))
     out = withheld(memory, trace.shape[1])
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     listed = top_share(scores, share) | out.numpy()
@@ -227,7 +273,7 @@ def _listed(
         client=client,
         held=trace.shape[1],
         rounds=len(trace),
-        score_told=SCORE,
+        score_told=told,
         median_score=float(np.nanmedian(scores)),
         kept_in=kept_in,
         records=tuple(
@@ -236,6 +282,14 @@ def _listed(
             if listed[place]
         ),
     )
+
+
+def _scored(trace: Tensor, final: Tensor | None) -> tuple[ndarray, str]:
+    """Return each record's score, and what it is in words."""
+    losses = trace.T.double().numpy()
+    if final is None or len(final) != len(losses):
+        return loss_spread(losses), SPREAD
+    return loss_drop(losses, final.double().numpy()), DROP
 
 
 def _record(

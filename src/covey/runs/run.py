@@ -25,6 +25,7 @@ from covey.report import (
     write_audit,
 )
 from covey.report.run_summary import guarantee_of
+from covey.runs.own_records import ExposedRecords, exposed_records
 from covey.runs.own_risk import risk_by_weight
 from covey.runs.pages import baseline_of, page_of
 from covey.runs.parts import available_parts, check_answerable, playable, readable
@@ -242,6 +243,14 @@ class Run:
             return told
         found = risk_by_weight(self._folder, self._overrides, told["handle"])
         return {**told, "risk_against_weight": found}
+
+    def exposed_records(self, name: ClientName, share: float = 0.02) -> ExposedRecords:
+        """Return a client's most exposed records, as `covey records` lists them.
+
+        Raises:
+            CoveyError: there is no such client or share, or no losses were kept.
+        """
+        return exposed_records(self.folder, name, share, self._overrides)
 
     def forget(  # noqa: PLR0913, PLR0917 - the last three are callbacks
         self,

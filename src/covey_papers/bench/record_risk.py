@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from covey.membership import lira_online, loss_spread, precision_at
+from covey.membership import lira_online, loss_drop, loss_spread, precision_at
 from covey_papers.bench.reference_traces import ReferenceTraces
 
 __all__ = ["RecordPrecision", "precisions"]
@@ -93,24 +93,17 @@ def _scores(known: ReferenceTraces, model: int) -> Mapping[str, ndarray]:
     final = received[:, -1]
     return {
         "LT-IQR, as training sees them": loss_spread(trained),
-        "upper quartile less last loss, as training sees them": _drop(
+        "upper quartile less last loss, as training sees them": loss_drop(
             trained, trained[:, -1]
         ),
-        "the same, less the loss under the final model": _drop(trained, final),
+        "the same, less the loss under the final model": loss_drop(trained, final),
         "LT-IQR, of the model after each round": loss_spread(received),
-        "upper quartile less last loss, of the model after each round": _drop(
+        "upper quartile less last loss, of the model after each round": loss_drop(
             received, final
         ),
         "mean loss, as training sees them": trained.mean(axis=1),
         "minus the loss under the final model": -final,
     }
-
-
-def _drop(
-    losses: Float[ndarray, "members rounds"], last: Float[ndarray, " members"]
-) -> Float[ndarray, " members"]:
-    """Return how far a record's loss came down from where it was a quarter of the time."""
-    return np.quantile(losses, 0.75, axis=1) - last
 
 
 def _vulnerable(
