@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import overload
+from typing import TypeVar, cast, overload
 
 from covey.events import (
     AnonymitySetsFormed,
@@ -53,21 +53,25 @@ __all__ = [
 ]
 
 SHARED = "shared"
+NEVER = frozenset[int]()
 
 
-class Told(Sequence[Event]):
-    """Events in order; one that is longer shares with it what they have in common.
+T = TypeVar("T")
+
+
+class Told(Sequence[T]):
+    """What was told, in order; one that is longer shares with it what both tell.
 
     So that a story can be told after every round, and all of it is not copied for that.
     """
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[T] = ()) -> None:
         self._events = list(events)
         self._length = len(self._events)
 
-    def with_more(self, events: Iterable[Event]) -> "Told":
-        """Return these events and more."""
-        longer = Told()
+    def with_more(self, events: Iterable[T]) -> "Told[T]":
+        """Return these and more."""
+        longer = Told[T]()
         whole = len(self._events) == self._length
         longer._events = self._events if whole else self._events[: self._length]
         longer._events.extend(events)
@@ -77,27 +81,35 @@ class Told(Sequence[Event]):
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[T]:
         return islice(self._events, self._length)
 
     @overload
-    def __getitem__(self, index: int) -> Event: ...
+    def __getitem__(self, index: int) -> T: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Event]: ...
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
 
-    def __getitem__(self, index: int | slice) -> Event | Sequence[Event]:
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         places = range(self._length)[index]
         if isinstance(places, int):
             return self._events[places]
         return tuple(self._events[i] for i in places)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Told | tuple) and tuple(self) == tuple(other)
+        if not isinstance(other, Told | tuple):
+            return False
+        return tuple(self) == tuple(cast("Sequence[object]", other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Told({tuple(self)!r})"
 
 
-def _longer(told: Sequence[Event], events: Iterable[Event]) -> Told:
-    return (told if isinstance(told, Told) else Told(told)).with_more(events)
+def _longer(told: Sequence[T], *more: T) -> Told[T]:
+    return (told if isinstance(told, Told) else Told(told)).with_more(more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +161,7 @@ class History:
     """
 
     started: RunStarted | None = None
-    rounds: tuple[RoundRow, ...] = ()
+    rounds: Sequence[RoundRow] = ()
     assignment: Mapping[Handle, int] = field(default_factory=dict[Handle, int])
     trained: Mapping[Handle, frozenset[int]] = field(
         default_factory=dict[Handle, frozenset[int]]
@@ -159,17 +171,17 @@ class History:
     )
     pooling: tuple[float, ...] = ()
     figures: Mapping[int, RiskEstimate] = field(default_factory=dict[int, RiskEstimate])
-    measured: tuple[RiskMeasured, ...] = ()
-    notable: tuple[tuple[int, Event], ...] = ()
+    measured: Sequence[RiskMeasured] = ()
+    notable: Sequence[tuple[int, Event]] = ()
     moves: Mapping[Handle, tuple[int, ...]] = field(
         default_factory=dict[Handle, tuple[int, ...]]
     )
-    prices: tuple[tuple[int, PricesSet], ...] = ()
+    prices: Sequence[tuple[int, PricesSet]] = ()
     heads_chosen: Mapping[int, tuple[int, HeadChosen]] = field(
         default_factory=dict[int, tuple[int, HeadChosen]]
     )
     weights_chosen: ExposureChosen | None = None
-    hidden: tuple[tuple[int, AnonymitySetsFormed | OrganisationsAttested], ...] = ()
+    hidden: Sequence[tuple[int, AnonymitySetsFormed | OrganisationsAttested]] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
     exposures: tuple[ClientExposed, ...] = ()
@@ -192,7 +204,7 @@ class History:
         risks = {j: each.risk for j, each in self.figures.items()}
         taus = self.started.risk_thresholds if self.started else {}
         chosen = self.assignment
-        if not chosen or not taus.keys() >= chosen.keys():
+        if not risks or not chosen or not taus.keys() >= chosen.keys():
             return None
         if not risks.keys() >= set(chosen.values()):
             return None
@@ -225,7 +237,7 @@ def with_entry(
 
 
 def _between(history: History, events: Sequence[Event]) -> History:
-    history = replace(history, told=_longer(history.told, events))
+    history = replace(history, told=_longer(history.told, *events))
     for event in events:
         if isinstance(event, ThresholdChanged) and history.started:
             x = event.deniability_threshold
@@ -272,7 +284,7 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
     """Return the story with one more round, or with its end."""
     moved, participants = 0, 0
     before = history.diverged
-    history = replace(history, told=_longer(history.told, events), diverged={})
+    history = replace(history, told=_longer(history.told, *events), diverged={})
     for event in events:
         if isinstance(event, ClientsAssigned):
             moved = len(_movers(history, event))
@@ -285,8 +297,8 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
     figures = history.figures
     return replace(
         history,
-        rounds=(
-            *history.rounds,
+        rounds=_longer(
+            history.rounds,
             RoundRow(
                 round_index=round_index,
                 participants=participants,
@@ -343,7 +355,9 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
         case ModelsPooled():
             return _pooled(history, event)
         case PricesSet():
-            return replace(history, prices=(*history.prices, (round_index, event)))
+            return replace(
+                history, prices=_longer(history.prices, (round_index, event))
+            )
         case HeadChosen():
             newest = {event.cluster: (round_index, event)}
             return replace(history, heads_chosen={**history.heads_chosen, **newest})
@@ -369,7 +383,9 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
         case RiskUnknown():
             return _noted(_without_figures(history, event), round_index, event)
         case AnonymitySetsFormed() | OrganisationsAttested():
-            return replace(history, hidden=(*history.hidden, (round_index, event)))
+            return replace(
+                history, hidden=_longer(history.hidden, (round_index, event))
+            )
         case (
             GroupsSought()
             | ClusterAbandoned()
@@ -396,11 +412,13 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
         j: frozenset(fed(j, num_clusters, began.releases) if began else [j])
         for j in set(event.clusters.values())
     }
-    trained = dict(history.trained)
-    for handle, j in event.clusters.items():
-        before = trained.get(handle, frozenset())
-        if not moved[j] <= before:
-            trained[handle] = before | moved[j]
+    known = history.trained
+    new = {
+        handle: known[handle] | moved[j] if handle in known else moved[j]
+        for handle, j in event.clusters.items()
+        if not moved[j] <= known.get(handle, NEVER)
+    }
+    trained = {**known, **new} if new else known
     return _mixed(replace(history, assignment=assignment, trained=trained))
 
 
@@ -424,7 +442,7 @@ def _pooled(history: History, event: ModelsPooled) -> History:
 
 
 def _measured(history: History, event: RiskMeasured) -> History:
-    measured = (*history.measured, event)
+    measured = _longer(history.measured, event)
     found = RiskEstimate.measured(event)
     if found is None or not found.calibrated:
         return replace(history, measured=measured)
@@ -455,7 +473,7 @@ def _without_figures(history: History, event: RiskUnknown) -> History:
 
 
 def _noted(history: History, round_index: int, event: Event) -> History:
-    return replace(history, notable=(*history.notable, (round_index, event)))
+    return replace(history, notable=_longer(history.notable, (round_index, event)))
 
 
 def _movers(history: History, event: ClientsAssigned) -> list[Handle]:
@@ -467,7 +485,10 @@ def _movers(history: History, event: ClientsAssigned) -> list[Handle]:
 
 
 def _with_moves(history: History, round_index: int, event: ClientsAssigned) -> History:
+    movers = _movers(history, event)
+    if not movers:
+        return history
     moves = dict(history.moves)
-    for handle in _movers(history, event):
+    for handle in movers:
         moves[handle] = (*moves.get(handle, ()), round_index)
     return replace(history, moves=moves)

@@ -33,6 +33,8 @@ def old(tmp_path: Path) -> Path:
             database.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         database.execute("DROP TABLE client_keys")
         database.execute("DROP TABLE client_organisations")
+        database.execute("ALTER TABLE events DROP COLUMN packed")
+        database.execute("DROP TABLE handles")
         database.execute("UPDATE schema SET version = 2")
     return path
 
