@@ -83,6 +83,25 @@ def test_a_proof_is_held_against_its_ledger_without_torch():
     assert heavy(f"{ledger}\n{LOADED}")[0] == {"sqlalchemy"}
 
 
+def test_a_round_begins_without_what_only_an_end_or_noise_needs(tmp_path):
+    modules, _ = heavy(f"""
+import os, sys, covey
+def told(history):  # before the first round
+    exec({LOADED!r})
+    sys.stderr.flush()
+    os._exit(0)
+settings = {{
+    "rounds": 1,
+    "data": {{"name": "linear-mixture", "dimension": 4}},
+    "population": {{"clients": 4, "examples_per_client": 20, "shift": "none"}},
+    "model": {{"name": "linear-map", "task": "regression"}},
+    "redteam": {{"source": "none"}},
+}}
+covey.run(config=settings, out={str(tmp_path / "run")!r}, observe=told)
+""")
+    assert modules == {"jaxtyping", "numpy", "sqlalchemy", "torch"}
+
+
 def test_a_users_folder_hides_no_module_of_pythons_own(tmp_path, monkeypatch):
     (tmp_path / "statistics.py").write_text("raise RuntimeError('hidden')")
     (tmp_path / "mine.py").write_text("answer = 42")
