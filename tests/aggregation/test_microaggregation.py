@@ -17,7 +17,8 @@ from covey.aggregation import (
     public_random,
     unit_rows,
 )
-from covey.aggregation.microaggregation import COLUMNS
+from covey.aggregation.bisection import divided_in_parts
+from covey.aggregation.microaggregation import COLUMNS, FEW
 
 Partition = Callable[[Tensor, int, int], Sets]
 seeds = st.integers(0, 2**32 - 1)
@@ -300,3 +301,62 @@ def test_neighbours_are_mutual_and_all_within_a_diameter(
 def test_too_few_points_are_refused(divide: Partition, n: int, k: int):
     with pytest.raises(ValueError, match=rf"among {n} points, found k = {k}: ask"):
         divide(torch.zeros(n, 2), k, 0)
+
+
+def plain_mdav(points: Tensor, k: int) -> Sets:
+    """MDAV word by word, with every distance and every mean taken anew."""
+    left, sets = list(range(len(points))), list[list[int]]()
+
+    def furthest(centre: Tensor) -> int:
+        return left[int((points[left] - centre).norm(dim=1).argmax())]
+
+    def close(seed: int) -> None:
+        away = (points[left] - points[seed]).norm(dim=1)
+        order = [left[i] for i in away.argsort(stable=True).tolist()]
+        sets.append(order[:k])
+        left[:] = sorted(order[k:])
+
+    while len(left) >= 2 * k:
+        extreme = furthest(points[left].mean(dim=0))
+        close(extreme)
+        if len(left) >= 2 * k:
+            close(furthest(points[extreme]))
+    return tuple(sorted(tuple(sorted(each)) for each in [*sets, left]))
+
+
+@pytest.mark.parametrize("n", [200, FEW + 200])
+def test_mdav_does_what_its_words_say_for_few_points_and_for_many(n: int):
+    points = cloud(n, n, 4)
+    assert mdav(points, 60) == plain_mdav(points, 60)
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 20), seeds)
+def test_parts_have_as_many_sets_as_all_together(n: int, k: int, most: int, seed: int):
+    k = min(k, n)
+    points, parts = cloud(n, seed), list[int]()
+
+    def divide(own: Tensor) -> Sets:
+        parts.append(len(own))
+        return mdav(own, k)
+
+    sets = [*divided_in_parts(points, k, most, divide)]
+    assert sorted(i for each in sets for i in each) == list(range(n))
+    assert len(sets) == n // k
+    assert all(k <= len(each) <= 2 * k - 1 for each in sets)
+    assert max(parts) <= max(most, 2 * k)
+
+
+def test_parts_are_nearly_as_tight_as_all_together():
+    points = cloud(400, 0, 3)
+    parts = (*divided_in_parts(points, 4, 200, lambda own: mdav(own, 4)),)
+    blind = public_random(400, 4, np.random.default_rng(0))
+    whole = spread(points, mdav(points, 4))
+    assert spread(points, tuple(map(tuple, parts))) < 1.1 * whole
+    assert spread(points, blind) > 2 * whole
+
+
+def test_points_that_are_not_finite_fall_into_parts_too():
+    points = cloud(40, 0)
+    points[3] = torch.nan
+    sets = [*divided_in_parts(points, 3, 8, lambda own: mdav(own, 3))]
+    assert sorted(i for each in sets for i in each) == list(range(40))

@@ -15,6 +15,8 @@ from covey.types import Handle, Params
 
 __all__ = ["SketchedCluster", "sketched_clusters", "update_bytes"]
 
+ROWS = 1024
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SketchedCluster:
@@ -23,7 +25,7 @@ class SketchedCluster:
     Attributes:
         handles: of its clients, in client-name order.
         weights: of their updates.
-        sketches: of their updates.
+        sketches: of their updates, some rows together; the last ones may be empty.
         model: sketch of the cluster's model, from which they trained.
     """
 
@@ -31,11 +33,22 @@ class SketchedCluster:
     model: Float[Tensor, " numbers"]
     handles: list[Handle] = field(default_factory=list[Handle])
     weights: list[float] = field(default_factory=list[float])
-    sketches: list[Float[Tensor, " numbers"]] = field(default_factory=list[Tensor])
+    sketches: list[Float[Tensor, "rows numbers"]] = field(default_factory=list[Tensor])
+
+    def take(self, each: ClientUpdate) -> None:
+        """Put down the sketch of one more update, which is let go."""
+        # Rows stand together: small tensors that stay, one between two updates that go,
+        # would keep the memory of these from being used again.
+        row = len(self.handles) % ROWS
+        if row == 0:
+            self.sketches.append(torch.zeros(ROWS, self.sketch.numbers))
+        self.sketches[-1][row] = self.sketch(flatten(trained(each.update)))
+        self.handles.append(each.handle)
+        self.weights.append(each.weight)
 
     def points(self) -> Float[Tensor, "clients numbers"]:
         """Return the sketches, a client in each row."""
-        return torch.stack(self.sketches)
+        return torch.cat(self.sketches)[: len(self.handles)]
 
 
 def sketched_clusters(
@@ -49,10 +62,7 @@ def sketched_clusters(
             start = flatten(trained(clusters[j]))
             sketch = sketcher(len(start), streams.at("sketch", j).generator())
             found[j] = SketchedCluster(sketch, sketch(start))
-        own = found[j]
-        own.handles.append(each.handle)
-        own.weights.append(each.weight)
-        own.sketches.append(own.sketch(flatten(trained(each.update))))
+        found[j].take(each)
     return found
 
 

@@ -1,0 +1,141 @@
+"""Sets of updates that pass by one by one: those of updates that are held."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.aggregation import (
+    AggregationResult,
+    AnonymityConfig,
+    AnonymitySets,
+    ClientUpdate,
+    FederationInfo,
+    L2Bound,
+    RecallableUpdates,
+    anonymity_aggregator,
+    dp_anonymity,
+    noise_scale,
+    sketch_error,
+)
+from covey.events import AnonymitySetsFormed, DistancesSketched
+from covey.rng import Streams
+from covey.types import Handle, Params
+
+seeds = st.integers(0, 2**32 - 1)
+STREAMS = Streams(0).at("round", 2, "merge")
+SETS = AnonymityConfig(3, "mdav", "l2", 0.0, noise_scale("paper", "l2", 0.25))
+
+
+def drawn(seed: int) -> Params:
+    draws = torch.Generator().manual_seed(seed)
+    return {
+        "a.weight": torch.randn(4, 5, generator=draws),
+        "a.bias": torch.randn(5, generator=draws),
+    }
+
+
+def updates_of(n: int, seed: int) -> list[ClientUpdate]:
+    return [
+        ClientUpdate(f"h-{i * 7 % 23:02d}-{i:02d}", i % 2, drawn(seed + i), 1.0 + i)
+        for i in range(n)
+    ]
+
+
+class Stream:
+    """Updates that are counted when they are had once more."""
+
+    def __init__(self, updates: Sequence[ClientUpdate]) -> None:
+        self.by_handle = {each.handle: each for each in updates}
+        self.recalled: list[Handle] = []
+
+    def again(self, handles: Sequence[Handle]) -> Iterator[ClientUpdate]:
+        for handle in handles:
+            self.recalled.append(handle)
+            yield self.by_handle[handle]
+
+    def arriving(self) -> RecallableUpdates:
+        return RecallableUpdates(iter(self.by_handle.values()), self.again)
+
+
+def merged(config: AnonymityConfig, updates: Sequence[ClientUpdate]):
+    """Return what comes of updates that are held, and of the same as a stream."""
+    models = (drawn(10**6), drawn(10**6 + 1))
+    held = anonymity_aggregator(config)(models, updates, STREAMS)
+    stream = Stream(updates)
+    passing = replace(config, window=0)
+    found = anonymity_aggregator(passing)(models, stream.arriving(), STREAMS)
+    return held, found, stream
+
+
+def same_models(left: AggregationResult, right: AggregationResult) -> bool:
+    return all(
+        torch.equal(value, other[name])
+        for one, other in zip(left.clusters, right.clusters, strict=True)
+        for name, value in one.items()
+    )
+
+
+def formed(found: AggregationResult) -> list[AnonymitySetsFormed]:
+    return [each for each in found.events if isinstance(each, AnonymitySetsFormed)]
+
+
+CONFIGS = {
+    "mdav": SETS,
+    "cosine": replace(SETS, distance="cosine"),
+    "near": replace(SETS, max_distance=7.0),
+    "kmeans": replace(SETS, partition="kmeans"),
+    "blind": replace(SETS, partition="public-random"),
+    "sound": dp_anonymity(3, L2Bound(1.0, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(st.integers(0, 30), seeds)
+def test_a_stream_gives_the_same_models_and_sets_to_the_bit(
+    name: str, n: int, seed: int
+):
+    # 25 coordinates are fewer than a sketch has numbers: it changes no distance
+    held, found, stream = merged(CONFIGS[name], updates_of(n, seed % 10**6))
+    assert same_models(held, found)
+    assert [e.sets for e in formed(held)] == [e.sets for e in formed(found)]
+    assert [e.near for e in formed(held)] == [e.near for e in formed(found)]
+    assert len(stream.recalled) == sum(len(e.sets) for e in formed(found))
+
+
+def test_what_is_estimated_is_told_as_an_estimate():
+    held, found, _ = merged(SETS, updates_of(12, 0))
+    told = [each for each in found.events if isinstance(each, DistancesSketched)]
+    assert [e.cluster for e in told] == [0, 1]
+    for exact, without, estimates in zip(
+        formed(held), formed(found), told, strict=True
+    ):
+        assert set(without.diameters) == {None}
+        assert estimates.diameters == pytest.approx(exact.diameters, rel=1e-5)
+        assert estimates.standard_error == sketch_error(estimates.numbers)
+    sound = merged(CONFIGS["sound"], updates_of(12, 0))[1]
+    (one, other) = (e for e in sound.events if isinstance(e, DistancesSketched))
+    assert {*one.diameters, *other.diameters} == {None}
+
+
+def test_updates_that_fit_are_held_and_nobody_is_asked_again():
+    updates = updates_of(12, 0)
+    taken = sum(v.nbytes for each in updates for v in each.update.values())
+    for window, asked in ((taken, False), (taken - 1, True)):
+        stream = Stream(updates)
+        merge = anonymity_aggregator(replace(SETS, window=window))
+        found = merge((drawn(1), drawn(2)), stream.arriving(), STREAMS)
+        assert bool(stream.recalled) == asked
+        sketched = [e for e in found.events if isinstance(e, DistancesSketched)]
+        assert bool(sketched) == asked
+
+
+def test_the_released_noise_compares_members_that_are_held():
+    assert AnonymitySets(noise="released").prepared(FederationInfo(9)) is not None
+    config = AnonymitySets(noise="released")._config(FederationInfo(9))
+    assert config.window == math.inf
+    assert AnonymitySets()._config(FederationInfo(9)).window < math.inf
