@@ -32,7 +32,7 @@ from covey.engine import (
 from covey.engine.recorded_loss import RecordedJob
 from covey.errors import ConfigError, RunError
 from covey.ledger import Ledger
-from covey.membership.loss_spreads import loss_drop, loss_spread
+from covey.membership.loss_spreads import loss_drop
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.runs import exposed_records
@@ -312,7 +312,9 @@ def test_records_are_ranked_by_how_far_they_came_down_to_the_final_model(folder:
     assert [each.score for each in found.records] == sorted(drop, reverse=True)
 
 
-def test_without_the_final_model_records_are_ranked_by_the_spread(tmp_path: Path):
+def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(
+    tmp_path: Path,
+):
     clients = {
         name: (torch.randn(12, 3, generator=torch.Generator().manual_seed(i)), labels)
         for i, (name, labels) in enumerate(
@@ -323,13 +325,13 @@ def test_without_the_final_model_records_are_ranked_by_the_spread(tmp_path: Path
     told["method"] = {"name": "fedavg"}
     run = covey.run(lambda: torch.nn.Linear(3, 2), clients, told, tmp_path / "own")
     apart, there = exposed_records(run.folder, "a", 1.0), run.exposed_records("a", 1.0)
-    assert "LT-IQR" in apart.score_told
-    assert "newest model" in there.score_told
+    assert "last loss in training" in apart.score_told
+    assert there.score_told.endswith("loss under the newest model")
     memory = last_state(run.folder).kept(ClientMemory).kept
     trace = loss_trace(memory[run.names["a"]])
     assert trace is not None
-    spread = loss_spread(trace.T.double().numpy())
-    assert [each.score for each in apart.records] == sorted(spread, reverse=True)
+    drop = loss_drop(trace.T.double().numpy(), trace[-1].double().numpy())
+    assert [each.score for each in apart.records] == sorted(drop, reverse=True)
 
 
 @pytest.mark.parametrize(

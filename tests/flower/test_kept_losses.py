@@ -55,6 +55,10 @@ def test_nodes_keep_what_simulated_clients_keep(build, more, method):
         simulated = here.exposed_records(client, 0.5)
         same = own.score_told == simulated.score_told
         assert same == (method is IFCA)
+        trace = found["losses"].double().numpy()
+        for each in own.records if not same else ():
+            upper = np.nanquantile(trace[:, each.place], 0.75)
+            assert each.score == pytest.approx(upper - each.last)
         if same:
             rowless = tuple(replace(each, row=None) for each in own.records)
             assert rowless == simulated.records

@@ -3,7 +3,7 @@
 A record that is easy from the start is learnt from others like it. One whose loss was high
 and fell was learnt by heart, and is missed by a model without it: reference models would
 say so, at the price of training each of them. The losses cost nothing. `loss_drop` is
-covey's own, and asks the final model once.
+covey's own; it is best where the newest loss is asked of the final model.
 
 References:
     Pollock, Shilov, Dodd, de Montjoye, Free Record-Level Privacy Risk Evaluation Through
@@ -36,7 +36,7 @@ def loss_spread(
 def loss_drop(
     losses: Float[ndarray, "records looks"], last: Float[ndarray, " records"]
 ) -> Float[ndarray, " records"]:
-    """Return q_75 of each record's losses less its loss under the final model, in nats.
+    """Return q_75 of each record's losses less its newest loss, in nats.
 
     How far the loss came down from where it was a quarter of the time: high for a record
     that was hard and is known now, where the spread alone is also high for one whose loss

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from jaxtyping import Float
 from numpy import ndarray
 from safetensors import SafetensorError
 from torch import Tensor
@@ -33,7 +34,7 @@ from covey.deploy import NodeFile
 from covey.engine import ScoringJob
 from covey.errors import ConfigError, CoveyError, RunError
 from covey.ledger import Ledger
-from covey.membership.loss_spreads import loss_drop, loss_spread, top_share
+from covey.membership.loss_spreads import loss_drop, top_share
 from covey.report import write_exposed_records
 from covey.rng import Streams
 from covey.runs.parts import playable
@@ -51,13 +52,10 @@ ON_OPERATOR = (
 )
 ON_NODE = "the client's own node folder"
 
-SPREAD = (
-    "the inter-quartile range of its losses over the rounds (LT-IQR, Pollock et al. 2024): "
-    "the final model is not at hand, with which the list would be better"
-)
-DROP = (
-    "the upper quartile of its losses over the rounds, less its loss under the newest "
-    "model"
+DROP = "the upper quartile of its losses over the rounds, less its "
+TO_MODEL = f"{DROP}loss under the newest model"
+TO_LAST = (
+    f"{DROP}last loss in training (less that under the newest model would be better)"
 )
 
 
@@ -138,9 +136,9 @@ def exposed_records(
 ) -> ExposedRecords:
     """Return a client's most exposed records: this share of them, one at the least.
 
-    Those that it leaves out by now are there too: their losses ended early. Where the
-    client has the newest model, and its data are at hand, records are ranked by
-    `loss_drop`, else by `loss_spread`.
+    Those that it leaves out by now are there too: their losses ended early. Records are
+    ranked by `loss_drop`: to their loss under the newest model where the client has that
+    and its data are at hand, else to the last that training saw.
 
     Args:
         path: a run's folder, or a node's, which has a `node.toml`.
@@ -288,8 +286,14 @@ def _scored(trace: Tensor, final: Tensor | None) -> tuple[ndarray, str]:
     """Return each record's score, and what it is in words."""
     losses = trace.T.double().numpy()
     if final is None or len(final) != len(losses):
-        return loss_spread(losses), SPREAD
-    return loss_drop(losses, final.double().numpy()), DROP
+        return loss_drop(losses, _last_seen(losses)), TO_LAST
+    return loss_drop(losses, final.double().numpy()), TO_MODEL
+
+
+def _last_seen(losses: Float[ndarray, "records rounds"]) -> Float[ndarray, " records"]:
+    seen = np.isfinite(losses)
+    newest = losses.shape[1] - 1 - seen[:, ::-1].argmax(axis=1)
+    return np.where(seen.any(axis=1), losses[np.arange(len(losses)), newest], np.nan)
 
 
 def _record(

@@ -90,7 +90,8 @@ def _scores(known: ReferenceTraces, model: int) -> Mapping[str, ndarray]:
     """Return what can be told of the members from their losses, in several ways."""
     members = known.inside[:, model]
     trained, received = known.trained[members, model], known.received[members, model]
-    final = received[:, -1]
+    final, half = received[:, -1], trained.shape[1] // 2
+    early, then = trained[:, :half], received[:, half - 1]
     return {
         "LT-IQR, as training sees them": loss_spread(trained),
         "upper quartile less last loss, as training sees them": loss_drop(
@@ -100,6 +101,10 @@ def _scores(known: ReferenceTraces, model: int) -> Mapping[str, ndarray]:
         "LT-IQR, of the model after each round": loss_spread(received),
         "upper quartile less last loss, of the model after each round": loss_drop(
             received, final
+        ),
+        "at half of the rounds: LT-IQR, as training sees them": loss_spread(early),
+        "at half of the rounds: the drop to the model that there is": loss_drop(
+            early, then
         ),
         "mean loss, as training sees them": trained.mean(axis=1),
         "minus the loss under the final model": -final,
