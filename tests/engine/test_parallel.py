@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from covey.data.examples import Examples
-from covey.engine import ParallelEngine, Precision, Recipe, ScoringJob, TrainingJob
+from covey.engine import (
+    ParallelEngine,
+    Precision,
+    Recipe,
+    ScoringJob,
+    TrainingJob,
+    parallel,
+)
+from covey.rng import Streams
 
 MakeModule = Callable[..., nn.Module]
 MakeJobs = Callable[..., list[TrainingJob]]
@@ -78,7 +86,10 @@ def test_workers_use_one_intra_op_thread_and_the_caller_keeps_two(make_jobs: Mak
     assert witness.seen[-1] == 2
 
 
-def test_jobs_are_taken_a_few_at_a_time(make_module: MakeModule, make_jobs: MakeJobs):
+def test_jobs_are_taken_a_few_at_a_time(
+    make_module: MakeModule, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(parallel, "BUNDLED_WORK", 0.0)  # each of them is a lot
     module = make_module()
     jobs = make_jobs(module, (5,) * 20, RECIPE)
     taken: list[TrainingJob] = []
@@ -94,6 +105,38 @@ def test_jobs_are_taken_a_few_at_a_time(make_module: MakeModule, make_jobs: Make
     next(results)
     assert len(taken) == 5
     assert len(list(results)) == 18
+
+
+def test_jobs_of_next_to_nothing_go_in_bundles(
+    make_module: MakeModule, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(parallel, "BUNDLE", 3)
+    module = make_module()
+    jobs = make_jobs(module, (5,) * 20, RECIPE)
+    bundled = list(ParallelEngine(module, workers=2).train(jobs))
+    monkeypatch.setattr(parallel, "BUNDLE", 1)
+    alone = list(ParallelEngine(module, workers=2).train(jobs))
+    for one, other in zip(bundled, alone, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [(1e9, [3, 3, 1]), (0.0, [1] * 7), (250.0, [2, 2, 2, 1])],
+)
+def test_bundles_are_as_large_as_their_work_allows(
+    limit: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    """A job is 10 parameters times 2 steps of 5 examples: 100."""
+    monkeypatch.setattr(parallel, "BUNDLE", 3)
+    monkeypatch.setattr(parallel, "BUNDLED_WORK", limit)
+    examples = Examples(torch.zeros(10, 1), torch.zeros(10, dtype=torch.int64))
+    start = {"weight": torch.zeros(10)}
+    recipe = Recipe(batch_size=5)
+    jobs = [TrainingJob(start, examples, Streams(0), recipe) for _ in range(7)]
+    found = list(parallel._bundles(iter(jobs)))
+    assert [len(bundle) for bundle in found] == sizes
+    assert [job for bundle in found for job in bundle] == jobs
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.data.examples import Examples
-from covey.engine.batches import batches
+from covey.engine.batches import batches, num_steps
 from covey.engine.descent import in_order, reshaping, trainable
 from covey.engine.dropout import check_dropout, seeded_dropout
 from covey.engine.forward import model_outputs
@@ -36,6 +36,12 @@ Result = TypeVar("Result")
 PARTS_IN_FLIGHT = 8
 """Scoring jobs per thread that wait or are done: small, so that none of them idles."""
 
+BUNDLE = 32
+"""Training jobs that go to a thread at once, at most."""
+
+BUNDLED_WORK = 1e6
+"""Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
+
 Precision = Literal["float32", "bfloat16"]
 """What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
 
@@ -44,7 +50,8 @@ class ParallelEngine:
     """Train and score on `workers` threads with one intra-op thread each.
 
     The module gives the architecture only. Jobs are taken from their iterator as
-    threads become free: at most `2 * workers` are in flight.
+    threads become free: at most `2 * workers` are in flight, or as many bundles of jobs
+    that are next to nothing.
     """
 
     def __init__(
@@ -66,7 +73,11 @@ class ParallelEngine:
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
-        return self._results(self._train_one, jobs, 2 * self._workers)
+        bundles = self._results(self._train_bundle, _bundles(jobs), 2 * self._workers)
+        for trained, error in bundles:
+            yield from trained
+            if error is not None:
+                raise error
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
@@ -104,6 +115,18 @@ class ParallelEngine:
 
     def _score_part(self, job: ScoringJob) -> Scored:
         return score_part(self._thread_local.module, job, self._task)
+
+    def _train_bundle(
+        self, jobs: Sequence[TrainingJob]
+    ) -> tuple[list[Params], Exception | None]:
+        """Return what was trained, and what stopped it."""
+        trained: list[Params] = []
+        for job in jobs:
+            try:
+                trained.append(self._train_one(job))
+            except Exception as error:
+                return trained, error
+        return trained, None
 
     def _train_one(self, job: TrainingJob) -> Params:
         module = self._thread_local.module
@@ -148,6 +171,32 @@ class ParallelEngine:
             "cpu", enabled=self._precision == "bfloat16", cache_enabled=False
         ):
             return losses(model_outputs(module, batch.inputs), batch.labels).mean()
+
+
+def _bundles(jobs: Iterable[TrainingJob]) -> Iterator[list[TrainingJob]]:
+    """Yield the jobs in their order, several at once where they are next to nothing.
+
+    Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
+    """
+    bundle, work = list[TrainingJob](), 0.0
+    for job in jobs:
+        size = _work(job)
+        if bundle and (len(bundle) == BUNDLE or work + size > BUNDLED_WORK):
+            yield bundle
+            bundle, work = [], 0.0
+        bundle.append(job)
+        work += size
+        if work > BUNDLED_WORK:
+            yield bundle
+            bundle, work = [], 0.0
+    if bundle:
+        yield bundle
+
+
+def _work(job: TrainingJob) -> float:
+    parameters = sum(value.numel() for value in job.start.values())
+    seen = num_steps(len(job.examples), job.recipe) * job.recipe.batch_size
+    return float(parameters * seen)
 
 
 @contextmanager

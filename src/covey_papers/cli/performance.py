@@ -16,7 +16,7 @@ from covey.cli import FAILED_CHECK, JsonOption, console, stated, tabled
 from covey.errors import ConfigError
 from covey.portable import num_cores
 from covey_papers import bench as benches
-from covey_papers.reproduce import provenance
+from covey_papers import reproduce
 
 __all__ = ["memory", "scale", "speed"]
 
@@ -177,8 +177,8 @@ def _read(path: Path, *, quick: bool) -> list[benches.Comparison]:
 def _taken(effort: benches.Effort, began: float | None) -> dict[str, Any]:
     """Return where and how the figures were taken."""
     return {
-        "commit": provenance.commit(),
-        "machine": provenance.machine(),
+        "commit": reproduce.commit(),
+        "machine": reproduce.machine(),
         "load_before": began,
         "load_after": _load(),
         "quick": effort.quick,

@@ -1,4 +1,5 @@
 from .page import write_page
+from .provenance import commit, machine
 from .record import Cell, Found, Line, Printed, Record
 from .run_cache import Shelf, digest
 from .runner import Asked, records, reproduced
@@ -15,9 +16,11 @@ __all__ = [
     "Printed",
     "Record",
     "Shelf",
+    "commit",
     "digest",
     "experiment",
     "experiments",
+    "machine",
     "records",
     "reproduced",
     "words",
