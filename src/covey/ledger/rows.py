@@ -72,7 +72,9 @@ def read_links(connection: Connection, after: int = 0) -> list[Link]:
 
 def each_link(connection: Connection, after: int = 0) -> Iterator[Link]:
     """Yield the whole chain in order, or what stands after a position, one by one."""
-    query = _events(connection).where(events.c.position > after)
+    query = _events(connection)
+    if after:
+        query = query.where(events.c.position > after)
     words: Words | None = None
     options = {"stream_results": True, "max_row_buffer": MOST_ROWS}
     ordered = query.order_by(events.c.position)
