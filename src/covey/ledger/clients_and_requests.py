@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -46,6 +47,9 @@ Wanted = Literal["auto", "deny", "subtract", "roll_back", "retrain", "calibrate"
 
 State = Literal["pending", "serving", "done", "refused"]
 """Where a request is; from "serving" on its client's name is gone."""
+
+AT_ONCE = 10_000
+"""How many clients' rows are laid out in memory at a time."""
 
 NAMELESS: tuple[State, ...] = ("serving", "done")
 
@@ -150,8 +154,10 @@ def bind_names(
         LedgerError: a handle or a name is bound to another one, or was erased.
     """
     known = names(connection)
-    bound = known | dict(handles)
-    if bound != {**handles, **known} or len(set(bound.values())) < len(bound):
+    new = {one: name for one, name in handles.items() if one not in known}
+    named = len({*known.values(), *new.values()})
+    rebound = any(known.get(one, name) != name for one, name in handles.items())
+    if rebound or named < len(known) + len(new):
         raise LedgerError(
             f"A client has one handle in {location}, for good, but an enrolment binds a "
             f"handle or a client twice. Enrol clients under the handles that this run "
@@ -163,14 +169,10 @@ def bind_names(
             f"Who left {location} stays out, but an enrolment brings a client back whose "
             f"name was erased. Leave out every client that has a tombstone."
         )
-    rows = [
-        {"handle": one, "name": name}
-        for one, name in handles.items()
-        if one not in known
-    ]
-    if rows:
-        connection.execute(insert(clients), rows)
-    return bool(rows)
+    rows = ({"handle": one, "name": name} for one, name in new.items())
+    while some := list(islice(rows, AT_ONCE)):
+        connection.execute(insert(clients), some)
+    return bool(new)
 
 
 def bound(connection: Connection, table: Table) -> dict[Handle, str]:

@@ -21,6 +21,16 @@ from .forgetting import (
 )
 from .forgetting_data import FORGETTING, ForgettingSet
 from .forgetting_figure import forgetting_figure
+from .large_ledger import (
+    AppendCost,
+    LedgerCost,
+    LedgerSize,
+    OpenCost,
+    Spent,
+    ledger_cost,
+    make_ledger,
+    open_ledger,
+)
 from .leaving import (
     PAPER,
     QUICK_LEAVING,
@@ -81,6 +91,7 @@ __all__ = [
     "SCALE",
     "SOURCES",
     "SPEED",
+    "AppendCost",
     "BenchSet",
     "Cell",
     "Change",
@@ -103,10 +114,13 @@ __all__ = [
     "Leak",
     "Leaked",
     "Leaving",
+    "LedgerCost",
+    "LedgerSize",
     "Measure",
     "Measured",
     "Merge",
     "Metered",
+    "OpenCost",
     "Outcome",
     "Poisoned",
     "Poisoning",
@@ -115,6 +129,7 @@ __all__ = [
     "Row",
     "SecureRoundCost",
     "SecureRoundSize",
+    "Spent",
     "SubtractionSize",
     "Suffered",
     "Waited",
@@ -138,8 +153,11 @@ __all__ = [
     "is_right",
     "knowledge",
     "leaked",
+    "ledger_cost",
+    "make_ledger",
     "means",
     "measured",
+    "open_ledger",
     "outcomes",
     "play_references",
     "precisions",
