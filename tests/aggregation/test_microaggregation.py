@@ -347,9 +347,9 @@ def test_parts_have_as_many_sets_as_all_together(n: int, k: int, most: int, seed
 
 
 def test_parts_are_nearly_as_tight_as_all_together():
-    points = cloud(400, 0, 3)
-    parts = (*divided_in_parts(points, 4, 200, lambda own: mdav(own, 4)),)
-    blind = public_random(400, 4, np.random.default_rng(0))
+    points = cloud(600, 0, 2)
+    parts = (*divided_in_parts(points, 4, 300, lambda own: mdav(own, 4)),)
+    blind = public_random(600, 4, np.random.default_rng(0))
     whole = spread(points, mdav(points, 4))
     assert spread(points, tuple(map(tuple, parts))) < 1.1 * whole
     assert spread(points, blind) > 2 * whole

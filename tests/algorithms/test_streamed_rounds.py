@@ -1,0 +1,74 @@
+"""A round whose updates pass by: clients train once more for those that speak."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from algorithms.playing import fedavg
+from covey.aggregation import (
+    AnonymityConfig,
+    L2Bound,
+    anonymity_aggregator,
+    dp_anonymity,
+    noise_scale,
+)
+from covey.algorithms import Steps
+from covey.data.examples import Client
+from covey.events import (
+    AnonymitySetsFormed,
+    AnswerRefused,
+    DistancesSketched,
+    ModelsMerged,
+)
+from covey.rng import Streams
+from covey.types import Params
+
+STREAMS = Streams(0)
+CONFIGS = {
+    "paper": AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("paper", "l2", 0.1)),
+    "sound": dp_anonymity(2, L2Bound(1.0, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("diverged", [0, 1])
+def test_rounds_of_a_simulation_are_the_same_to_the_bit(
+    steps: Steps,
+    point: Callable[..., Client],
+    name: str,
+    diverged: int,
+):
+    cohort = tuple(point(f"c{i}", float(i), i % 2) for i in range(9))
+    if diverged:
+        cohort = (*cohort, point("d", math.nan, 0))
+
+    def played(window: float, *, repeatable: bool):
+        merge = anonymity_aggregator(replace(CONFIGS[name], window=window))
+        accounted = name == "sound"
+        how = replace(
+            steps, aggregate=merge, repeatable=repeatable, dp_accounted=accounted
+        )
+        run = fedavg(draw, how)
+        return run.play_round(run.init(STREAMS), cohort, STREAMS)
+
+    held = played(0, repeatable=False)
+    streamed = played(0, repeatable=True)
+    assert played(math.inf, repeatable=True).events == held.events
+    for kind in (ModelsMerged, AnswerRefused):
+        assert of_kind(kind, held) == of_kind(kind, streamed)
+    assert len(of_kind(AnswerRefused, streamed)) == diverged
+    sets = [each.sets for each in of_kind(AnonymitySetsFormed, streamed)]
+    assert sets == [each.sets for each in of_kind(AnonymitySetsFormed, held)]
+    assert not of_kind(DistancesSketched, held)
+    assert of_kind(DistancesSketched, streamed)
+
+
+def draw(_: Streams) -> Params:
+    return {"w": torch.tensor([0.5])}
+
+
+def of_kind(kind: type, played) -> list:
+    return [each for each in played.events if isinstance(each, kind)]
