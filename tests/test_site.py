@@ -121,9 +121,6 @@ def test_a_site_that_loads_from_elsewhere_or_links_to_nothing_is_told(tmp_path):
     ("page", "out"),
     [
         ("index.md", "runs/first"),
-        pytest.param(
-            "tutorials/first-federation.md", "runs/tutorial", marks=pytest.mark.slow
-        ),
         *(
             pytest.param(f"migration/{page}.md", f"runs/{out}", marks=pytest.mark.slow)
             for page, out in (

@@ -7,31 +7,30 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tutorials.pages import Player, alike, blocks
 
 
-def renewed(page: Path, folder: Path) -> str:
-    """Return the page with what its blocks print now, and tell how long each takes."""
+def renewed(page: Path, folder: Path) -> Iterator[str]:
+    """Yield the page with what its blocks print now, block by block."""
     lines, printed = page.read_text("utf-8").splitlines(keepends=True), ""
     moved = 0
     with Player(page, folder) as player:
         for block in blocks(page):
             if block.language != "text":
-                began = time.monotonic(), sum(os.times()[:4])
+                began, used = time.monotonic(), sum(os.times()[:4])
                 printed = player.play(block)
-                took = time.monotonic() - began[0], sum(os.times()[:4]) - began[1]
-                said = f"line {block.line}: {took[0]:.1f} s, processor {took[1]:.1f} s"
-                sys.stderr.write(f"{said}\n")
+                took = f"{time.monotonic() - began:.1f} s"
+                used = f"processor {sum(os.times()[:4]) - used:.1f} s"
+                sys.stderr.write(f"line {block.line}: {took}, {used}\n")
             elif not alike(block.text, printed):
                 start, held = block.line - 1 + moved, block.text.count("\n")
                 new = printed.splitlines(keepends=True)
                 lines[start : start + held] = new
                 moved += len(new) - held
-            else:
-                continue
-    return "".join(lines)
+                yield "".join(lines)
 
 
 def main() -> None:
@@ -41,7 +40,8 @@ def main() -> None:
         (Path(folder) / "work").mkdir()
         os.chdir(f"{folder}/work")
         sys.path.insert(0, ".")
-        page.write_text(renewed(page, Path.cwd()), "utf-8")
+        for text in renewed(page, Path.cwd()):
+            page.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import covey
 from marked_processes import MARK, end_marked
 
 __all__ = ["Block", "Player", "alike", "blocks"]
@@ -59,7 +60,12 @@ class Player:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.mark = secrets.token_hex(8)
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": programs, MARK: self.mark}
+        environment = {
+            **os.environ,
+            "PATH": programs,
+            "PYTHONPATH": str(Path(covey.__file__).parents[1]),  # this very covey
+            MARK: self.mark,
+        }
         self.shell = subprocess.Popen(
             ["bash", "-e"],
             stdin=subprocess.PIPE,

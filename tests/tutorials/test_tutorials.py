@@ -8,7 +8,7 @@ import pytest
 from tutorials.pages import Block, Player, alike, blocks
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
-QUICK: frozenset[str] = frozenset()
+QUICK = frozenset({"your-model-and-data"})
 
 
 def marked(page: Path) -> object:
