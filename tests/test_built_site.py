@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 CHROMIUM = Path("/usr/bin/chromium")
 SITE = Path(__file__).parents[1] / "build" / "site"
 PAGES = ("index", "tutorials/first-federation", "python", "extending", "results/README")
-WRITTEN = ("settings/method", "commands/run", "python/api", "events")
+EXPLAINED = ("architecture", "measuring", "answers", "comparison", "migration/from-pfl")
+WRITTEN = ("settings/method", "commands/run", "python/api", "events", "json/forget")
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +44,7 @@ def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, schem
         viewport={"width": width, "height": 900}, color_scheme=scheme
     )
     page = context.new_page()
-    for name in (*PAGES, *(f"reference/{each}" for each in WRITTEN)):
+    for name in (*PAGES, *EXPLAINED, *(f"reference/{each}" for each in WRITTEN)):
         page.goto(f"file://{SITE}/{name}.html")
         assert problems(page) == [], name
         too_wide = "document.documentElement.scrollWidth > window.innerWidth"

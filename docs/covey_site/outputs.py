@@ -60,7 +60,8 @@ def _listed() -> Iterator[str]:
     named = {**pages, ERROR: "errors", **dict.fromkeys(FILES, "files")}
     for name, page in named.items():
         said = schema_of(name).get("description") or _first(schema_of(name))
-        yield f"| [`{title_of(name)}`]({page}.md) | {escaped(said)} |"
+        short = title_of(name).removesuffix(" --json")
+        yield f"| [`{short}`]({page}.md) | {escaped(said)} |"
 
 
 def _first(schema: Mapping[str, Any]) -> str:

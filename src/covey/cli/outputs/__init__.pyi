@@ -1,0 +1,3 @@
+from .table import FAILURE, FILES, OUTPUTS
+
+__all__ = ["FAILURE", "FILES", "OUTPUTS"]
