@@ -5,6 +5,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import torch
 
 from covey.errors import ConfigError
 from covey.rng import Streams
@@ -121,12 +122,14 @@ def test_the_plain_loop_takes_the_same_steps_as_the_federation() -> None:
         def zero_grad(self) -> None: ...
 
         def step(self) -> None:
-            steps.append(1)
+            steps.append(torch.get_num_threads())
 
+    before = torch.get_num_threads()
     PlainLoop(
         module_of(TINY), TINY, data, QUICK, optimizer=lambda _, __: Counting()
     ).play()
-    assert len(steps) == 3 * (4 + 2)
+    assert steps == [1] * 3 * (4 + 2)
+    assert torch.get_num_threads() == before
     assert TINY.images == 33
 
 

@@ -27,7 +27,7 @@ from covey_papers.bench.performance.peers import (
     python_of_peers,
     write_task,
 )
-from covey_papers.bench.performance.plain_loop import MakeOptimizer, PlainLoop, sgd
+from covey_papers.bench.performance.plain_loop import MakeOptimizer, PlainLoop
 from covey_papers.bench.performance.shapes import MANY, sized, with_precision
 from covey_papers.bench.performance.timing import Effort, alternated, rate
 
@@ -62,7 +62,7 @@ class AgainstLoop:
     shape: Shape
     limit: Limit | None
     precision: Precision = "float32"
-    optimizer: MakeOptimizer = sgd
+    optimizer: MakeOptimizer | None = None
 
     def __call__(self, figure: str, effort: Effort) -> Comparison:
         """Return the row."""
