@@ -256,7 +256,9 @@ class _Reader:
             if (ends[-1] if ends else 0) != len(flat):
                 raise ValueError("lists do not have the lengths that it says")
             return Lists(ends, flat)
-        width, length = map(int, more)
+        width, length = more
+        if type(width) is not int or type(length) is not int:  # true is 1, too
+            raise ValueError("it is not said in whole numbers how long a column is")
         return KINDS[kind](self, width, length)
 
     def cells(self, code: str, length: int) -> "array[Any]":
@@ -284,13 +286,15 @@ def _handles_of(reader: _Reader, width: int, length: int) -> HandleColumn:
     return HandleColumn(reader.words, found)
 
 
-def _floats_of(reader: _Reader, _: int, length: int) -> Column[float]:
+def _floats_of(reader: _Reader, width: int, length: int) -> Column[float]:
+    if width != 8:
+        raise ValueError("numbers take other bytes than they need")
     return Column(reader.cells("d", length))
 
 
-def _bools_of(reader: _Reader, _: int, length: int) -> Column[bool]:
+def _bools_of(reader: _Reader, width: int, length: int) -> Column[bool]:
     found = reader.cells("B", length)
-    if max(found, default=0) > 1:
+    if width != 1 or max(found, default=0) > 1:
         raise ValueError("a truth value is neither")
     return Column(tuple(map(bool, found)))
 

@@ -6,6 +6,7 @@ lead to other handles is seen like any other change.
 """
 
 import json
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select
@@ -26,11 +27,16 @@ class KnownWords:
     def __init__(self) -> None:
         self.words = Words()
         self._last: tuple[int, str] | None = None
+        self._lock = Lock()  # who serves pages reads in several threads
 
     def read(self, connection: Connection) -> Words:
         """Return all handles that there are now."""
         if not has_table(connection, handles):
             return self.words
+        with self._lock:
+            return self._read(connection)
+
+    def _read(self, connection: Connection) -> Words:
         query = select(handles.c.first, handles.c.texts).order_by(handles.c.first)
         if self._last is not None:
             query = query.where(handles.c.first >= self._last[0])
@@ -38,7 +44,7 @@ class KnownWords:
         if self._last is not None:
             if not rows or rows[0] != self._last:  # another ledger is in its place now
                 self.words, self._last = Words(), None
-                return self.read(connection)
+                return self._read(connection)
             rows = rows[1:]
         for row in rows:
             self.words.add(_texts(row, len(self.words)))

@@ -103,13 +103,18 @@ class LedgerRecord:
             known = self._events[id(record)] = _event_of(record)
         return known
 
-    def with_links(self, links: Sequence[Link]) -> "LedgerRecord":
-        """Return what stands in a ledger to which these were added."""
+    def with_links(self, links: list[Link]) -> "LedgerRecord":
+        """Return what stands in a ledger to which these were added.
+
+        The list is empty afterwards: many links and what they say need much memory.
+        """
         hashes = (*self.hashes, *(each.hash for each in links))
-        records = [*self.records, *(each.record() for each in links)]
-        return LedgerRecord(
-            hashes, records, links[-1] if links else self.last, self._events
-        )
+        last = links[-1] if links else self.last
+        links.reverse()
+        records = list(self.records)
+        while links:
+            records.append(links.pop().record())
+        return LedgerRecord(hashes, records, last, self._events)
 
 
 class RecordReader:

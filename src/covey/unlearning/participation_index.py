@@ -86,13 +86,19 @@ class _Index:
         """Put all places in the order of the handles' numbers."""
         import numpy as np  # only a ledger of many clients has columns
 
-        numbers = np.concatenate(
-            [np.asarray(each.numbers, dtype=np.uint32) for each in columns]
-        )
-        self._order: Any = np.argsort(numbers, kind="stable").astype(np.uint32)
-        self._starts: Any = np.concatenate(
-            [[0], np.cumsum(np.bincount(numbers), dtype=np.int64)]
-        )
+        size = 1 + max(max(each.numbers, default=0) for each in columns)
+        keys = np.empty(self._ends[-1], dtype=np.uint64)  # of a number, and its place
+        begin = 0
+        for column, end in zip(columns, self._ends, strict=True):
+            numbers = np.asarray(column.numbers, dtype=np.uint64)
+            keys[begin:end] = numbers << 32 | np.arange(begin, end, dtype=np.uint64)
+            begin = end
+        keys.sort()
+        self._order: Any = keys.astype(np.uint32)  # the lower half: the place
+        firsts = np.arange(size + 1, dtype=np.uint64) << 32
+        self._starts: Any = np.searchsorted(keys, firsts)
+        if self._words is not None:
+            self._words.numbers()  # who asks for the first client waits no longer
 
     def places(self, handle: Handle) -> list[_Place]:
         """Return where a handle stands, in order."""
