@@ -71,7 +71,7 @@ class _Index:
         columns: list[HandleColumn] = []
         for i, chunk in enumerate(chunks):
             if isinstance(chunk, HandleColumn):
-                self._words = self._words or chunk.words
+                self._words = chunk.words if self._words is None else self._words
                 if chunk.words is self._words:
                     self._columns.append(i)
                     columns.append(chunk)
