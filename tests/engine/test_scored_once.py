@@ -1,5 +1,7 @@
 """Several figures on the same losses: the same answers, from one look at each example."""
 
+from collections.abc import Sequence
+
 import torch
 
 from covey.data.examples import Examples
@@ -14,7 +16,7 @@ class Counting(ReferenceEngine):
 
     asked = 0
 
-    def score(self, jobs: list[ScoringJob]) -> list[Scored]:
+    def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         self.asked += sum(len(job.examples) for job in jobs)
         return super().score(jobs)
 

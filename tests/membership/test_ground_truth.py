@@ -1,6 +1,6 @@
 """The controls of the true audit: what must be found, and what must not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +9,14 @@ from torch import nn
 
 from covey.data.examples import Client, Examples
 from covey.data.rotation import rotate
-from covey.engine import Engine, Recipe, ReferenceEngine, TrainingJob
+from covey.engine import (
+    Engine,
+    Recipe,
+    ReferenceEngine,
+    Scored,
+    ScoringJob,
+    TrainingJob,
+)
 from covey.membership import (
     Membership,
     Reference,
@@ -184,6 +191,30 @@ def test_exposure_counts_the_clients_that_left(
     assert left.exposed_risk is not None
     assert left.exposed_risk > 0.7
     assert left.reason.startswith("no figure: ")
+
+
+def test_an_audit_looks_at_each_record_once_whoever_comes_and_leaves(
+    memorised: tuple[Engine, Params, Examples], make_client: MakeClient
+):
+    engine, params, noisy = memorised
+    asked: list[int] = []
+
+    class Counting:
+        def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
+            return engine.train(jobs)
+
+        def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
+            asked.extend(len(job.examples) for job in jobs)
+            return engine.score(jobs)
+
+    left, stayed, new, reached = (
+        make_client(name, part(noisy, 50 * k, 50 * k + 50), group=0)
+        for k, name in enumerate("abcd")
+    )
+    membership = Membership(((stayed, new),), ((left, stayed),), ((reached,),))
+    reference = Reference((part(noisy, 300, 400),))
+    audit_clusters(Counting(), [params], membership, reference, STREAMS)
+    assert sum(asked) == 4 * 50 + 100
 
 
 def test_traces_are_judged_apart_from_those_who_trained(
