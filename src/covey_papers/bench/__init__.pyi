@@ -1,3 +1,12 @@
+from .anonymity_figure import sets_growth_figure
+from .anonymity_scale import (
+    SetsCost,
+    SetsSize,
+    SetsTightness,
+    sets_cost,
+    sets_cost_apart,
+    sets_tightness,
+)
 from .attacks import ATTACKS, LABEL_FLIP, Poisoned
 from .calibration import calibration_figure
 from .criteria import (
@@ -129,6 +138,9 @@ __all__ = [
     "Row",
     "SecureRoundCost",
     "SecureRoundSize",
+    "SetsCost",
+    "SetsSize",
+    "SetsTightness",
     "Spent",
     "SubtractionSize",
     "Suffered",
@@ -165,6 +177,10 @@ __all__ = [
     "put",
     "read_references",
     "secure_round_cost",
+    "sets_cost",
+    "sets_cost_apart",
+    "sets_growth_figure",
+    "sets_tightness",
     "suffered",
     "suffered_by_all",
     "summary_of",
