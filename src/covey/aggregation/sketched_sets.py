@@ -60,7 +60,9 @@ def sketched_clusters(
         j = each.cluster
         if j not in found:
             start = flatten(trained(clusters[j]))
-            sketch = sketcher(len(start), streams.at("sketch", j).generator())
+            # who knew it before could send what its sketch hides
+            draws = streams.hidden().at("sketch", j).generator()
+            sketch = sketcher(len(start), draws)
             found[j] = SketchedCluster(sketch, sketch(start))
         found[j].take(each)
     return found
