@@ -54,6 +54,7 @@ def outside(text: str) -> str:
         ("risk 0.61, True", "risk 0.63, False", False),
         ("risk 0.61", "risk 0.91", False),
         ("proofs/1f45fb17a9b134ca.json", "proofs/a900000000000b1c.json", True),
+        (f"key {'b995-' * 7}79dc", f"key {'c1b1-' * 7}1003", True),
         ("in 1.2 s ... ok", "in 71.2 s, and so on: ok", True),
         ("in 1.2 s", "at once", False),
         ("", "something", False),
