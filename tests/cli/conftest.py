@@ -23,7 +23,7 @@ def command(*words: object) -> tuple[int, str, str]:
         patch.setattr(sys, "argv", ["covey", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             main()
-    if "--json" in words:
+    if "--json" in words and out.getvalue():
         check_printed([*map(str, words)], json.loads(out.getvalue()))
     return int(ended.value.code or 0), out.getvalue(), err.getvalue()
 
