@@ -70,6 +70,7 @@ def _recipe(config: Config) -> Recipe:
     loss = component_of(train, "loss", Loss)
     schedule = component_of(train, "schedule", Schedule)
     objective = _objective(config)
+    keep_losses = train.keep_losses or train.withheld_share > 0
     return Recipe(
         local_epochs=train.local_epochs,
         local_steps=train.local_steps,
@@ -83,9 +84,9 @@ def _recipe(config: Config) -> Recipe:
         objective=objective,
         personal=_algorithm(config).personal(),
         max_gradient_norm=train.max_gradient_norm,
-        keep_losses=train.keep_losses or train.withheld_share > 0,
+        keep_losses=keep_losses,
         withhold=train.withheld_share,
-        withhold_after=max(1, config.rounds // 2),
+        withhold_after=max(1, config.rounds // 2) if keep_losses else 0,
     )
 
 
