@@ -133,8 +133,8 @@ def test_what_covey_would_not_write_is_refused(forms: str, columns: bytes):
 def written(where: str | Path) -> str:
     with Ledger.create(where, noon) as ledger:
         for t, records in enumerate(ROUNDS):
-            head = ledger.append(t, records)
-    return head
+            ledger.append(t, records)
+        return ledger.head()
 
 
 def test_the_chain_is_the_one_of_texts(where: str):
