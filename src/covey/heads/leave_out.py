@@ -13,7 +13,6 @@ References:
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int64
@@ -29,7 +28,6 @@ __all__ = [
     "scores_without_client",
     "scores_without_records",
     "targets_of",
-    "times_root",
 ]
 
 Scores = Float[Tensor, "rows classes"]
@@ -72,7 +70,7 @@ def scores_without_client(head: Head | SentHead, rows: Rows, share: float) -> Sc
     if not weight or not len(rows):
         return scores
     targets = targets_of(rows.labels, scores)
-    rooted = times_root(phi, head.root)
+    rooted = phi @ head.root
     hat = (rooted @ rooted.T).double() * weight
     rest = torch.eye(len(hat), dtype=torch.float64) - hat
     errors = torch.linalg.solve(rest, (targets - scores).double())
@@ -86,7 +84,7 @@ def scores_without_records(head: Head, rows: Rows, share: float = 1.0) -> LeftOu
     return left_out(
         scores=phi @ head.theta.float(),
         labels=rows.labels,
-        leverages=times_root(phi, head.root).square().sum(dim=1) * weight,
+        leverages=(phi @ head.root).square().sum(dim=1) * weight,
         variances=((phi @ head.covariance) * phi).sum(dim=1),
     )
 
@@ -101,22 +99,6 @@ def left_out(
     targets = targets_of(labels, scores)
     errors = (targets - scores) / (1 - leverages).clamp(min=TINY)[:, None]
     return LeftOut(scores, targets - errors, targets, leverages, variances)
-
-
-BLOCKS = 4
-
-
-def times_root(
-    phi: Float[Tensor, "rows d"], root: Float[Tensor, "d d"]
-) -> Float[Tensor, "rows d"]:
-    """Return phi R, where R has only zeros below its diagonal: most are left out."""
-    d = len(root)
-    product = torch.empty(len(phi), d)
-    edges = [d * b // BLOCKS for b in range(BLOCKS + 1)]
-    for left, right in pairwise(edges):
-        block = product[:, left:right]
-        torch.mm(phi[:, :right], root[:right, left:right], out=block)
-    return product
 
 
 def targets_of(labels: Int64[Tensor, " rows"], scores: Scores) -> Scores:
