@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import functional
 
 from covey.data.brightness import Brightness, brighten
 from covey.data.rotation import Rotation, rotate
@@ -43,22 +42,6 @@ def test_quarter_turns_of_a_square_move_pixels_exactly(seed, side, quarters):
     images = random_images(seed, (2, 3, side, side))
     turned = rotate(images, same(90 * quarters, images))
     assert torch.equal(turned, torch.rot90(images, quarters, dims=(-2, -1)))
-
-
-@given(seed=seeds, size=sizes)
-def test_what_is_rotated_comes_from_where_affine_matrices_say(seed, size):
-    draw = np.random.default_rng(seed)
-    images = random_images(seed, size)
-    degrees = torch.from_numpy(draw.uniform(-400, 400, len(images))).float()
-    height, width = images.shape[-2:]
-    angle = degrees.deg2rad()
-    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    across = torch.stack([cos, -sin * (height / width), zero], dim=1)
-    down = torch.stack([sin * (width / height), cos, zero], dim=1)
-    matrices, shape = torch.stack([across, down], dim=1), list(images.shape)
-    grid = functional.affine_grid(matrices, shape, align_corners=False)
-    turned = functional.grid_sample(images.float(), grid, align_corners=False)
-    assert ((rotate(images, degrees) - turned).abs() <= 0.5 + 1e-3).all()
 
 
 def test_ninety_degrees_turn_counter_clockwise():

@@ -32,28 +32,13 @@ def rotate(images: Images, degrees: Float[Tensor, " images"]) -> Images:
 
 
 def _rotate(pixels: Tensor, degrees: Tensor) -> Tensor:
-    grid = _came_from(degrees, *pixels.shape[-2:])
+    # An output pixel reads the input where it came from, so the matrix is the inverse
+    # rotation; rows count downwards, and each axis is scaled to [-1, 1] by its own size.
+    height, width = pixels.shape[-2:]
+    angle = degrees.deg2rad()
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    across = torch.stack([cos, -sin * (height / width), zero], dim=1)
+    down = torch.stack([sin * (width / height), cos, zero], dim=1)
+    inverse = torch.stack([across, down], dim=1)
+    grid = functional.affine_grid(inverse, list(pixels.shape), align_corners=False)
     return functional.grid_sample(pixels, grid, align_corners=False)
-
-
-def _came_from(
-    degrees: Float[Tensor, " images"], height: int, width: int
-) -> Float[Tensor, "images height width two"]:
-    """Return where in its input each output pixel was, as (across, down) in [-1, 1].
-
-    The inverse rotation, with rows that count downwards and each axis scaled by its own
-    size. To the bit what `functional.affine_grid` gives, which multiplies matrices of 3
-    columns and takes as long as everything else together.
-    """
-    angle = degrees.deg2rad().view(-1, 1, 1)
-    cos, sin = angle.cos(), angle.sin()
-    across, down = _centres(width), _centres(height).unsqueeze(1)
-    grid = torch.empty(len(degrees), height, width, 2)
-    torch.add(across * cos, down * (-sin * (height / width)), out=grid[..., 0])
-    torch.add(across * (sin * (width / height)), down * cos, out=grid[..., 1])
-    return grid
-
-
-def _centres(pixels: int) -> Float[Tensor, " pixels"]:
-    """Return where the middles of so many pixels lie in [-1, 1]."""
-    return torch.linspace(-1, 1, pixels) * (pixels - 1) / pixels
