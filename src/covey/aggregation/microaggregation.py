@@ -218,8 +218,7 @@ def _products(
     gram = torch.zeros(len(points), len(points), dtype=precision)
     columns = max(COLUMNS * FEW // max(len(points), FEW), 1)
     for some in points.split(columns, dim=1):
-        centred = some.double()
-        centred = (centred - centred.mean(dim=0)).to(precision)
+        centred = (some - some.mean(dim=0, dtype=torch.float64)).to(precision)
         gram += centred @ centred.T
     if not gram.isfinite().all():  # a client's training diverged
         gram.zero_()

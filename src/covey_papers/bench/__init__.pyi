@@ -73,6 +73,12 @@ from .run_cache import found, put
 from .scenarios import FULL, QUICK, BenchSet
 from .secure_rounds import SecureRoundCost, SecureRoundSize, secure_round_cost
 from .solved_heads import HeadFigures, HeadMeans, agreement, head_figures, head_means
+from .streamed_memory import (
+    StreamedMemory,
+    StreamedSize,
+    streamed_memory,
+    streamed_memory_apart,
+)
 from .subtractions import SubtractionSize, Waited, waits
 from .unlearning_epsilon import (
     ControlRange,
@@ -142,6 +148,8 @@ __all__ = [
     "SetsSize",
     "SetsTightness",
     "Spent",
+    "StreamedMemory",
+    "StreamedSize",
     "SubtractionSize",
     "Suffered",
     "Waited",
@@ -181,6 +189,8 @@ __all__ = [
     "sets_cost_apart",
     "sets_growth_figure",
     "sets_tightness",
+    "streamed_memory",
+    "streamed_memory_apart",
     "suffered",
     "suffered_by_all",
     "summary_of",

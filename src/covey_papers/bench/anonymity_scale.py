@@ -32,6 +32,7 @@ __all__ = [
     "SetsCost",
     "SetsSize",
     "SetsTightness",
+    "peak_bytes",
     "sets_cost",
     "sets_cost_apart",
     "sets_tightness",
@@ -154,7 +155,7 @@ def sets_cost(size: SetsSize, seed: int = 0) -> SetsCost:
         seconds=seconds - making.seconds,
         making_seconds=making.seconds,
         wall_seconds=wall - making.wall_seconds,
-        peak_bytes=_peak_bytes(),
+        peak_bytes=peak_bytes(),
         sets=len(members),
         smallest=min(members),
         largest=max(members),
@@ -202,7 +203,7 @@ def _handle(i: int) -> Handle:
     return f"{i:09d}"
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """Return the most memory that this process held; its parent's does not count."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
