@@ -13,7 +13,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = Path("/usr/bin/chromium")
 SITE = Path(__file__).parents[1] / "build" / "site"
-PAGES = ("index", "tutorials/first-federation", "python", "extending", "results/README")
+PAGES = (
+    *("index", "tutorials/first-federation", "tutorials/erasure-request"),
+    *("python", "extending", "results/README"),
+)
 EXPLAINED = ("architecture", "measuring", "answers", "comparison", "migration/from-pfl")
 WRITTEN = ("settings/method", "commands/run", "python/api", "events", "json/forget")
 
