@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from covey.models import build_model
 from covey.rng import Streams
@@ -38,7 +38,7 @@ CLOCK = time.perf_counter
 PER_CLIENT = Limit(50, at_most=True, unit="microseconds")
 
 
-def adamw(weights: list[nn.Parameter], learning_rate: float) -> Any:  # noqa: ANN401
+def adamw(weights: list[Tensor], learning_rate: float) -> Any:  # noqa: ANN401
     """Return torch's own, as fast as it goes."""
     return torch.optim.AdamW(weights, learning_rate, fused=True)
 

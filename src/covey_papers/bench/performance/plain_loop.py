@@ -25,7 +25,7 @@ from covey_papers.bench.performance.timing import Effort
 
 __all__ = ["MakeOptimizer", "PlainLoop"]
 
-MakeOptimizer = Callable[[list[nn.Parameter], float], Any]
+MakeOptimizer = Callable[[list[Tensor], float], Any]
 
 
 class PlainLoop:
@@ -95,7 +95,8 @@ class PlainLoop:
         self, optimizer: MakeOptimizer | None, module: nn.Module
     ) -> Callable[[Tensor], None]:
         """Return what moves the weights along a loss's gradient."""
-        weights, rate = list(module.parameters()), self._shape.learning_rate
+        weights: list[Tensor] = [*module.parameters()]
+        rate = self._shape.learning_rate
         if optimizer is None:
             return partial(_descend, weights, rate)
         made = optimizer(weights, rate)
@@ -111,7 +112,7 @@ class PlainLoop:
         return torch.from_numpy(order.permutation(n)).split(self._shape.batch)
 
 
-def _descend(weights: list[nn.Parameter], rate: float, loss: Tensor) -> None:
+def _descend(weights: list[Tensor], rate: float, loss: Tensor) -> None:
     gradients = torch.autograd.grad(loss, weights)
     with torch.no_grad():
         _foreach_add_(weights, gradients, alpha=-rate)
