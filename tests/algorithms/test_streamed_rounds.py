@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from covey.rng import Streams
 from covey.types import Params
 
 STREAMS = Streams(0)
+E = TypeVar("E")
 CONFIGS = {
     "paper": AnonymityConfig(2, "mdav", "l2", 0.0, noise_scale("paper", "l2", 0.1)),
     "sound": dp_anonymity(2, L2Bound(1.0, 0.5)),
@@ -70,5 +72,5 @@ def draw(_: Streams) -> Params:
     return {"w": torch.tensor([0.5])}
 
 
-def of_kind(kind: type, played) -> list:
+def of_kind(kind: type[E], played) -> list[E]:
     return [each for each in played.events if isinstance(each, kind)]

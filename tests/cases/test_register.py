@@ -105,7 +105,7 @@ def test_events_name_nobody_and_closing_leaves_no_trace(tmp_path):
     with register_at(folder) as register:
         add(register, tmp_path, owner="Olga")
         add_item(register, "1", "source", f"the file of {NAME}")
-        events = "".join(each.body for each in register._ledger.links())
+        events = "".join(str(each.record().body) for each in register._ledger.links())
         assert "Ada" not in events
         assert "Olga" not in events
         sign_items(register, "1", [1], "Olga", note=f"{NAME} was told")

@@ -130,6 +130,41 @@ class RecordChoicesBench(TypedDict):
     means: list[benches.ChoiceMeans]
 
 
+class HowTaken(TypedDict):
+    """Where and how ratios were measured.
+
+    Attributes:
+        commit: of the source; `+`: files differ from it.
+        load_before: processes that wanted a core in the last minute; null: not told here.
+        quick: whether sizes were small.
+        repeats: pairs measured in turn.
+        workers: threads of both sides.
+        processor_time: whether seconds are the processor's, where both sides run in one
+            process.
+    """
+
+    commit: str
+    machine: str
+    load_before: float | None
+    load_after: float | None
+    quick: bool
+    repeats: int
+    workers: int
+    processor_time: bool
+
+
+class PerformanceBench(TypedDict):
+    """Ratios within one run, with their limits.
+
+    Attributes:
+        changes: against an earlier run; empty without one.
+    """
+
+    taken: HowTaken
+    rows: list[benches.Comparison]
+    changes: list[benches.Change]
+
+
 class SecureSumsBench(TypedDict):
     """A round under masks."""
 
@@ -228,6 +263,9 @@ OUTPUTS: Mapping[str, Any] = {
     "bench secure-sums": SecureSumsBench,
     "bench solved": SolvedBench,
     "bench subtract": SubtractBench,
+    "bench speed": PerformanceBench,
+    "bench scale": PerformanceBench,
+    "bench memory": PerformanceBench,
     "reproduce": Reproduced,
     "reproduce --list": ExperimentsListed,
 }

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from flwr.app import (
@@ -16,8 +17,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from peer_task import Turns, read_task  # pyright: ignore[reportMissingImports]
 from torch import nn
+
+if TYPE_CHECKING:
+    from covey_papers.bench.performance.peer_loops.peer_task import Turns, read_task
+else:  # this file is run where covey is not installed
+    from peer_task import Turns, read_task
 
 __all__: list[str] = []
 

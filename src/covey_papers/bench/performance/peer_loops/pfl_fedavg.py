@@ -1,11 +1,10 @@
 """FedAvg of pfl-research, as its benchmarks write it: one process, so many threads."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from peer_task import Turns, read_task  # pyright: ignore[reportMissingImports]
 from pfl.aggregate.simulate import (  # pyright: ignore[reportMissingImports]
     SimulatedBackend,
 )
@@ -23,6 +22,11 @@ from pfl.hyperparam import NNTrainHyperParams  # pyright: ignore[reportMissingIm
 from pfl.metrics import Metrics  # pyright: ignore[reportMissingImports]
 from pfl.model.pytorch import PyTorchModel  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from covey_papers.bench.performance.peer_loops.peer_task import Turns, read_task
+else:  # this file is run where covey is not installed
+    from peer_task import Turns, read_task
 
 __all__: list[str] = []
 
