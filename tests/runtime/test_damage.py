@@ -44,6 +44,8 @@ def without_hashes(folder: Path) -> None:
     with sqlite3.connect(folder / "ledger.sqlite") as database:
         database.execute("DROP TABLE states")
         database.execute("DROP TABLE files")
+        database.execute("ALTER TABLE events DROP COLUMN packed")
+        database.execute("DROP TABLE handles")
         database.execute("UPDATE schema SET version = 4")
     database.close()
 

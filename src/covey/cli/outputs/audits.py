@@ -1,6 +1,7 @@
 """What audits find: of a run, of any model, of whole clients, and of noise."""
 
 from collections.abc import Mapping
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -10,6 +11,7 @@ from covey.membership.intervals import Estimate
 from covey.membership.record_exposure import ExposedCounts
 from covey.membership.source_inference import Attribution
 from covey.membership.subgroups import AttackFigures
+from covey.runs import ExposedRecord
 from covey.runtime.participation_inference import Game
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "GamePlayed",
     "ModelAuditFile",
     "ModelAudited",
+    "RecordsTold",
     "RunAudited",
 ]
 
@@ -230,3 +233,27 @@ class EpsilonTested(TypedDict):
     refuted: RefutedEpsilon
     holds: bool
     seconds: float
+
+
+class RecordsTold(TypedDict):
+    """A client's most exposed records, the most exposed first.
+
+    Attributes:
+        held: how many records it trains on.
+        rounds: of which the losses are known.
+        score_told: what the score is, in words.
+        median_score: of all its records.
+        kept_in: where the losses lie, and who can read them there.
+        rows_known: whether it is known which rows of a data file the records are.
+        page: with `--page`: where the page was written.
+    """
+
+    client: str
+    held: int
+    rounds: int
+    score_told: str
+    median_score: float
+    kept_in: str
+    records: list[ExposedRecord]
+    rows_known: bool
+    page: NotRequired[str]

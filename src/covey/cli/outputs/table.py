@@ -7,7 +7,6 @@ from covey.cli.outputs import audits, files, guarantees, leaving, machine, runs
 from covey.cli.outputs import requests as cases
 from covey.cli.outputs import run as one_run
 from covey.requests import Plan
-from covey.runs import ExposedRecords
 from covey.unlearning.proof import Proof
 
 __all__ = ["FAILURE", "FILES", "OUTPUTS"]
@@ -32,7 +31,7 @@ OUTPUTS: Mapping[str, Any] = {
     "audit --model": audits.ModelAudited,
     "audit --game": audits.GamePlayed,
     "audit --epsilon": audits.EpsilonTested,
-    "records": ExposedRecords,
+    "records": audits.RecordsTold,
     "guarantee --noise": guarantees.GuaranteeOfPaper | guarantees.GuaranteeOfNoise,
     "guarantee --deniability": guarantees.Deniability,
     "explain": leaving.Explanation,
