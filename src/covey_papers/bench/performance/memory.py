@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from covey.errors import RunError
 from covey_papers.bench.performance.comparison import Comparison, Limit, compared
+from covey_papers.bench.performance.large import streamed_mean
 from covey_papers.bench.performance.memory_probe import MemoryCase, MemoryFound
 from covey_papers.bench.performance.speed import Measure
 from covey_papers.bench.performance.timing import Effort
@@ -79,6 +80,7 @@ MEMORY: Mapping[str, Measure] = MappingProxyType(
         "large-model": PeakMemory(
             clients=60, images=25, hidden=6_300, small=(6, 25, 500)
         ),
+        "streamed-mean": streamed_mean,
     }
 )
 """What is measured, by name; the large model has 5,008,510 parameters."""

@@ -21,6 +21,7 @@ from covey_papers.bench.performance.federation import (
     images_of,
     settings_of,
 )
+from covey_papers.bench.performance.large import anonymity_sets, large_ledger
 from covey_papers.bench.performance.shapes import MANY
 from covey_papers.bench.performance.speed import Measure
 from covey_papers.bench.performance.timing import Effort, alternated, clock_of
@@ -101,6 +102,8 @@ SCALE: Mapping[str, Measure] = MappingProxyType(
     {
         "rounds": flat_rounds,
         "clients-per-round": clients_per_round,
+        "anonymity-sets": anonymity_sets,
+        "ledger": large_ledger,
     }
 )
 """What is measured, by name."""
