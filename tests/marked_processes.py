@@ -43,6 +43,6 @@ def end_marked(
         for number in left:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        for _ in children():
-            pass
         time.sleep(POLL)
+        list(children())
+    list(children())  # the last of them may have ended since it was polled

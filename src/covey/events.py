@@ -4,12 +4,12 @@ A fact never changes its meaning; a new meaning is a new class. Clients appear b
 never by name. Rounds count from 0; the last entry of a run has round index `rounds`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from typing import Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 from covey.columns import (
     Column,
@@ -68,6 +68,10 @@ __all__ = [
     "event_from",
     "kind_and_body",
 ]
+
+T = TypeVar("T")
+Many = Annotated[Sequence[T], AfterValidator(tuple)]
+"""A tuple, or a column that equals it (`covey.columns`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class ForeignEvent(Event):
 class CohortSampled(Event):
     """These clients take part in the round; an empty cohort moves nothing but noise."""
 
-    handles: tuple[Handle, ...]
+    handles: Many[Handle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +192,8 @@ class AnonymitySetsFormed(Event):
     """
 
     cluster: int
-    sets: tuple[tuple[Handle, ...], ...]
-    diameters: tuple[float | None, ...]
+    sets: Many[tuple[Handle, ...]]
+    diameters: Many[float | None]
     near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
 
 
@@ -331,7 +335,7 @@ class ChoicesPerturbed(Event):
     """
 
     epsilon: float
-    handles: tuple[Handle, ...]
+    handles: Many[Handle]
 
 
 @dataclass(frozen=True, slots=True)

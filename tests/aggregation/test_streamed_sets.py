@@ -67,7 +67,7 @@ def merged(config: AnonymityConfig, updates: Sequence[ClientUpdate]):
     models = (drawn(10**6), drawn(10**6 + 1))
     held = anonymity_aggregator(config)(models, updates, STREAMS)
     stream = Stream(updates)
-    passing = replace(config, window=0)
+    passing = replace(config, window=0.0)
     found = anonymity_aggregator(passing)(models, stream.arriving(), STREAMS)
     return held, found, stream
 
@@ -127,7 +127,7 @@ def test_updates_that_fit_are_held_and_nobody_is_asked_again():
     taken = sum(v.nbytes for each in updates for v in each.update.values())
     for window, asked in ((taken, False), (taken - 1, True)):
         stream = Stream(updates)
-        merge = anonymity_aggregator(replace(SETS, window=window))
+        merge = anonymity_aggregator(replace(SETS, window=float(window)))
         found = merge((drawn(1), drawn(2)), stream.arriving(), STREAMS)
         assert bool(stream.recalled) == asked
         sketched = [e for e in found.events if isinstance(e, DistancesSketched)]

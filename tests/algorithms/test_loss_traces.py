@@ -248,7 +248,11 @@ def test_a_clients_own_share_is_refused_where_it_cannot_be(
         ("most-exposed 2%", "dict of texts"),
     ],
 )
-def test_what_says_no_share_of_a_client_is_refused(withhold: Any, said: str):
+def test_what_says_no_share_of_a_client_is_refused(
+    withhold: Any, said: str, pytestconfig: pytest.Config
+):
+    if pytestconfig.getoption("jaxtyping_packages") and "-00001" not in said:
+        pytest.skip("where types are checked, other types do not come so far")
     told = Config.of(settings({"keep_losses": True}))
     with pytest.raises(ConfigError, match=said):
         build_run(told, Overrides(withhold=withhold))

@@ -56,8 +56,8 @@ def test_rounds_of_a_simulation_are_the_same_to_the_bit(
         run = fedavg(draw, how)
         return run.play_round(run.init(STREAMS), cohort, STREAMS)
 
-    held = played(0, repeatable=False)
-    streamed = played(0, repeatable=True)
+    held = played(0.0, repeatable=False)
+    streamed = played(0.0, repeatable=True)
     assert played(math.inf, repeatable=True).events == held.events
     for kind in (ModelsMerged, AnswerRefused):
         assert of_kind(kind, held) == of_kind(kind, streamed)

@@ -28,7 +28,7 @@ FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv))\n")
 NUMBER = re.compile(
     r"\b[0-9a-f]{8,}\b"  # a hash
     r"|\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
-    r"|[-+]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
+    r"|(?:(?<!\w)[-+])?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 )
 NEAR = 0.15
 """How far a figure between 0 and 1 may be from the page's on another machine."""

@@ -58,7 +58,7 @@ def sketched_events(
 ) -> tuple[AnonymitySetsFormed, DistancesSketched]:
     """Return the sets without diameters, as nobody has measured these, and estimates."""
     estimates = DistancesSketched(
-        formed.cluster, numbers, sketch_error(numbers), formed.diameters
+        formed.cluster, numbers, sketch_error(numbers), tuple(formed.diameters)
     )
     unknown = (None,) * len(formed.diameters)
     return replace(formed, diameters=unknown), estimates

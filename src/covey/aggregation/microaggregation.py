@@ -5,8 +5,7 @@ them from the inner products of the centred points: so it costs O(n^2 d) once, a
 all points by one vector (updates or models, it is the same) changes no set.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -225,14 +224,10 @@ def _products(
     return gram.numpy()
 
 
-class _Towards(Protocol):
-    """Each point's product with the mean of the points that are left."""
-
-    def __call__(
-        self, left: Int[ndarray, " left"], taken: Int[ndarray, " taken"], /
-    ) -> Float[ndarray, " left"]:
-        """Return it, for those that are left after some more were taken."""
-        ...
+_Towards = Callable[
+    [Int[ndarray, " left"], Int[ndarray, " taken"]], Float[ndarray, " left"]
+]
+"""Each point's product with the mean of those that are left, after some were taken."""
 
 
 def _anew(gram: Float[ndarray, "n n"]) -> _Towards:
