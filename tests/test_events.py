@@ -1,6 +1,6 @@
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -29,7 +29,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return st.one_of(*map(values_of, inside))
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         return st.lists(values_of(inside[0]), max_size=3).map(tuple)
     if origin is Mapping:
         key, value = map(values_of, inside)
