@@ -15,6 +15,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +31,8 @@ NUMBER = re.compile(
     r"|\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
     r"|(?:(?<!\w)[-+])?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 )
+PATIENCE = 300.0
+"""Seconds that a block of `sh` may take."""
 NEAR = 0.15
 """How far a figure between 0 and 1 may be from the page's on another machine."""
 
@@ -112,10 +115,15 @@ class Player:
         self.shell.stdin.write(f"{block.text}echo '{end}'\n")
         self.shell.stdin.flush()
         said = ""
-        for line in self.shell.stdout:
-            if line.strip() == end:
-                return said
-            said += line
+        watch = Timer(PATIENCE, self.shell.kill)  # a node may never come online
+        watch.start()
+        try:
+            for line in self.shell.stdout:
+                if line.strip() == end:
+                    return said
+                said += line
+        finally:
+            watch.cancel()
         raise AssertionError(f"{self.page.name}, line {block.line}, failed:\n{said}")
 
 
