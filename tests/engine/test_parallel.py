@@ -156,6 +156,17 @@ def test_an_error_inside_a_job_reaches_the_caller(
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_whoever_merges_results_takes_one_core(
+    make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    jobs = make_jobs(module, (5,) * 6, RECIPE)
+    seen = [torch.get_num_threads() for _ in ParallelEngine(module, 2).train(jobs)]
+    assert seen == [1] * 6
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_results_may_be_abandoned(make_module: MakeModule, make_jobs: MakeJobs):
     module = make_module()
     results = ParallelEngine(module, workers=2).train(

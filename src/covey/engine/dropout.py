@@ -22,7 +22,7 @@ from covey.engine.protocol import TrainingJob
 from covey.errors import ModelError
 from covey.models import dropout_layers, fused_dropout_layers
 
-__all__ = ["check_dropout", "refuse_dropout", "seeded_dropout"]
+__all__ = ["check_dropout", "has_dropout", "refuse_dropout", "seeded_dropout"]
 
 _REPRODUCIBLE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -52,6 +52,11 @@ def _described(layer: nn.Module) -> str:
     if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
         return f"{type(layer).__name__} with dropout {layer.dropout:g}"
     return str(layer)
+
+
+def has_dropout(module: nn.Module) -> bool:
+    """Return whether any layer draws masks in training."""
+    return bool(dropout_layers(module) or fused_dropout_layers(module))
 
 
 def seeded_dropout(

@@ -7,9 +7,9 @@ its client alone. A client's result does not depend on the number of threads, to
 import copy
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Literal, TypeVar
 
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from covey.data.examples import Examples
 from covey.engine.batches import batches, num_steps
-from covey.engine.descent import in_order, reshaping, trainable
-from covey.engine.dropout import check_dropout, seeded_dropout
+from covey.engine.descent import in_order, reshaping
+from covey.engine.dropout import check_dropout
 from covey.engine.forward import model_outputs
 from covey.engine.losses import PerExample
 from covey.engine.private import private_gradients
 from covey.engine.protocol import Scored, ScoringJob, TrainingJob
+from covey.engine.reused_model import ReusedModel
 from covey.engine.scoring import concatenated, num_parts, score_part, split_job
 from covey.engine.task import MULTICLASS, Task
 from covey.types import Params
@@ -73,11 +74,13 @@ class ParallelEngine:
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
-        bundles = self._results(self._train_bundle, _bundles(jobs), 2 * self._workers)
-        for trained, error in bundles:
-            yield from trained
-            if error is not None:
-                raise error
+        results = self._results(self._train_bundle, _bundles(jobs), 2 * self._workers)
+        # an error keeps this frame alive, and would leave the caller with one thread
+        with closing(results):
+            for trained, error in results:
+                yield from trained
+                if error is not None:
+                    raise error
 
     def score(self, jobs: Sequence[ScoringJob]) -> list[Scored]:
         """Return each job's scores, in the order of the jobs."""
@@ -87,13 +90,13 @@ class ParallelEngine:
 
     def _results(
         self, work: Callable[[Job], Result], jobs: Iterable[Job], max_in_flight: int
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """Yield each job's result in order, with at most `max_in_flight` in flight.
 
         A job holds a copy of its examples: all at once, they would fill the memory.
         """
         in_flight: deque[Future[Result]] = deque()
-        with _thread_count_restored():
+        with _one_intra_op_thread():
             try:
                 for job in jobs:
                     in_flight.append(self._pool.submit(work, job))
@@ -109,12 +112,13 @@ class ParallelEngine:
         # The setting binds this thread and every thread born later, but not the caller's.
         torch.set_num_threads(1)
         # Convolutions follow the layout of their weights, and are faster in this one.
-        self._thread_local.module = copy.deepcopy(self._module).to(
+        own = copy.deepcopy(self._module).to(
             memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
         )
+        self._thread_local.model = ReusedModel(own)
 
     def _score_part(self, job: ScoringJob) -> Scored:
-        return score_part(self._thread_local.module, job, self._task)
+        return score_part(self._thread_local.model.module, job, self._task)
 
     def _train_bundle(
         self, jobs: Sequence[TrainingJob]
@@ -129,39 +133,32 @@ class ParallelEngine:
         return trained, None
 
     def _train_one(self, job: TrainingJob) -> Params:
-        module = self._thread_local.module
-        module.load_state_dict(job.start)
-        module.train()
-        own, recipe = trainable(module), job.recipe
-        weights: list[Tensor] = [*own.values()]
+        model: ReusedModel = self._thread_local.model
+        model.begin_at(job.start)
+        recipe, weights = job.recipe, model.weights
         step = recipe.optimizer.begin(weights, recipe.learning_rate)
-        step = reshaping(step, recipe, weights, in_order(job, list(own)))
+        step = reshaping(step, recipe, weights, in_order(job, model.names))
         if recipe.record_clip > 0:
-            steps = private_gradients(module, job, self._task)
+            steps = private_gradients(model.module, job, self._task)
         else:
-            steps = self._gradients(module, weights, job)
+            steps = self._gradients(model, job)
         for gradients in steps:
             step(gradients)
-        return {
-            name: value.clone(memory_format=torch.contiguous_format)
-            for name, value in module.state_dict().items()
-        }
+        return model.params()
 
     def _gradients(
-        self, module: nn.Module, weights: list[Tensor], job: TrainingJob
+        self, model: ReusedModel, job: TrainingJob
     ) -> Iterator[list[Tensor]]:
         """Yield each step's gradient at what the weights are by then."""
-        own_dropout, losses = (
-            seeded_dropout(module, job),
-            job.recipe.loss.of(self._task),
-        )
+        own_dropout = model.dropout(job)
+        losses = job.recipe.loss.of(self._task)
         seen: list[Tensor] = []
         for batch in batches(job):
             with own_dropout:
-                loss = self._loss(module, batch, losses)
+                loss = self._loss(model.module, batch, losses)
             if job.on_losses:
                 seen.append(loss.detach())
-            yield list(torch.autograd.grad(loss, weights, materialize_grads=True))
+            yield list(torch.autograd.grad(loss, model.weights, materialize_grads=True))
         if job.on_losses and seen:
             job.on_losses(torch.stack(seen))
 
@@ -200,9 +197,14 @@ def _work(job: TrainingJob) -> float:
 
 
 @contextmanager
-def _thread_count_restored() -> Iterator[None]:
-    """Undo what a thread's setting does to the default of every later thread."""
+def _one_intra_op_thread() -> Iterator[None]:
+    """Let the caller, too, take one core while others train: it merges what they return.
+
+    More would wait for work in a loop, on the cores that the workers need. What the
+    setting does to the default of every later thread is undone.
+    """
     intra_op_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:
