@@ -191,4 +191,7 @@ def test_every_figure_in_its_small_version(name: str, tmp_path: Path) -> None:
         if name in figures:
             found = figures[name](name, replace(QUICK, peers=tmp_path))
             assert found.figure == name
-            assert found.ratio is not None or "make bench-peers" in found.note
+            if found.ratio is None:
+                assert "make bench-peers" in found.note
+            elif figures is not MEMORY:  # next to nothing may take no memory
+                assert found.ratio > 0

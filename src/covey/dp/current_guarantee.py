@@ -32,9 +32,8 @@ def guarantee_status(history: History) -> GuaranteeStatus:
     """Return what all rounds ever played guarantee, rolled back ones included."""
     began, found = history.started, ()
     if began is not None and _has_noise(history.told):
-        from covey.dp.run_guarantees import (
-            guarantees,
-        )  # a second with SciPy's, for noise
+        # loads SciPy, which takes a second: only for a run with noise
+        from covey.dp.run_guarantees import guarantees
 
         secret = began.secrets == "os"
         found = guarantees(history.told, began.delta, secret=secret)

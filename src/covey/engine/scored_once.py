@@ -36,8 +36,6 @@ class ScoredOnce:
         new = {key: job for key, job in asked.items() if key not in self._found}
         scored = self._engine.score(list(new.values()))
         for (key, job), found in zip(new.items(), scored, strict=True):
-            self._found[key] = (
-                job,
-                replace(found, log_probs=None),
-            )  # keeps both ids taken
+            # the job beside it keeps both ids taken
+            self._found[key] = job, replace(found, log_probs=None)
         return [self._found[key][1] for key in keys]
