@@ -97,6 +97,14 @@ def test_who_is_too_far_is_hardly_ever_taken_for_near():
     assert np.mean(wrong) <= 0.005
 
 
+def test_how_near_an_estimate_must_be_by_hand():
+    """With m = 4,096: e = sqrt(2 / (4,096 * .005)) = .3125, sqrt(1 - e) = .829156."""
+    estimate = drawn(0, d=2 * 4096, m=4096).surely_within(2.0)
+    assert estimate == pytest.approx(2 * 0.829156, abs=1e-6)
+    assert drawn(0, d=128, m=64).surely_within(2.0) == 0  # nobody is sure to be near
+    assert drawn(0, d=64, m=64).surely_within(2.0) == 2  # no distance was changed
+
+
 def test_the_same_stream_gives_the_same_sketch_and_another_one_does_not():
     vector = VECTORS["dense"]
     assert torch.equal(drawn(7)(vector), drawn(7)(vector))

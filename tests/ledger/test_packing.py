@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from array import array
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.columns import HandleColumn, HandleMap, Lists, Words
+from covey.columns import Column, HandleColumn, HandleMap, Lists, Words
 from covey.errors import LedgerError
 from covey.events import AnonymitySetsFormed, ClientsAssigned, event_from, kind_and_body
 from covey.ledger import Ledger, Record, canonical, seal
+from covey.ledger.packed_text import packed_text
 from covey.ledger.packing import FEWEST, PackedBody, Packer
 
 HANDLES = [f"h-{n * 7919 % 1000:03d}" for n in range(40)]
@@ -94,6 +96,27 @@ def test_a_body_by_hand():
     )
     in_order = [i % 3 for _, i in sorted(zip(HANDLES, range(40), strict=True))]
     assert packed.columns == bytes([*range(40), *in_order])
+
+
+def handles(*numbers: int) -> HandleColumn:
+    return HandleColumn(Words(["a", "b", "c"]), array("q", numbers))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (HandleMap(handles(0, 2), Column([1, 2])), '{"a":1,"c":2}'),
+        (HandleMap(handles(2, 0), Column([1, 2])), '{"a":2,"c":1}'),
+        (Lists(array("q", [1, 3]), handles(0, 1, 2)), '[["a"],["b","c"]]'),
+        (Lists(array("q", [0, 2]), handles(0, 1)), '[[],["a","b"]]'),
+        (Lists(array("q", [1, 1, 2]), handles(0, 1)), '[["a"],[],["b"]]'),
+    ],
+)
+def test_the_text_of_columns_by_hand(value: object, text: str):
+    """Keys are in order, whatever the order of the handles; lists may be empty."""
+    assert packed_text({"x": value}) == f'{{"x":{text}}}'
+    escaped = packed_text({"x": value}, escaped=True)
+    assert json.loads(f'"{escaped}"') == f'{{"x":{text}}}'
 
 
 def test_few_clients_stay_text():

@@ -1,4 +1,4 @@
-"""The figures of `covey bench scale`: what grows with clients and rounds.
+"""The figures of `covey bench scale`: what a run is around its rounds, and what grows.
 
 A further figure is one function of its name and the effort, and one line of `SCALE`.
 """
@@ -15,6 +15,7 @@ from covey.build import BuiltRun, Overrides, build_run
 from covey.config import Config
 from covey.rng import Streams
 from covey.runtime import RunFolder, continue_run, open_session
+from covey_papers.bench.performance.around import AroundRounds
 from covey_papers.bench.performance.comparison import Comparison, Limit, compared
 from covey_papers.bench.performance.federation import (
     Federation,
@@ -100,6 +101,9 @@ def clients_per_round(figure: str, effort: Effort) -> Comparison:
 
 SCALE: Mapping[str, Measure] = MappingProxyType(
     {
+        "first-round": AroundRounds("fedavg", 4, only_before=True),
+        "around-fedavg": AroundRounds("fedavg", 8),
+        "around-ifca": AroundRounds("ifca", 12),
         "rounds": flat_rounds,
         "clients-per-round": clients_per_round,
         "anonymity-sets": anonymity_sets,
