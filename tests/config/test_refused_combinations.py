@@ -30,7 +30,6 @@ engine.name = "flower" & redteam.source = "oracle"
 engine.name = "flower" & redteam.source = "shadow"
 engine.name = "flower" & unlearning.request_probability = 0.2
 engine.name = "reference" & engine.precision = "bfloat16"
-engine.name = "vmap" & engine.precision = "bfloat16"
 engine.name = "vmap" & privacy.record_clip = 1.0
 engine.precision = "bfloat16" & privacy.record_clip = 1.0
 merge.epsilon = 4

@@ -35,7 +35,15 @@ def masked(layer: nn.Module, inputs: torch.Tensor, client: int = 0) -> torch.Ten
         return layer.train()(inputs)
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.Dropout2d(0.5)])
+LAYERS = {
+    "one per value": nn.Dropout(0.5),
+    "one per channel": nn.Dropout2d(0.5),
+    "never": nn.Sequential(nn.Dropout(0.0), nn.Dropout(0.5)),
+    "twice": nn.Sequential(nn.Dropout(0.2), nn.BatchNorm2d(2), nn.Dropout2d(0.3)),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
 def test_masks_depend_on_the_job_alone(
     make_module: MakeModule, make_jobs: MakeJobs, layer: nn.Module
 ):
@@ -45,9 +53,13 @@ def test_masks_depend_on_the_job_alone(
     reference = list(ReferenceEngine(module).train(jobs))
     one = list(ParallelEngine(module, workers=1).train(jobs))
     three = list(ParallelEngine(module, workers=3).train(jobs[::-1]))[::-1]
+    batched = list(VmapEngine(module, chunk=3).train(jobs))
     assert torch.equal(torch.get_rng_state(), state)
-    for oracle, alone, together in zip(reference, one, three, strict=True):
+    for oracle, alone, together, stacked in zip(
+        reference, one, three, batched, strict=True
+    ):
         torch.testing.assert_close(alone, oracle, rtol=0, atol=1e-5)
+        torch.testing.assert_close(stacked, oracle, rtol=0, atol=1e-5)
         assert all(torch.equal(alone[name], together[name]) for name in alone)
 
 
@@ -102,7 +114,5 @@ def test_unreproducible_dropout_is_refused(
 
 
 def test_vmap_refuses_what_it_cannot_batch(make_module: MakeModule):
-    with pytest.raises(ModelError, match="parallel engine"):
-        VmapEngine(make_module(nn.Dropout(0.1)))
     with pytest.raises(ModelError, match="GroupNorm"):
         VmapEngine(make_module(nn.BatchNorm2d(2, momentum=None)))

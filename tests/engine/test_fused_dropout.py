@@ -131,9 +131,12 @@ def test_a_model_is_no_stranger_because_its_attention_drops(kind: str):
 
 
 def test_what_cannot_draw_so_refuses_by_name(kind: str):
-    layer = {"encoder": "Dropout", "attention": "SelfAttention"}.get(kind, kind.upper())
-    with pytest.raises(ModelError, match=rf"{layer}.*parallel engine"):
+    fused = {"encoder": "MultiheadAttention", "attention": "SelfAttention"}
+    with pytest.raises(
+        ModelError, match=rf"{fused.get(kind, kind.upper())}.*parallel engine"
+    ):
         VmapEngine(reader(kind))
+    layer = {**fused, "encoder": "Dropout"}.get(kind, kind.upper())
     with pytest.raises(ModelError, match=rf"record_clip.*{layer}"):
         check_private(reader(kind))
 

@@ -93,9 +93,15 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_vmap_engine_refuses_bfloat16(play):
+def test_the_vmap_engine_trains_in_bfloat16_and_in_chunks(play):
+    low = {"name": "vmap", "precision": "bfloat16", "options": {"chunk": 2}}
+    hashes = {
+        play(engine=engine).summary["model_hash"]
+        for engine in (low, {**low, "precision": "float32"})
+    }
+    assert len(hashes) == 2
     with pytest.raises(ConfigError, match="needs training in float32"):
-        play(engine={"name": "vmap", "precision": "bfloat16"})
+        play(engine={"name": "reference", "precision": "bfloat16"})
 
 
 def test_clients_of_different_shapes_are_refused(tmp_path):

@@ -133,7 +133,10 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.engine.kinds.reference:Reference", "one client after another"
             ),
             "parallel": BuiltIn("covey.engine.kinds.parallel:Parallel", "on CPUs"),
-            "vmap": BuiltIn("covey.engine.kinds.vmap:Vmap", "on a GPU"),
+            "vmap": BuiltIn(
+                "covey.engine.kinds.vmap:Vmap",
+                "on a GPU (option `chunk`: clients at once; 0: by its free memory)",
+            ),
             "flower": BuiltIn(
                 "covey.engine.kinds.flower:FlowerNodes",
                 "clients on machines of their own (`docs/flower.md`)",

@@ -65,7 +65,7 @@ class EngineConfig(ComponentSection):
     )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
-        description="or `bfloat16`: faster training on CPUs that have it",
+        description="or `bfloat16`: faster training on CPUs and GPUs that have it",
     )
 
 

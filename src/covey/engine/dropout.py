@@ -22,7 +22,17 @@ from covey.engine.protocol import TrainingJob
 from covey.errors import ModelError
 from covey.models import dropout_layers, fused_dropout_layers
 
-__all__ = ["check_dropout", "has_dropout", "refuse_dropout", "seeded_dropout"]
+__all__ = [
+    "MaskedDropout",
+    "check_dropout",
+    "has_dropout",
+    "mask_generator",
+    "refuse_dropout",
+    "refuse_fused_dropout",
+    "seeded_dropout",
+]
+
+MaskOf = Callable[[Tensor, tuple[int, ...], float], Tensor]
 
 _REPRODUCIBLE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -47,6 +57,16 @@ def refuse_dropout(module: nn.Module, who: str, remedy: str) -> None:
         )
 
 
+def refuse_fused_dropout(module: nn.Module, who: str, remedy: str) -> None:
+    """Refuse attention and recurrent layers that drop, where masks come from outside."""
+    if dropped := fused_dropout_layers(module):
+        raise ModelError(
+            f"{who} needs a model whose dropout is in layers of its own, because masks "
+            f"that are drawn inside one operation under vmap cannot be reproduced, but "
+            f"the model has {_described(dropped[0])}. {remedy}"
+        )
+
+
 def _described(layer: nn.Module) -> str:
     """Return a layer on one line: attention has layers of its own."""
     if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
@@ -66,14 +86,28 @@ def seeded_dropout(
     fused = fused_dropout_layers(module)
     if not fused and not dropout_layers(module):
         return nullcontext()
-    seed = int(job.streams.at("dropout").generator().integers(2**63))
-    generator = torch.Generator().manual_seed(seed)
-    layers = _SeededDropout(generator)
+    generator = mask_generator(job)
+
+    def drawn(inputs: Tensor, shape: tuple[int, ...], kept: float) -> Tensor:
+        return inputs.new_empty(shape).bernoulli_(kept, generator=generator)
+
+    layers = MaskedDropout(drawn)
     return _Combined(layers, _SeededDraws(generator)) if fused else layers
 
 
-class _SeededDropout(TorchFunctionMode):
-    """Replaces torch's dropout functions: the mask is drawn from `generator`."""
+def mask_generator(job: TrainingJob) -> torch.Generator:
+    """Return what the job's masks are drawn from, one after another."""
+    seed = int(job.streams.at("dropout").generator().integers(2**63))
+    return torch.Generator().manual_seed(seed)
+
+
+class MaskedDropout(TorchFunctionMode):
+    """Replaces torch's dropout functions: `mask` says what is kept.
+
+    Args:
+        mask: returns ones and zeros, given the inputs, the shape of the mask, which
+            broadcasts to theirs, and the chance of a one.
+    """
 
     masked_dims: Mapping[Callable[..., object], int | None] = MappingProxyType(
         {
@@ -84,9 +118,9 @@ class _SeededDropout(TorchFunctionMode):
         }
     )
 
-    def __init__(self, generator: torch.Generator) -> None:
+    def __init__(self, mask: MaskOf) -> None:
         super().__init__()
-        self._generator = generator
+        self._mask = mask
 
     def __torch_function__(
         self,
@@ -104,10 +138,9 @@ class _SeededDropout(TorchFunctionMode):
         self, inputs: Float[Tensor, "*shape"], p: float, dims: int | None
     ) -> Float[Tensor, "*shape"]:
         """Return `inputs * mask / (1 - p)`, mask ~ Bernoulli(1 - p)."""
-        coins = inputs.shape[:dims]
+        coins = tuple(inputs.shape[:dims])
         ones = (1,) * (inputs.dim() - len(coins))
-        mask = inputs.new_empty((*coins, *ones))
-        mask.bernoulli_(1 - p, generator=self._generator)
+        mask = self._mask(inputs, (*coins, *ones), 1 - p)
         return inputs * mask / ((1 - p) or 1)
 
 

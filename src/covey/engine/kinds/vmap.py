@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 from covey.components.capability import Capability
+from covey.components.section import Count
 from covey.engine.base import NOTHING, EngineFactory
+from covey.engine.parallel import Precision
 from covey.engine.protocol import Engine
 from covey.engine.task import Task
 from covey.engine.vmap import VmapEngine
@@ -15,10 +17,15 @@ __all__ = ["Vmap"]
 
 
 class Vmap(EngineFactory):
-    """Clients that train in one batch are rounded together."""
+    """Clients that train in one batch are rounded together.
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.FULL_PRECISION})
+    At most `chunk` at once; 0: as many as the card's free memory holds, by estimate.
+    """
+
     rules_out: ClassVar[frozenset[Capability]] = VmapEngine.rules_out
+
+    precision: Precision = "float32"
+    chunk: Count = 0
 
     def build(
         self,
@@ -29,4 +36,4 @@ class Vmap(EngineFactory):
     ) -> Engine:
         """Return the engine."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return VmapEngine(module, device, task=task)
+        return VmapEngine(module, device, self.chunk, task, self.precision)

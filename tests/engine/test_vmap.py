@@ -1,0 +1,236 @@
+"""Chunks of the vmap engine: who trains with whom, in how much memory, how exactly."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from covey.engine import (
+    MULTICLASS,
+    ParallelEngine,
+    Recipe,
+    ReferenceEngine,
+    Sgd,
+    TrainingJob,
+    VmapEngine,
+)
+from covey.engine.batched_dropout import MaskShape, drawn_masks
+from covey.engine.chunks import activation_bytes, chunk_size, client_bytes, grouped
+from covey.engine.device import free_memory, out_of_memory
+from covey.engine.kinds.auto import Auto
+from covey.engine.lockstep import lockstep
+from covey.engine.optimizers import Step, Tensors
+from covey.errors import ModelError
+from covey.types import Params
+
+BuildModule = Callable[[str], nn.Module]
+MakeModule = Callable[..., nn.Module]
+MakeJobs = Callable[..., list[TrainingJob]]
+
+SIZES = (10, 4, 10, 7, 10, 1, 0)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
+CPU = torch.device("cpu")
+
+
+class Tight(Sgd):
+    """Runs out of memory with more than `most` clients, and puts down how many came."""
+
+    most: int
+    seen: list[int]
+
+    def begin_together(self, weights: Tensors, learning_rate: float) -> Step:
+        self.seen.append(len(weights[0]))
+        if len(weights[0]) > self.most:
+            raise torch.OutOfMemoryError("the card is full")
+        return super().begin_together(weights, learning_rate)
+
+
+def tight(most: int) -> tuple[list[int], Recipe]:
+    optimizer = Tight(most=most, seen=[], momentum=0.5)
+    return optimizer.seen, replace(RECIPE, momentum=0.0, optimizer=optimizer)
+
+
+def assert_reference(module: nn.Module, jobs: list[TrainingJob], got: list[Params]):
+    plain = [replace(job, recipe=RECIPE, on_losses=None) for job in jobs]
+    for trained, oracle in zip(got, ReferenceEngine(module).train(plain), strict=True):
+        torch.testing.assert_close(dict(trained), dict(oracle), rtol=0, atol=1e-5)
+
+
+def test_a_chunk_halves_until_it_fits_and_stays_so(
+    make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module(nn.BatchNorm2d(2))
+    seen, recipe = tight(most=2)
+    told: list[int] = []
+    jobs = [
+        replace(job, on_losses=lambda losses: told.append(len(losses)))
+        for job in make_jobs(module, SIZES, recipe)
+    ]
+    engine = VmapEngine(module)
+    assert_reference(module, jobs, list(engine.train(jobs)))
+    assert seen == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+    assert sorted(told) == sorted(2 * -(-n // 4) for n in SIZES if n)
+    seen.clear()
+    list(engine.train(jobs))
+    assert seen == [1] * 7
+
+
+def test_one_client_that_does_not_fit_is_told_by_what_it_took(
+    make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    _, recipe = tight(most=0)
+    (job,) = make_jobs(module, (10,), recipe)
+    with pytest.raises(ModelError, match=r"10 examples and batches of 4.*smaller") as e:
+        list(VmapEngine(module).train([job]))
+    assert out_of_memory(e.value)
+    assert not out_of_memory(ValueError())
+
+
+def test_chunks_come_from_the_free_memory(make_module: MakeModule, make_jobs: MakeJobs):
+    module = make_module()
+    seen, recipe = tight(most=100)
+    jobs = make_jobs(module, SIZES, recipe)
+    weights = dict(module.named_parameters())
+    images = jobs[0].examples.inputs[:4].float()
+    activations = activation_bytes(lambda: module(images), weights)
+    each = client_bytes(jobs[0], list(weights), activations)
+    for free, sizes in ((0, [1] * 7), (100 * each, [7]), (5 * each, [4, 3])):
+        seen.clear()
+        engine = VmapEngine(module, free_memory=lambda free=free: free)
+        assert_reference(module, jobs, list(engine.train(jobs)))
+        assert seen == sizes
+    seen.clear()
+    list(VmapEngine(module, chunk=3, free_memory=lambda: 0).train(jobs))
+    assert seen == [3, 3, 1]
+
+
+def test_without_a_card_nothing_is_known_of_its_memory():
+    assert free_memory(CPU) is None
+
+
+@given(free=st.integers(0, 1 << 40), each=st.integers(1, 1 << 30))
+def test_a_chunk_is_a_power_of_two_that_fits_and_no_larger_one_does(
+    free: int, each: int
+):
+    size = chunk_size(free, each)
+    assert size.bit_count() == 1
+    assert size == 1 or size * each <= 0.8 * free
+    assert 2 * size * each > 0.8 * free
+
+
+def test_what_a_client_takes_by_hand(make_jobs: MakeJobs):
+    """10 images of 16 bytes and labels of 8; 51 numbers, of which all are trained."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    (job,) = make_jobs(module, (10,), RECIPE)
+    names = [name for name, _ in module.named_parameters()]
+    model = 51 * 4
+    assert client_bytes(job, names, 100) == 7 * model + 10 * (16 + 8) + 2 * 100
+    remembering = replace(job, memory={"past": job.start})
+    assert client_bytes(remembering, names, 100) == 8 * model + 240 + 200
+
+
+def test_what_a_forward_pass_keeps_by_hand():
+    """The linear layer's inputs and the activation's outputs, and no weights."""
+    layer, inputs = nn.Linear(5, 3), torch.ones(4, 5)
+    weights = dict(layer.named_parameters())
+    found = activation_bytes(lambda: layer(inputs).tanh(), weights)
+    assert found == 4 * (4 * 5 + 4 * 3)
+
+
+def test_chunks_by_hand():
+    found = grouped("aabab", [1, 5, 2, 9, 3], lambda _: 2)
+    assert found == [[3, 1], [0], [4, 2]]
+    many = grouped([0] * 20, range(20), lambda _: 1)
+    assert [i for (i,) in many] == [
+        *range(7, -1, -1),
+        *range(15, 7, -1),
+        19,
+        18,
+        17,
+        16,
+    ]
+
+
+@given(st.lists(st.lists(st.integers(1, 3), max_size=5), min_size=1, max_size=6))
+def test_everybody_takes_its_own_batches_in_order(lengths: list[list[int]]):
+    """Client c's example e has the number 100 c + e in the row of all."""
+    lengths.sort(key=len, reverse=True)
+    drawn = [[torch.full((n,), s) for s, n in enumerate(own)] for own in lengths]
+    found: list[list[list[int]]] = [[] for _ in lengths]
+    for step, groups in enumerate(lockstep(drawn, [100] * len(drawn), CPU)):
+        sizes = [group.examples.shape[1] for group in groups]
+        assert len(set(sizes)) == len(sizes)
+        taking = sorted(client for group in groups for client in group.clients)
+        assert taking == [c for c, own in enumerate(lengths) if step < len(own)]
+        for group in groups:
+            assert torch.arange(6)[group.rows].tolist() == group.clients
+            for client, row in zip(group.clients, group.examples, strict=True):
+                found[client].append(row.tolist())
+    assert found == [
+        [[100 * c + s] * n for s, n in enumerate(own)] for c, own in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("size", [(3,), (7, 33, 1, 1), (50, 40, 9)])
+def test_masks_are_the_same_coins_in_every_type(size: tuple[int, ...], kept: float):
+    def generators() -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(seed) for seed in (3, 4)]
+
+    shape = MaskShape(size, kept)
+    masks = drawn_masks([shape, shape], generators())
+    for client, generator in enumerate(generators()):
+        for mask, dtype in zip(masks, (torch.float32, torch.bfloat16), strict=True):
+            own = torch.empty(size, dtype=dtype).bernoulli_(kept, generator=generator)
+            assert torch.equal(mask[client].to(dtype), own)
+
+
+def update(start: Params, trained: Params) -> Tensor:
+    return torch.cat(
+        [(trained[name] - value).flatten().float() for name, value in start.items()]
+    )
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [[], [nn.BatchNorm2d(2)], [nn.GroupNorm(1, 2)], [nn.Dropout(0.3)]],
+    ids=["plain", "batch-norm", "group-norm", "dropout"],
+)
+def test_bfloat16_agrees_with_the_parallel_engines(
+    make_module: MakeModule, make_jobs: MakeJobs, extra: list[nn.Module]
+):
+    """Sums in another order, rounded to 8 bits: updates differ by less than a tenth.
+
+    Either differs so much from float32: rounding is all there is.
+    """
+    module = make_module(*extra)
+    jobs = make_jobs(module, SIZES[:4], replace(RECIPE, momentum=0.0))
+    start = jobs[0].start
+    low = VmapEngine(module, precision="bfloat16").train(jobs)
+    peer = ParallelEngine(module, 1, "bfloat16").train(jobs)
+    full = VmapEngine(module).train(jobs)
+    for ours, theirs, exact in zip(low, peer, full, strict=True):
+        assert all(value.dtype == start[name].dtype for name, value in ours.items())
+        moved, other, true = (update(start, each) for each in (ours, theirs, exact))
+        assert not torch.equal(moved, true)
+        assert (moved - other).norm() < 0.1 * true.norm()
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, dropout=0.1)
+
+
+def test_on_a_card_what_cannot_be_batched_is_trained_in_parallel(
+    make_module: MakeModule, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    auto = Auto(precision="bfloat16")
+    for module in (Attending(), make_module(nn.BatchNorm2d(2, momentum=None))):
+        assert isinstance(auto.build(module, MULTICLASS), ParallelEngine)
