@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -11,6 +12,13 @@ from covey.errors import ConfigError
 from covey.rng import Streams
 from covey_papers.bench import MEMORY, SCALE, SPEED, Comparison, Effort, changes
 from covey_papers.bench.performance.around import Parts, parts_of
+from covey_papers.bench.performance.card import (
+    NO_CARD,
+    OnCard,
+    fractions_of,
+    product_flops,
+    round_flops,
+)
 from covey_papers.bench.performance.comparison import Limit, Timed, compared, unknown
 from covey_papers.bench.performance.federation import Federation, Shape, images_of
 from covey_papers.bench.performance.local_training import module_of
@@ -142,6 +150,31 @@ def test_a_federation_plays_one_round_after_another() -> None:
     federation.play()
 
 
+def test_operations_by_hand() -> None:
+    """Five inputs and ten outputs: 100 forward and 100 for the weights' gradient.
+
+    Matrices of width 256 and twenty products: 2 n^3 operations each.
+    """
+    data = images_of(TINY, Streams(0))
+    assert round_flops(module_of(TINY), TINY, data[0]) == 33 * 200
+    assert product_flops(256) == 20 * 2 * 256**3
+    assert fractions_of([1.0, 3.0], [4.0, 4.0]) == [0.25, 0.75]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_rounds_as_a_fraction_of_the_processors_matrix_rate(
+    precision: Literal["float32", "bfloat16"],
+) -> None:
+    figure = OnCard(TINY, precision)
+    found = figure.measured("vmap", QUICK, torch.device("cpu"))
+    assert found.ratio is not None
+    assert 0 < found.ratio < 1
+    assert found.covey.endswith("TFLOP/s")
+    assert (found.limit, found.met) == ("", None)
+    if not torch.cuda.is_available():
+        assert figure("vmap", QUICK).note == NO_CARD
+
+
 def test_the_benchmarks_of_others_have_their_shapes() -> None:
     assert (len(PFL_CIFAR.sizes), PFL_CIFAR.sizes[0]) == (1000, 50)
     assert (PFL_CIFAR.cohort, PFL_CIFAR.batch) == (50, 10)
@@ -199,6 +232,7 @@ def test_every_figure_in_its_small_version(name: str, tmp_path: Path) -> None:
             found = figures[name](name, replace(QUICK, peers=tmp_path))
             assert found.figure == name
             if found.ratio is None:
-                assert "make bench-peers" in found.note or "data" in found.note
+                missing = ("make bench-peers", NO_CARD, "COVEY_DATA")
+                assert any(each in found.note for each in missing)
             elif figures is not MEMORY:  # next to nothing may take no memory
                 assert found.ratio > 0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from covey_papers.bench.performance import shapes
+from covey_papers.bench.performance.card import OnCard
 from covey_papers.bench.performance.comparison import Comparison, Limit
 from covey_papers.bench.performance.local_training import (
     AgainstLoop,
@@ -34,6 +35,7 @@ SPEED: Mapping[str, Measure] = MappingProxyType(
         "blazefl": AgainstLoop(shapes.BLAZEFL, ALIKE),
         "uneven-clients": uneven_clients,
         "many-clients": many_clients,
+        "vmap": OnCard(shapes.MNIST, "bfloat16"),
         "mnist-float32-pfl": AgainstPeer(shapes.MNIST, PFL, "pfl_fedavg.py", None),
         "mnist-bfloat16-pfl": AgainstPeer(
             shapes.MNIST, PFL, "pfl_fedavg.py", Limit(3), "bfloat16"
