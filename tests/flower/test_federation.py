@@ -14,7 +14,8 @@ from covey.events import (
     ClientsJoined,
     RunRolledBack,
 )
-from covey.flower import Federated
+from covey.flower import Federated, client_app
+from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import Question, Reply
 from flower.conftest import IN_SETS, all_of, settings_with
 
@@ -244,6 +245,29 @@ def test_who_is_there_is_asked_once_a_round(build):
     federation.play(nodes=1)
     # a round waits for every hello that is not answered
     assert seen[seen.index(0) - 1 :] == ["hello", 0, "hello", 1, "hello", 2]
+
+
+class Counting(InProcessGrid):
+    """Keeps what is asked together: of every exchange, the tasks and the clusters."""
+
+    def __init__(self, files):
+        super().__init__(client_app, files)
+        self.exchanges = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        out = list(messages)
+        asked = [question_in(each) for each in out]
+        self.exchanges.append([(each.task, each.slip.given) for each in asked])
+        return super().send_and_receive(out, timeout=timeout)
+
+
+def test_members_of_all_clusters_count_in_one_exchange(build):
+    federation = build(settings_with(rounds=4))
+    grid = Counting(federation.files)
+    Federated(federation.path / "covey.toml").start(grid, federation.path / "run", 6)
+    counts = [each for each in grid.exchanges if each[0][0] == "count"]
+    assert [len(each) for each in counts] == [6, 6]  # before round 2, and at the end
+    assert [{cluster for _, cluster in each} for each in counts] == [{0, 1}] * 2
 
 
 class PowerCut(BaseException):

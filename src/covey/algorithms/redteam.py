@@ -3,7 +3,7 @@
 A red team's figures are sent to everybody; what clients find by themselves stays theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from covey.algorithms.algorithm import Strategy
@@ -20,6 +20,7 @@ from covey.components.state import keep
 from covey.data.examples import Client
 from covey.events import Event, ModelDiverged
 from covey.membership import (
+    CountAll,
     Finding,
     RedTeam,
     RiskEstimate,
@@ -46,13 +47,24 @@ def estimate_lifetime(every: int) -> int:
 
 
 def red_teamed(
-    strategy: Strategy, attack: RedTeam, every: int, members: Mapping[Handle, Client]
+    strategy: Strategy,
+    attack: RedTeam,
+    every: int,
+    members: Mapping[Handle, Client],
+    count: CountAll | None = None,
 ) -> Strategy:
     """Measure every cluster's risk each `every` rounds, before the clients choose.
 
     Lines 4-7 of Algorithm 1. Nothing is measured before somebody has chosen a cluster;
     a figure lives for 2 * every rounds, and one that is withheld is no figure. Of a model
     that diverged the older ones are void too.
+
+    Args:
+        strategy: what is played in a round.
+        attack: the red team.
+        every: after how many rounds it measures.
+        members: the clients of whom models are attacked, by handle.
+        count: asks the members of all clusters at once for counts, should it need them.
     """
 
     def play_round(
@@ -73,10 +85,13 @@ def red_teamed(
     def measure(state: ServerState, streams: Streams) -> RoundResult:
         states, events = state.states, list[Event]()
         estimates = list(state.risk_estimates())
-        for target in targets(state, members):
+
+        def at(j: int) -> Streams:
+            return streams.at("red team", j)
+
+        for target in _counted(targets(state, members), count, at):
             j = target.cluster
-            at = streams.at("red team", j)
-            finding, kept = attack(replace(target, states=states), at)
+            finding, kept = attack(replace(target, states=states), at(j))
             states = states if kept is None else keep(states, kept)
             events += [*_diverged(j, finding), finding.event(j)]
             estimates[j] = _latest(finding, estimates[j])
@@ -193,6 +208,16 @@ def targets(state: ServerState, clients: Mapping[Handle, Client]) -> tuple[Targe
         )
         for j, params in enumerate(state.clusters)
     )
+
+
+def _counted(
+    found: tuple[Target, ...], count: CountAll | None, at: Callable[[int], Streams]
+) -> tuple[Target, ...]:
+    """Return the targets with what their members count, if they are asked."""
+    if count is None:
+        return found
+    counts = count(found, at)
+    return tuple(replace(t, counts=c) for t, c in zip(found, counts, strict=True))
 
 
 def _diverged(cluster: int, found: Finding) -> tuple[ModelDiverged, ...]:

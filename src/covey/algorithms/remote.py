@@ -6,7 +6,7 @@ client accepts, what it has found out and how it draws stay on its side; the ser
 the cluster, the update and, where the method needs them, counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Never
 
@@ -29,7 +29,13 @@ from covey.components.capability import Capability
 from covey.engine.protocol import Recipe
 from covey.errors import ConfigError
 from covey.heads import Sums
-from covey.membership import Count, RiskEstimate, Target, combined_counts
+from covey.membership import (
+    CountAll,
+    RiskEstimate,
+    Target,
+    combined_counts,
+    has_non_finite_values,
+)
 from covey.rng import Streams
 from covey.secure_sums import Step
 from covey.types import Handle, Params
@@ -122,6 +128,7 @@ class ClientRequest:
         features: fingerprint of the feature map; "": no features are fixed.
         sums: which step of secure sums is asked for; None: none.
         letters: what the protocol sends each client for it.
+        paths: `path` of each cluster, where it hangs on the one that a client is given.
     """
 
     task: RequestType
@@ -137,6 +144,7 @@ class ClientRequest:
     features: str = ""
     sums: SumStep | None = None
     letters: Mapping[Handle, bytes] = field(default_factory=dict[Handle, bytes])
+    paths: tuple[tuple[str | int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,20 +287,43 @@ class RemoteClients:
         )
 
 
-def loss_counter(send: Send) -> Count:
-    """Return how remote members count their losses for a red team."""
+def loss_counter(send: Send) -> CountAll:
+    """Return how remote members count their losses for a red team.
 
-    def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
-        contexts = {member.handle: ClientContext(given=0) for member in target.members}
+    All are asked at once, each about the model of its own cluster. A model whose numbers
+    are not finite is sent to nobody.
+    """
+
+    def count(
+        targets: Sequence[Target], streams: Callable[[int], Streams]
+    ) -> list[tuple[ndarray, ndarray]]:
+        of = {
+            member.handle: place
+            for place, target in enumerate(targets)
+            if not (target.diverged or has_non_finite_values(target.params))
+            for member in target.members
+        }
         request = ClientRequest(
-            "count", (target.params,), (True,), streams.path, contexts
+            "count",
+            tuple(target.params for target in targets),
+            (True,) * len(targets),
+            (),
+            {handle: ClientContext(given=place) for handle, place in of.items()},
+            paths=tuple(streams(target.cluster).path for target in targets),
         )
-        responses = send(request, target.members) if target.members else ()
-        given = [
-            (each.members, each.held_out)
-            for each in responses
-            if each.members is not None and each.held_out is not None
-        ]
-        return combined_counts([m for m, _ in given], [h for _, h in given])
+        asked = tuple(m for t in targets for m in t.members if m.handle in of)
+        found: list[list[ClientResponse]] = [[] for _ in targets]
+        for each in send(request, asked) if asked else ():
+            found[of[each.handle]].append(each)
+        return [_combined(each) for each in found]
 
     return count
+
+
+def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
+    given = [
+        (each.members, each.held_out)
+        for each in responses
+        if each.members is not None and each.held_out is not None
+    ]
+    return combined_counts([m for m, _ in given], [h for _, h in given])

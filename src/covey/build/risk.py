@@ -27,6 +27,7 @@ from covey.data import Client, Examples, Preference
 from covey.membership import (
     Assessment,
     Count,
+    CountAll,
     PlayRound,
     RedTeam,
     Reference,
@@ -67,7 +68,7 @@ def with_measured_risk(strategy: Strategy, components: Components) -> Strategy:
     if attack is None:
         return strategy
     by_handle = {client.handle: client for client in population.clients}
-    return red_teamed(strategy, attack, every, by_handle)
+    return red_teamed(strategy, attack, every, by_handle, _count_all(components))
 
 
 def _check_estimator(config: Config) -> None:
@@ -136,10 +137,20 @@ def _count(components: Components) -> Count | None:
         signed = components.signs
         return masked_counts(components.send, privacy.min_cohort, signed=signed)
     if components.send is not None:
-        return loss_counter(components.send)
+        count_all = loss_counter(components.send)
+        return lambda target, streams: count_all([target], lambda _: streams)[0]
     if not privacy.secure_sums:
         return None
     return masked_loss_counter(components.engine, privacy.min_cohort)
+
+
+def _count_all(components: Components) -> CountAll | None:
+    """Return how remote clients of all clusters count at once, where they are to."""
+    hidden = components.config.privacy.secure_sums
+    counts = estimator_of(components.config).counts
+    if components.send is None or hidden or not counts:
+        return None
+    return loss_counter(components.send)
 
 
 def retrain_recipe(components: Components) -> RetrainRecipe:

@@ -303,7 +303,7 @@ class FlowerServer:
             classes=self.profile.classes,
             num_models=len(request.models),
             offered=request.available,
-            path=request.path,
+            path=request.paths[context.given or 0] if request.paths else request.path,
             recipe=request.recipe.numbers,
             round_index=request.round_index,
             slip=context,

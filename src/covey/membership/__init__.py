@@ -11,7 +11,7 @@ from covey.membership.attack_base import Attack, Scorer
 from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
 from covey.membership.audit import FEDMIA, Auditor, ClusterAuditResult, examine_cluster
 from covey.membership.audit_set import Candidates, strata_of
-from covey.membership.base import Count, RiskContext, RiskEstimator
+from covey.membership.base import Count, CountAll, RiskContext, RiskEstimator
 from covey.membership.blind import blind_baseline
 from covey.membership.client_estimator import self_estimates
 from covey.membership.cluster_profile import (
@@ -106,6 +106,7 @@ __all__ = [
     "ClusterAuditResult",
     "ConstantPredictor",
     "Count",
+    "CountAll",
     "CurvePoint",
     "Estimate",
     "Finding",

@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jaxtyping import Int
+from numpy import ndarray
+
 from covey.components.state import ComponentState, States
 from covey.data.examples import Client
 from covey.membership.estimates import Finding, RiskEstimate
@@ -12,6 +15,7 @@ from covey.types import Handle, Params
 
 __all__ = [
     "Assessment",
+    "Counts",
     "Profile",
     "RedTeam",
     "SelfAssessment",
@@ -22,6 +26,9 @@ Profile = tuple[tuple[int, int], ...]
 """The (group, number of examples) of each client of a cluster, sorted."""
 
 
+Counts = Int[ndarray, "folds bins"]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """One cluster model under attack, before the round `round_index`.
@@ -30,6 +37,7 @@ class Target:
         members: the clients whose latest choice is this cluster.
         states: what components have kept, an estimator its own (`covey.kept`).
         diverged: why the model is known to be none; "" where it is not.
+        counts: what its members count (`Count`), where they have been asked already.
     """
 
     cluster: int
@@ -38,6 +46,7 @@ class Target:
     round_index: int
     states: States = field(default_factory=dict[str, object])
     diverged: str = ""
+    counts: tuple[Counts, Counts] | None = None
 
 
 class Assessment(NamedTuple):

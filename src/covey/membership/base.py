@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from jaxtyping import Int
 from numpy import ndarray
 
 from covey.components.capability import Capability
@@ -14,18 +13,22 @@ from covey.data.examples import Client, Examples
 from covey.data.shift import ShiftRange
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
-from covey.membership.assessment import Assessment, Profile, Target
+from covey.membership.assessment import Assessment, Counts, Profile, Target
 from covey.membership.estimates import Finding, RiskEstimate
 from covey.membership.ground_truth import Reference
 from covey.membership.references import PlayRound
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["Count", "Counts", "RiskContext", "RiskEstimator"]
+__all__ = ["Count", "CountAll", "Counts", "RiskContext", "RiskEstimator"]
 
-Counts = Int[ndarray, "folds bins"]
 Count = Callable[[Target, Streams], tuple[Counts, Counts]]
 """What members count (`combined_counts`): of their training and held-out losses."""
+
+CountAll = Callable[
+    [Sequence[Target], Callable[[int], Streams]], Sequence[tuple[Counts, Counts]]
+]
+"""The same of several clusters at once, each with the streams of its own."""
 
 
 def _no_examples() -> Examples:
@@ -98,11 +101,14 @@ class RiskEstimator(Component):
     Attributes:
         on_clients: whether every client measures for itself, and tells nobody: then each
             target has that one client as its member.
+        counts: whether it takes what members count of each model: remote ones are then
+            asked about all models at once.
         note: what a reader of the results must know of it.
     """
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.CLIENT_DATA})
     on_clients: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
     note: ClassVar[str] = ""
 
     def estimate(

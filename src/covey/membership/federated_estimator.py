@@ -29,13 +29,14 @@ class FederatedEstimator(RiskEstimator):
     requires: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.HELD_OUT_EXAMPLES}
     )
+    counts: ClassVar[bool] = True
 
     def estimate(
         self, target: Target, context: RiskContext, streams: Streams
     ) -> Finding:
         """Return the loss threshold's risk, fitted and judged on counts."""
         count = context.count or local_loss_counter(context.engine)
-        inside, outside = count(target, streams)
+        inside, outside = target.counts or count(target, streams)
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
         if min(members, non_members) < MIN_RECORDS:
