@@ -500,7 +500,9 @@ def _record(content: RecordDict, name: str) -> ArrayRecord:
 def _params(record: ArrayRecord) -> dict[str, torch.Tensor]:
     try:
         return {
-            key: torch.from_numpy(value.numpy().copy()) for key, value in record.items()
+            # what is read from bytes is an array of its own: seldom is a copy needed
+            key: torch.from_numpy(np.require(value.numpy(), requirements=["C", "W"]))
+            for key, value in record.items()
         }
     except Exception:  # NumPy's readers raise anything, and a lying shape MemoryError
         raise InvalidMessageError("its arrays must be readable") from None

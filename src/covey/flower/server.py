@@ -4,7 +4,14 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
@@ -327,17 +334,11 @@ class FlowerServer:
     def _received(self, pending: Mapping[int, PendingQuestion]) -> list[ClientResponse]:
         """Return the answers that are in order."""
         self._refused = set()
-        timeout, carried = self._policy.timeout, Carried()
-        messages = (
-            make_message(
-                *(a.question, a.start, node, timeout, a.broadcast),
-                carried=carried,
-                letter=a.letter,
-            )
-            for node, a in pending.items()
-        )
+        timeout = self._policy.timeout
+        replies = self._exchanged(_messages(pending, timeout), timeout)
         found: dict[Handle, tuple[Reply, ClientResponse]] = {}
-        for node, message in self._exchanged(messages, timeout):
+        while replies:  # each is let go once it is read: it is as large as the model
+            node, message = replies.pop(0)
             handle = pending[node].handle
             try:
                 if handle in found:
@@ -415,13 +416,15 @@ class FlowerServer:
 
         A node that ran into an error gives no answer: its error comes from the SuperLink.
         """
-        out = list(messages)
-        if not out:
+        out = [list(messages)]
+        sent = [each.metadata for each in out[0]]
+        if not sent:
             return []
         begun = self._clock()
-        replies = list(self._grid.send_and_receive(out, timeout=timeout))
+        # handed over whole: nothing here holds the models while answers are waited for
+        replies = list(self._grid.send_and_receive(out.pop(), timeout=timeout))
         waited = self._clock() - begun >= WAITED * timeout
-        to = {each.metadata.message_id: each.metadata.dst_node_id for each in out}
+        to = {each.message_id: each.dst_node_id for each in sent}
         found = [
             (to[reply.metadata.reply_to_message_id], reply)
             for reply in replies
@@ -434,7 +437,9 @@ class FlowerServer:
         ]
         self._note_silence(set(to.values()), {node for node, _ in found}, waited=waited)
         lost = Counter(reply.has_error() for reply in replies)[True]
-        log.info("Asked %d nodes: %d answers, %d errors.", len(out), len(genuine), lost)
+        log.info(
+            "Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost
+        )
         return genuine
 
     def _note_silence(self, asked: set[int], came: set[int], *, waited: bool) -> None:
@@ -444,6 +449,19 @@ class FlowerServer:
         for node in sorted(asked - came) if waited else ():
             if self._attendance.kept_waiting(node):
                 self._reject(node, SILENT)
+
+
+def _messages(
+    pending: Mapping[int, PendingQuestion], timeout: float
+) -> Iterator[Message]:
+    """Yield the questions; what several of them carry is held once."""
+    carried = Carried()
+    for node, asked in pending.items():
+        yield make_message(
+            *(asked.question, asked.start, node, timeout, asked.broadcast),
+            carried=carried,
+            letter=asked.letter,
+        )
 
 
 def _updates(answers: Iterable[ClientResponse]) -> dict[Handle, Params]:

@@ -3,6 +3,8 @@
 set -eu
 here=$(cd -- "$(dirname -- "$0")" && pwd)
 {% include "environment.sh" %}
+# large messages are given back to the system once they are passed on (GNU's library)
+export MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=1048576 MALLOC_TRIM_THRESHOLD_=1048576
 
 # The server keeps all in memory. After a restart the nodes are unknown to it{{ "" if plan.insecure else ": run register.sh\n# again, then start them again" }}.
 # With the next line it keeps a file, and knows them. WARNING: then every update of every
