@@ -25,7 +25,6 @@ from covey.events import (
 from covey.history import (
     History,
     RoundRow,
-    Told,
     after,
     history_of,
     pooled_clusters,
@@ -33,6 +32,7 @@ from covey.history import (
 )
 from covey.releases import fed
 from covey.risk import RiskEstimate
+from covey.told import Told
 
 
 def started(num_clusters: int = 2) -> RunStarted:

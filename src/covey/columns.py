@@ -25,6 +25,7 @@ __all__ = [
     "Lists",
     "Words",
     "as_plain",
+    "is_column",
     "type_of_cells",
 ]
 
@@ -240,6 +241,11 @@ def as_plain(value: object) -> Any:  # noqa: ANN401 - JSON's values
             return list(cast("_Values[object]", value))
         case _:
             return value
+
+
+def is_column(value: object) -> bool:
+    """Say whether this is one of the columns above, alone or as a mapping."""
+    return isinstance(value, HandleMap | _Values)
 
 
 def type_of_cells(value: object) -> type | None:

@@ -1,9 +1,8 @@
 """A run's story, folded out of its events: what tables, pictures and progress show."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import TypeVar, cast, overload
+from typing import TypeVar
 
 from covey.events import (
     AnonymitySetsFormed,
@@ -39,12 +38,12 @@ from covey.events import (
 )
 from covey.releases import fed
 from covey.risk import RiskEstimate
+from covey.told import Told, ToldEvents
 from covey.types import Handle
 
 __all__ = [
     "History",
     "RoundRow",
-    "Told",
     "after",
     "history_of",
     "pooled_clusters",
@@ -59,57 +58,14 @@ NEVER = frozenset[int]()
 T = TypeVar("T")
 
 
-class Told(Sequence[T]):
-    """What was told, in order; one that is longer shares with it what both tell.
-
-    So that a story can be told after every round, and all of it is not copied for that.
-    """
-
-    def __init__(self, events: Iterable[T] = ()) -> None:
-        self._events = list(events)
-        self._length = len(self._events)
-
-    def with_more(self, events: Iterable[T]) -> "Told[T]":
-        """Return these and more."""
-        longer = Told[T]()
-        whole = len(self._events) == self._length
-        longer._events = self._events if whole else self._events[: self._length]
-        longer._events.extend(events)
-        longer._length = len(longer._events)
-        return longer
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[T]:
-        return islice(self._events, self._length)
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        places = range(self._length)[index]
-        if isinstance(places, int):
-            return self._events[places]
-        return tuple(self._events[i] for i in places)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Told | tuple):
-            return False
-        return tuple(self) == tuple(cast("Sequence[object]", other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Told({tuple(self)!r})"
-
-
 def _longer(told: Sequence[T], *more: T) -> Told[T]:
     return (told if isinstance(told, Told) else Told(told)).with_more(more)
+
+
+def _more_told(told: Sequence[Event], events: Iterable[Event]) -> ToldEvents:
+    return (told if isinstance(told, ToldEvents) else ToldEvents(told)).with_more(
+        events
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +177,7 @@ def history_of(
         entries: what still counts.
         superseded: facts of rounds that were rolled back.
     """
-    history = History(told=Told(superseded))
+    history = History(told=ToldEvents(superseded))
     for round_index, events in entries:
         history = with_entry(history, round_index, events)
     return history
@@ -237,7 +193,7 @@ def with_entry(
 
 
 def _between(history: History, events: Sequence[Event]) -> History:
-    history = replace(history, told=_longer(history.told, *events))
+    history = replace(history, told=_more_told(history.told, events))
     for event in events:
         if isinstance(event, ThresholdChanged) and history.started:
             x = event.deniability_threshold
@@ -284,7 +240,7 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
     """Return the story with one more round, or with its end."""
     moved, participants = 0, 0
     before = history.diverged
-    history = replace(history, told=_longer(history.told, *events), diverged={})
+    history = replace(history, told=_more_told(history.told, events), diverged={})
     for event in events:
         if isinstance(event, ClientsAssigned):
             moved = len(_movers(history, event))
@@ -295,22 +251,29 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
     if row is None:
         return history
     figures = history.figures
-    return replace(
-        history,
-        rounds=_longer(
-            history.rounds,
-            RoundRow(
-                round_index=round_index,
-                participants=participants,
-                accuracy=row.accuracy,
-                accuracy_by_group=row.accuracy_by_group,
-                clients=row.clients,
-                moved=moved,
-                risks=tuple(figures.get(j) for j in range(len(row.clients))),
-                over=history.over(),
-            ),
-        ),
+    found = RoundRow(
+        round_index=round_index,
+        participants=participants,
+        accuracy=row.accuracy,
+        accuracy_by_group=row.accuracy_by_group,
+        clients=row.clients,
+        moved=moved,
+        risks=tuple(figures.get(j) for j in range(len(row.clients))),
+        over=history.over(),
     )
+    rounds = history.rounds
+    found = _sharing(found, rounds[-1]) if rounds else found
+    return replace(history, rounds=_longer(rounds, found))
+
+
+def _sharing(row: RoundRow, before: RoundRow) -> RoundRow:
+    """Return an equal row that shares with the one before what is the same in both."""
+    same = {
+        name: getattr(before, name)
+        for name in ("accuracy_by_group", "clients", "risks")
+        if getattr(row, name) == getattr(before, name)
+    }
+    return replace(row, **same)
 
 
 def trained_clusters(history: History, num_clusters: int) -> list[set[Handle]]:

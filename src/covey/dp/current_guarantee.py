@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from covey.dp.guarantee import UNITS, Guarantee, Unit
-from covey.dp.known_facts import aggregations_of, hides
+from covey.dp.known_facts import NOISE, aggregations_of, hides
 from covey.dp.wording import NOT_ACCOUNTED
 from covey.events import Event, ModelsMerged
 from covey.history import History
+from covey.told import of_kinds
 
 __all__ = ["GuaranteeStatus", "epsilon_over_rounds", "guarantee_status"]
 
@@ -66,7 +67,8 @@ def epsilon_over_rounds(
 
 
 def _has_noise(facts: Sequence[Event]) -> bool:
-    return any(hides(fact, unit) for fact in facts for unit in UNITS)
+    noise = of_kinds(facts, *NOISE)
+    return any(hides(fact, unit) for fact in noise for unit in UNITS)
 
 
 def _merged(part: Sequence[Event]) -> bool:

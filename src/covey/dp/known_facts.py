@@ -34,7 +34,7 @@ from covey.events import (
     ThresholdChanged,
 )
 
-__all__ = ["aggregations_of", "has_own_features", "hides", "is_known_fact"]
+__all__ = ["NOISE", "aggregations_of", "has_own_features", "hides", "is_known_fact"]
 
 FEATURES = "model.features"
 KNOWN = (
@@ -66,6 +66,9 @@ KNOWN = (
     SumGivenUp,
     ThresholdChanged,
 )
+
+NOISE = (SumPerturbed, RepresentativesPerturbed, StepsPerturbed)
+"""What `hides` may be true of."""
 
 
 def is_known_fact(fact: Event) -> bool:

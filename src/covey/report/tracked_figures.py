@@ -11,6 +11,7 @@ from covey.events import RunRolledBack
 from covey.history import History
 from covey.report.metrics_file import round_rows
 from covey.report.run_summary import summary
+from covey.told import of_kinds
 
 __all__ = ["final_figures", "replays", "round_figures", "told_settings"]
 
@@ -82,7 +83,7 @@ OF_CLUSTERS = {
 
 def replays(history: History) -> int:
     """Count how often rounds were rolled back."""
-    return sum(isinstance(event, RunRolledBack) for event in history.told)
+    return sum(1 for _ in of_kinds(history.told, RunRolledBack))
 
 
 def told_settings(config: Config) -> dict[str, Any]:

@@ -63,6 +63,7 @@ from covey.runtime.participation_inference import play_game
 from covey.runtime.receipts import OnReceipt
 from covey.runtime.unacknowledged import Handover, acknowledge, unacknowledged
 from covey.runtime.verification import verify
+from covey.told import of_kinds
 from covey.tracking import Tracker
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check, signing_key
@@ -239,7 +240,7 @@ class Run:
         with no_foreign_code():
             run = readable(self._folder, self._overrides, "explain(...)")
             told = explain_client(run, self._folder, name)
-        if not any(isinstance(each, HeadsSolved) for each in self.history.told):
+        if next(of_kinds(self.history.told, HeadsSolved), None) is None:
             return told
         found = risk_by_weight(self._folder, self._overrides, told["handle"])
         return {**told, "risk_against_weight": found}

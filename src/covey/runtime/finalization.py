@@ -39,6 +39,7 @@ from covey.runtime.evaluation import (
     round_measured,
 )
 from covey.runtime.remote_hooks import reported_accuracies
+from covey.told import of_kinds
 from covey.types import Handle
 
 __all__ = ["finalize"]
@@ -138,7 +139,7 @@ def _accepted(history: History) -> set[Handle]:
     """
     accepted: set[Handle] = set()
     refused: set[Handle] = set()
-    for fact in history.told:
+    for fact in of_kinds(history.told, AnswerRefused, ClientsAssigned):
         if isinstance(fact, AnswerRefused) and fact.handle:
             refused.add(fact.handle)
         if isinstance(fact, ClientsAssigned) and fact.by != "final":

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from covey.columns import HandleColumn, HandleMap
 from covey.events import ClientsAssigned, CohortSampled, Event, event_from
-from covey.history import History, Told, history_of, with_entry
+from covey.history import History, history_of, with_entry
 from covey.ledger import GENESIS, REWIND, Ledger, Link
 from covey.ledger.rollback import superseded_up_to
 from covey.ledger.tail import MOST_BYTES
+from covey.told import ToldEvents
 from covey.types import Handle
 
 __all__ = ["BULKY", "GrowingHistory", "Noted", "glance"]
@@ -82,7 +83,7 @@ class GrowingHistory:
         """The story of all entries that were read to their end."""
         if not self._gone:
             return self._history
-        told = Told(self._gone).with_more(self._history.told)
+        told = ToldEvents(self._gone).with_more(self._history.told)
         return replace(self._history, told=told)
 
     def read_more(self, ledger: Ledger) -> bool:

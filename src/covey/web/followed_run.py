@@ -12,7 +12,7 @@ from typing import Any
 from covey.components.foreign_code import no_foreign_code
 from covey.config import Config, without_passwords
 from covey.errors import CoveyError
-from covey.history import History, Told
+from covey.history import History
 from covey.ledger import Ledger
 from covey.report import Reported
 from covey.runtime import RunFolder
@@ -232,7 +232,7 @@ class FollowedRun:
             if not Ledger.exists(self.folder.ledger):
                 return Snapshot(problem="nothing is recorded yet")
             with Ledger.read(self.folder.ledger) as ledger, no_foreign_code():
-                history = replace(glance(ledger), told=Told())
+                history = replace(glance(ledger), told=())
                 end, head, written_at = ledger.tail.end()
         except (CoveyError, ValueError, OSError) as error:
             return Snapshot(problem=str(error))

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from covey.dp import epsilon_over_rounds
-from covey.history import History, Told
+from covey.history import History
 from covey.report import OVERALL, budget_of
 from covey.report.divergence import diverged_sentences
 from covey.report.page_model import run_view
@@ -99,7 +99,7 @@ def state_of(snapshot: Snapshot) -> str:
 def _view(run: FollowedRun, snapshot: Snapshot) -> dict[str, Any]:
     history = snapshot.history
     # what noise guarantees takes longer to add up, and is made apart
-    quick = replace(history, told=Told(), hidden=())
+    quick = replace(history, told=(), hidden=())
     plots = [risk_plot(history), accuracy_plot(history), sizes_plot(history)]
     if snapshot.is_whole:
         plots.append(moves_plot(history))

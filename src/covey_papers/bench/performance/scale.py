@@ -3,9 +3,9 @@
 A further figure is one function of its name and the effort, and one line of `SCALE`.
 """
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from covey.build import BuiltRun, Overrides, build_run
 from covey.config import Config
 from covey.rng import Streams
-from covey.runtime import RunFolder, continue_run, open_session
+from covey.runtime import PlayedRound, RunFolder, continue_run, open_session
 from covey_papers.bench.performance.around import AroundRounds
 from covey_papers.bench.performance.comparison import Comparison, Limit, compared
 from covey_papers.bench.performance.federation import (
@@ -27,7 +27,7 @@ from covey_papers.bench.performance.shapes import MANY
 from covey_papers.bench.performance.speed import Measure
 from covey_papers.bench.performance.timing import Effort, alternated, clock_of
 
-__all__ = ["SCALE", "early_and_late"]
+__all__ = ["SCALE", "early_and_late", "round_seconds", "tiny_run"]
 
 FLAT = Limit(1.05, at_most=True)
 LINEAR = Limit(1.1, at_most=True)
@@ -38,17 +38,8 @@ WARM_UP = 5
 def flat_rounds(figure: str, effort: Effort) -> Comparison:
     """Return the time of a round late in a run, on its ledger, against early in it."""
     clients, rounds = (10, 30) if effort.quick else (20, 600)
-    shape = replace(MANY, sizes=(10,) * clients)
-    settings = {**settings_of(shape, effort.workers), "rounds": rounds}
-    data = {f"client-{i:03d}": e for i, e in enumerate(images_of(shape, Streams(0)))}
     with TemporaryDirectory() as folder:
-        secrets = {
-            "source": "seeded",
-            "key_path": str(Path(folder) / "signing-key.pem"),
-        }
-        config = Config.of({**settings, "secrets": secrets})
-        run = build_run(config, Overrides(clients=data))
-        seconds = _round_seconds(run, Path(folder) / "run", effort)
+        seconds = round_seconds(Path(folder), clients, rounds, effort)
     early, late = early_and_late(seconds[WARM_UP:])
     ratios = [b / a for a, b in zip(early, late, strict=True)]
     told = f"late {1e3 * median(late):.1f} ms", f"early {1e3 * median(early):.1f} ms"
@@ -59,15 +50,43 @@ def flat_rounds(figure: str, effort: Effort) -> Comparison:
     )
 
 
-def _round_seconds(run: BuiltRun, folder: Path, effort: Effort) -> list[float]:
-    clock = clock_of(effort)
-    ends = [clock()]
-    place = RunFolder.create(folder, run.config)
+def tiny_run(folder: Path, clients: int, rounds: int, effort: Effort) -> BuiltRun:
+    """Return a run in which next to nothing is trained; its key is in this folder."""
+    shape = replace(MANY, sizes=(10,) * clients)
+    data = {f"client-{i:03d}": e for i, e in enumerate(images_of(shape, Streams(0)))}
+    key = {"source": "seeded", "key_path": str(folder / "signing-key.pem")}
+    settings = {
+        **settings_of(shape, effort.workers),
+        "rounds": rounds,
+        "secrets": key,
+    }
+    return build_run(Config.of(settings), Overrides(clients=data))
+
+
+def round_seconds(
+    folder: Path,
+    clients: int,
+    rounds: int,
+    effort: Effort,
+    after: Callable[[int], None] = lambda _: None,
+) -> list[float]:
+    """Play all rounds but the last of a tiny run in this folder; return their times.
+
+    `after` is called with the number of each round.
+    """
+    run, clock = tiny_run(folder, clients, rounds, effort), clock_of(effort)
+    begun, lasted = [clock()], array("d")
+
+    def on_round(played: PlayedRound) -> None:
+        ended = clock()
+        lasted.append(ended - begun[0])
+        after(played.round)
+        begun[0] = clock()
+
+    place = RunFolder.create(folder / "run", run.config)
     with open_session(run, place) as session:
-        continue_run(
-            session, run.config.rounds - 1, on_round=lambda _: ends.append(clock())
-        )
-    return [after - before for before, after in pairwise(ends)]
+        continue_run(session, rounds - 1, on_round=on_round)
+    return lasted.tolist()
 
 
 def early_and_late(seconds: list[float]) -> tuple[list[float], list[float]]:
