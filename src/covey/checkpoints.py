@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from covey.atomic_io import delete, flush_folder, make_folder, move, replace_whole
 from covey.errors import RunError
+from covey.tensor_bytes import safetensors_pieces
 
 __all__ = [
     "Checkpoint",
@@ -72,9 +71,7 @@ def save_checkpoint(
     """
     # one key only: safetensors writes several in an order that changes
     metadata = {"covey": _dumps({"round": round_index, "state": state})}
-    payload = safetensors.torch.save(
-        {name: _apart(value) for name, value in tensors.items()}, metadata
-    )
+    payload = b"".join(safetensors_pieces(tensors, metadata))
     make_folder(folder)
     path = _path(folder, round_index)
     announce(hashlib.sha256(payload).hexdigest())
@@ -187,11 +184,6 @@ def thin(folder: Path, keep: Keep, spared: int | None = None) -> None:
 
 def _dumps(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _apart(value: Tensor) -> Tensor:
-    """Return a copy on the CPU: safetensors refuses tensors that share memory."""
-    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:

@@ -9,11 +9,11 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 
-import safetensors.torch
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covey.tensor_bytes import safetensors_pieces
 from covey.types import Params
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "flatten",
     "layers_of",
     "model_hash",
+    "named",
     "norm",
     "not_finite",
     "prefixed",
@@ -105,7 +106,15 @@ def prefixed(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
     The tensors are copies: models that share memory come apart, as files need it.
     """
     return {
-        f"{prefix}/{index}/{name}": value.clone(memory_format=torch.contiguous_format)
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in named(models, prefix).items()
+    }
+
+
+def named(models: Sequence[Params], prefix: str) -> dict[str, Tensor]:
+    """Return the same with the tensors themselves."""
+    return {
+        f"{prefix}/{index}/{name}": value
         for index, model in enumerate(models)
         for name, value in model.items()
     }
@@ -124,8 +133,10 @@ def unprefixed(tensors: Params, prefix: str) -> tuple[Params, ...]:
 
 def model_hash(models: Sequence[Params]) -> str:
     """Return SHA-256 over the models' safetensors bytes, as hex."""
-    payload = safetensors.torch.save(prefixed(models, "cluster"))
-    return hashlib.sha256(payload).hexdigest()
+    digest = hashlib.sha256()
+    for piece in safetensors_pieces(named(models, "cluster")):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _unless_mask(

@@ -10,7 +10,7 @@ from covey.algorithms import ServerState
 from covey.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from covey.components import States, decoded, encoded
 from covey.errors import RunError
-from covey.params import prefixed, unprefixed
+from covey.params import named, unprefixed
 
 __all__ = ["load_state", "save_state"]
 
@@ -34,7 +34,7 @@ def save_state(
         "states": states,
         "ledger_head": ledger_head,
     }
-    models = prefixed(state.clusters, "cluster")
+    models = named(state.clusters, "cluster")
     t = state.round_index - 1
     save_checkpoint(folder, t, models | tensors, rest, announce)
 
