@@ -27,6 +27,7 @@ __all__ = [
     "prefixed",
     "scale",
     "subtract",
+    "subtracted_in_place",
     "trained",
     "unprefixed",
 ]
@@ -34,10 +35,20 @@ __all__ = [
 STATISTICS = ("running_mean", "running_var")
 """BatchNorm's buffers: averaged like parameters, and no coordinates of a model."""
 
+AT_ONCE = 2**20
+
 
 def subtract(left: Params, right: Params) -> Params:
     """Return `left - right`, entry by entry; covey's update is `local - start`."""
     return {name: _unless_mask(torch.sub, left[name], right[name]) for name in left}
+
+
+def subtracted_in_place(left: Params, right: Params) -> Params:
+    """Return the same, in the memory of `left`, which nobody else may hold."""
+    for name, value in left.items():
+        if value.dtype != torch.bool:
+            value.sub_(right[name])
+    return left
 
 
 def add(left: Params, right: Params) -> Params:
@@ -76,8 +87,14 @@ def not_finite(params: Params) -> str:
 
 
 def _is_finite(value: Tensor) -> bool:
-    """Return whether all entries are finite: where their sum is, in one pass."""
-    return math.isfinite(value.sum()) or bool(torch.isfinite(value).all())
+    """Return whether all entries are finite: where their sum is, in one pass.
+
+    A sum may overflow: then every entry is looked at, in parts, whose tests are copies.
+    """
+    if math.isfinite(value.sum()):
+        return True
+    parts = value.reshape(-1).split(AT_ONCE)
+    return all(bool(torch.isfinite(part).all()) for part in parts)
 
 
 def trained(params: Params) -> Params:

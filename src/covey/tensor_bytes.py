@@ -48,7 +48,7 @@ def safetensors_pieces(
     for name in written:
         if name != METADATA:
             value = tensors[name].detach().cpu().contiguous()
-            yield memoryview(value.reshape(-1).view(torch.uint8).numpy())
+            yield value.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _apart(value: Tensor) -> Tensor:

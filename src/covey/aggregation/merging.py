@@ -124,6 +124,7 @@ def sum_per_cluster(
     for each in updates:
         _accumulate(sums.setdefault(each.cluster, {}), each)
         weights[each.cluster] = weights.get(each.cluster, 0.0) + each.weight
+        del each  # before the next one comes
     return sums, weights
 
 

@@ -53,6 +53,7 @@ def finite_updates(
         entry = not_finite(each.update)
         if not entry:
             yield each
+            del each  # before the next one comes
             continue
         if refused is not None:
             refused.append(RefusedUpdate(each.handle, each.cluster, entry))

@@ -100,6 +100,7 @@ def noting(
     for each in updates:
         noted[each.handle] = each.kept
         yield each
+        del each  # before the next one comes
 
 
 def personal_models(state: ServerState) -> Mapping[Handle, Params]:

@@ -31,7 +31,7 @@ from covey.engine.private import sampling_rate
 from covey.engine.protocol import Engine, Recipe, ScoringJob, TrainingJob
 from covey.engine.recorded_loss import RecordedJob
 from covey.events import Event, StepsPerturbed
-from covey.params import subtract
+from covey.params import subtract, subtracted_in_place
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -103,19 +103,22 @@ def train_with(
         ]
         watched = [RecordedJob(each) for each in jobs]
         recorded = (w.recorded if recipe.keep_losses else w.job for w in watched)
-        trained = engine.train(map(without_personal, recorded))
+        # In a list that is emptied: `zip` would hold a model until it has the next one.
+        trained = ([each] for each in engine.train(map(without_personal, recorded)))
+        own_memory = getattr(engine, "hands_over", False) and not recipe.keeps_memory
+        less = subtracted_in_place if own_memory else subtract
         own = personal_training(engine, recipe, jobs)
-        for client, each, local, personal, loss in zip(
+        for client, each, found, personal, loss in zip(
             cohort, watched, trained, own, losses, strict=True
         ):
             weight = 1.0 if weights == "equal" else float(len(client.train))
-            update = subtract(local, each.job.start)
-            kept = memory_after(each.job, local, personal)
+            kept = memory_after(each.job, found[0], personal)
             if kept is not None and recipe.keep_losses:
                 share = share_left_out(client, recipe)
                 kept = after_training(kept, each, len(client.train), share)
             j = assignment[client.handle]
-            yield ClientUpdate(client.handle, j, update, weight, kept, loss.mean)
+            update = [less(found.pop(), each.job.start)]
+            yield ClientUpdate(client.handle, j, update.pop(), weight, kept, loss.mean)
 
     return train
 
@@ -135,6 +138,7 @@ def losses_noted(train: Train, into: dict[Handle, float]) -> Train:
             if each.loss is not None:
                 into[each.handle] = each.loss
             yield each
+            del each
 
     return noted
 

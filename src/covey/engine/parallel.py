@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from itertools import islice
-from typing import Literal, TypeVar
+from itertools import chain, islice
+from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,9 @@ BUNDLE = 32
 BUNDLED_WORK = 1e6
 """Parameters times examples of a bundle: a millisecond or so. What is more goes alone."""
 
+LARGE_MODEL = 16 * 2**20
+"""From so many bytes on, one trained model waits for its turn, and not one per thread."""
+
 Precision = Literal["float32", "bfloat16"]
 """What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
 
@@ -52,8 +55,13 @@ class ParallelEngine:
 
     The module gives the architecture only. Jobs are taken from their iterator as
     threads become free: at most `2 * workers` are in flight, or as many bundles of jobs
-    that are next to nothing.
+    that are next to nothing; `workers + 1` where models are large.
+
+    Attributes:
+        hands_over: whether nobody but the taker holds a model that `train` yields.
     """
+
+    hands_over: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -74,11 +82,19 @@ class ParallelEngine:
 
     def train(self, jobs: Iterable[TrainingJob]) -> Iterator[Params]:
         """Yield each job's trained params, in the order of the jobs."""
-        results = self._results(self._train_bundle, _bundles(jobs), 2 * self._workers)
+        bundles = _bundles(jobs)
+        if (first := next(bundles, None)) is None:
+            return
+        ahead = 1 if _model_bytes(first[0]) > LARGE_MODEL else self._workers
+        results = self._results(
+            self._train_bundle, chain([first], bundles), self._workers + ahead
+        )
         # an error keeps this frame alive, and would leave the caller with one thread
         with closing(results):
             for trained, error in results:
-                yield from trained
+                trained.reverse()
+                while trained:  # whoever takes a model is the only one to hold it
+                    yield trained.pop()
                 if error is not None:
                     raise error
 
@@ -144,6 +160,7 @@ class ParallelEngine:
             steps = self._gradients(model, job)
         for gradients in steps:
             step(gradients)
+            del gradients  # before the next ones are made beside them
         return model.params()
 
     def _gradients(
@@ -188,6 +205,10 @@ def _bundles(jobs: Iterable[TrainingJob]) -> Iterator[list[TrainingJob]]:
             bundle, work = [], 0.0
     if bundle:
         yield bundle
+
+
+def _model_bytes(job: TrainingJob) -> int:
+    return sum(value.nbytes for value in job.start.values())
 
 
 def _work(job: TrainingJob) -> float:
