@@ -5,6 +5,7 @@
     ├── DataError            a data file is missing, malformed or too small
     │   └── ChecksumError    a data file is not the published one
     ├── ModelError           a model does not fit its data or cannot be reproduced
+    ├── EngineError          what trains clients was lost, again and again
     ├── RunError             a folder is not a covey run, or not in the needed state
     └── LedgerError          the record of a run cannot be trusted or written
         ├── LedgerUnavailable  no ledger can be kept or reached at its address
@@ -19,6 +20,7 @@ __all__ = [
     "ConfigError",
     "CoveyError",
     "DataError",
+    "EngineError",
     "LedgerError",
     "LedgerLocked",
     "LedgerMismatch",
@@ -46,6 +48,10 @@ class ChecksumError(DataError):
 
 class ModelError(CoveyError):
     """A model does not fit its data, or its training cannot be reproduced."""
+
+
+class EngineError(CoveyError):
+    """What trains clients, on other machines, was lost as often as it was tried."""
 
 
 class RunError(CoveyError):

@@ -14,7 +14,7 @@ import pytest
         (["--set", "trian.lr=1"], "Unknown setting 'trian'"),
         (["--set", "rounds=-3"], "rounds = -3 is not possible"),
         (["--set", "train.learning_rate=fast"], "train.learning_rate = 'fast'"),
-        (["--set", "engine.name=ray"], "does not have it yet"),
+        (["--set", "engine.name=rax"], "engine.name = 'rax' is not possible"),
         (["--set", "privacy.client_noise=1.0"], "found client_clip = 0. Set it"),
         (["--set", "merge.noise=sound"], "is for merge.name = 'anonymity-sets'"),
         (["--set", "privacy.selection_noise=1.0"], "Set method.initialisation ="),

@@ -1,4 +1,10 @@
-from collections.abc import Callable
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +19,8 @@ from covey.engine import (
     TrainingJob,
     VmapEngine,
 )
+from covey.engine.on_ray.cluster import shared_hosts
+from covey.engine.on_ray.engine import RayEngine
 from covey.models import initial_params
 from covey.rng import Streams
 
@@ -26,17 +34,69 @@ ENGINES: dict[str, MakeEngine] = {
     "vmap-whole": VmapEngine,
     "vmap-chunk-2": lambda module: VmapEngine(module, chunk=2),
 }
+ON_RAY = pytest.param("ray", marks=pytest.mark.slow)
+RAY_WORKERS = 2
 
 
-@pytest.fixture(params=ENGINES.values(), ids=list(ENGINES))
+@pytest.fixture(params=[*ENGINES, ON_RAY])
 def make_engine(request: pytest.FixtureRequest) -> MakeEngine:
-    return request.param
+    return made(request)
 
 
-@pytest.fixture(params=[name for name in ENGINES if not name.startswith("vmap")])
+@pytest.fixture(
+    params=[*(name for name in ENGINES if not name.startswith("vmap")), ON_RAY]
+)
 def private_engine(request: pytest.FixtureRequest) -> MakeEngine:
     """Engines that have the gradient of one example."""
+    return made(request)
+
+
+def made(request: pytest.FixtureRequest) -> MakeEngine:
+    if request.param == "ray":
+        return request.getfixturevalue("ray_engine")
     return ENGINES[request.param]
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """A cluster of one node; its processes find what this one can import."""
+    ray = pytest.importorskip("ray", reason="pip install 'covey[ray]'")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        with files_left_open():
+            cluster = cluster_utils.Cluster(
+                initialize_head=True,
+                head_node_args={"num_cpus": RAY_WORKERS, "include_dashboard": False},
+            )
+            hosts = shared_hosts(cluster.address, RAY_WORKERS)
+            hosts.refresh()
+        yield cluster
+        with files_left_open():
+            ray.shutdown()
+            cluster.shutdown()
+            del hosts
+
+
+@contextmanager
+def files_left_open() -> Iterator[None]:
+    """Say nothing of files that Ray does not close."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+@pytest.fixture
+def ray_engine(ray_cluster: Any) -> Callable[..., RayEngine]:
+    """Engines that share the processes of the cluster."""
+
+    def make(module: nn.Module, **options: Any) -> RayEngine:
+        address = ray_cluster.address
+        return RayEngine(module, RAY_WORKERS, address=address, **options)
+
+    return make
 
 
 class Odd(nn.Module):

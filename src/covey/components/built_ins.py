@@ -137,6 +137,11 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.engine.kinds.vmap:Vmap",
                 "on a GPU (option `chunk`: clients at once; 0: by its free memory)",
             ),
+            "ray": BuiltIn(
+                "covey.engine.kinds.ray:Ray",
+                "`parallel` on every node of a Ray cluster (`docs/ray.md`; option "
+                "`address` of the cluster, else one on this machine)",
+            ),
             "flower": BuiltIn(
                 "covey.engine.kinds.flower:FlowerNodes",
                 "clients on machines of their own (`docs/flower.md`)",

@@ -20,6 +20,7 @@ __all__ = [
 
 CHANGES_NOTHING = (
     "engine.workers",
+    "engine.options.address",  # of a Ray cluster: where the work is done
     "checkpoints.",
     "tracking",  # and tracking_options: who else is told
     "ledger.",  # where the record is kept; its head says what is in it

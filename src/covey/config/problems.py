@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from covey.config.schema import Spec, choices, in_words, settings, spec_of
 from covey.config.sections import Sections
-from covey.config.unsupported import later_problems
 
 __all__ = ["Problem", "problems_of", "together"]
 
@@ -67,14 +66,10 @@ def problems_of(
     What must hold between settings is asked of those that are fine one by one: a
     disagreement with one that is not is no news.
     """
-    later = {
-        key: Problem(message, key, value)
-        for key, value, message in later_problems(given)
-    }
-    found = list(later.values())
-    paths: list[Path] = [tuple(key.split(".")) for key in later]
+    found: list[Problem] = []
+    paths: list[Path] = []
     try:
-        sections = Sections.model_validate(_without(given, paths))
+        sections = Sections.model_validate(given)
     except ValidationError as error:
         for path, errors in _by_path(error).items():
             found.append(_problem(path, errors))

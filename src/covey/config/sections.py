@@ -61,7 +61,8 @@ class EngineConfig(ComponentSection):
     name: str = slot("engine")
     options: Options = options_table("name")
     workers: Count = Field(
-        default=0, description="threads; 0: one per core. Changes no result"
+        default=0,
+        description="threads, with `ray` on each node; 0: one per core. Changes no result",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",

@@ -12,7 +12,7 @@ from covey.types import ClientName, Handle
 __all__ = ["Client", "Examples", "Preference", "to_floats"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Examples:
     """Inputs with their labels: images stay uint8, features are float32, ids are int64.
 

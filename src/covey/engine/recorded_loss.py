@@ -12,14 +12,17 @@ from covey.engine.losses import Loss, PerExample
 from covey.engine.protocol import TrainingJob
 from covey.engine.task import Labels, Losses, Outputs, Task
 
-__all__ = ["RecordedJob"]
+__all__ = ["PutDown", "RecordedJob", "without_recording"]
+
+PutDown = Callable[[Tensor], object]
+"""Takes the losses of a batch's examples."""
 
 
 class _Recorded(Loss):
     """Another loss, of which every batch's values are put down."""
 
     loss: Loss
-    put_down: Callable[[Tensor], object]
+    put_down: PutDown
 
     def of(self, task: Task) -> PerExample:
         """Return the same losses; what is put down takes no part in any gradient."""
@@ -61,3 +64,14 @@ class RecordedJob:
                 found[chosen].isnan(), losses.float(), found[chosen]
             )
         return found
+
+
+def without_recording(job: TrainingJob) -> tuple[TrainingJob, PutDown | None]:
+    """Return the job that is recorded, and what takes its losses; None: it is not.
+
+    For engines that train in another process: what is put down there is lost here.
+    """
+    recipe, loss = job.recipe, job.recipe.loss
+    if not isinstance(loss, _Recorded):
+        return job, None
+    return replace(job, recipe=replace(recipe, loss=loss.loss)), loss.put_down

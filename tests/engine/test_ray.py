@@ -1,0 +1,377 @@
+"""What only the engine on Ray promises: many machines that do not show, and may be lost."""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import covey
+from covey.components import create
+from covey.config import Config, that_matter
+from covey.data.examples import Examples
+from covey.engine import (
+    MULTICLASS,
+    EngineFactory,
+    Objective,
+    OwnLoss,
+    ParallelEngine,
+    Precision,
+    Recipe,
+    ScoringJob,
+    TrainingJob,
+)
+from covey.engine.on_ray import engine as on_ray
+from covey.engine.on_ray.engine import RayEngine
+from covey.engine.on_ray.packing import pack, unpack
+from covey.engine.recorded_loss import RecordedJob, without_recording
+from covey.errors import ConfigError, DataError, EngineError
+from covey.types import Params
+
+MakeModule = Callable[..., nn.Module]
+MakeJobs = Callable[..., list[TrainingJob]]
+MakeRay = Callable[..., RayEngine]
+
+SIZES = (10, 4, 10, 7, 10, 1, 25)
+RECIPE = Recipe(local_epochs=2, batch_size=4, learning_rate=0.1, momentum=0.5)
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+)
+
+
+def assert_same_bits(left: Params, right: Params) -> None:
+    assert list(left) == list(right)
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@given(
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.booleans(),
+)
+def test_a_tensor_that_is_packed_comes_back(dtype, shape, turned):
+    count = torch.Size(shape).numel()
+    tensor = (torch.arange(count) * 7 % 5).to(dtype).reshape(shape)
+    tensor = tensor.T if turned and len(shape) == 2 else tensor
+    found = unpack(pack(tensor))
+    assert found.dtype == dtype
+    assert torch.equal(found, tensor)
+    found.zero_()  # is a copy
+    assert torch.equal(tensor, unpack(pack(tensor)))
+
+
+def test_a_job_is_told_apart_from_its_recording(make_module, make_jobs):
+    (job,) = make_jobs(make_module(), (10,), RECIPE)
+    recorded = RecordedJob(job)
+    plain, put_down = without_recording(recorded.recorded)
+    assert plain.recipe.loss == RECIPE.loss
+    assert put_down is not None
+    put_down(torch.ones(4))
+    assert len(recorded.batches) == 1
+    assert without_recording(job) == (job, None)
+
+
+def built(**options: Any) -> Any:
+    factory = create("engine", "ray", options, "engine.name", EngineFactory)
+    return factory.build(nn.Linear(1, 1), MULTICLASS)
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'covey\[ray\]'"):
+        built()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ray://127.0.0.1:10001", "Run covey on a node of the cluster"),
+        (
+            "127.0.0.1:1",
+            r"needs a cluster at '127\.0\.0\.1:1', but: .*ray start --head",
+        ),
+        ("here:there", "needs a cluster at 'here:there'"),
+    ],
+)
+def test_no_cluster_is_said_at_once(address, said):
+    ray = pytest.importorskip("ray", reason="pip install 'covey[ray]'")
+    if ray.is_initialized() and not address.startswith("ray://"):
+        pytest.skip("this process is connected to a cluster, and stays so")
+    with pytest.raises(ConfigError, match=said):
+        built(address=address).score([])
+
+
+def test_where_the_work_is_done_changes_no_result():
+    here = Config.of({"engine": {"name": "ray"}})
+    there = Config.of({"engine": {"name": "ray", "options": {"address": "a:1"}}})
+    assert that_matter(here) == that_matter(there)
+
+
+class Remembering(Objective):
+    """Pulls to what is remembered, and writes to it as nobody should."""
+
+    elementwise = True
+
+    def correction(self, weights, start, memory):
+        for each in memory["past"]:
+            each.mul_(0.5)
+        return [w - p for w, p in zip(weights, memory["past"], strict=True)]
+
+
+RECIPES = {
+    "plain": RECIPE,
+    "memory": replace(RECIPE, objective=Remembering()),
+    "private": replace(RECIPE, record_clip=0.5, record_noise=1.0),
+    "own loss": replace(
+        RECIPE,
+        loss=OwnLoss(function=lambda outputs, _: outputs[:, 0] ** 2),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_a_result_is_the_parallel_engines_to_the_bit(
+    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs, recipe: Recipe
+):
+    module = make_module() if recipe.record_clip else make_module(nn.Dropout(0.5))
+    jobs = make_jobs(module, SIZES, recipe)
+    here, there = (
+        [
+            replace(job, memory={"past": {n: v + 1 for n, v in job.start.items()}})
+            for job in jobs
+        ]
+        for _ in range(2)
+    )
+    expected = ParallelEngine(module, workers=2).train(here)
+    for trained, oracle in zip(ray_engine(module).train(there), expected, strict=True):
+        assert_same_bits(trained, oracle)
+    for job in there:
+        assert torch.equal(job.memory["past"]["0.bias"], job.start["0.bias"] + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_scores_and_precision_are_the_parallel_engines_to_the_bit(
+    ray_engine: MakeRay,
+    make_module: MakeModule,
+    make_jobs: MakeJobs,
+    precision: Precision,
+):
+    module = make_module(nn.BatchNorm2d(2))
+    jobs = make_jobs(module, (*SIZES, 0), RECIPE)
+    here, there = (
+        ParallelEngine(module, 2, precision),
+        ray_engine(module, precision=precision),
+    )
+    for trained, oracle in zip(there.train(jobs), here.train(jobs), strict=True):
+        assert_same_bits(trained, oracle)
+    scoring = [ScoringJob(job.start, job.examples) for job in jobs]
+    for found, oracle in zip(there.score(scoring), here.score(scoring), strict=True):
+        assert torch.equal(found.losses, oracle.losses)
+        assert torch.equal(found.predictions, oracle.predictions)
+        assert found.correct is not None
+        assert oracle.correct is not None
+        assert torch.equal(found.correct, oracle.correct)
+
+
+@pytest.mark.slow
+def test_losses_come_back_once(
+    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    jobs = make_jobs(module, SIZES, RECIPE)
+
+    def told(engine: Any) -> tuple[list[Tensor], list[Tensor]]:
+        seen: list[Tensor] = []
+        asked = [RecordedJob(replace(job, on_losses=seen.append)) for job in jobs]
+        assert len(list(engine.train(each.recorded for each in asked))) == len(jobs)
+        return seen, [each.first_losses() for each in asked]
+
+    for found, expected in zip(
+        told(ray_engine(module)), told(ParallelEngine(module)), strict=True
+    ):
+        assert len(found) == len(expected) == len(jobs)
+        assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.slow
+def test_examples_are_placed_once_and_go_when_nobody_has_them(
+    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    jobs, engine = make_jobs(module, SIZES, RECIPE), ray_engine(module)
+    list(engine.train(jobs))
+    placed = dict(engine._examples)
+    assert len(placed) == len(jobs)
+    list(engine.train(jobs))
+    engine.score([ScoringJob(job.start, job.examples) for job in jobs])
+    assert dict(engine._examples) == placed
+    del placed, jobs
+    gc.collect()
+    assert len(engine._examples) == 0
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job is a lot."""
+    monkeypatch.setattr(on_ray, "BUNDLED_WORK", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_by_one")
+def test_jobs_are_taken_a_few_at_a_time(
+    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    jobs = make_jobs(module, (5,) * 20, RECIPE)
+    taken: list[TrainingJob] = []
+
+    def arriving() -> Iterator[TrainingJob]:
+        for job in jobs:
+            taken.append(job)
+            yield job
+
+    results = ray_engine(module).train(arriving())
+    next(results)
+    most = len(taken)
+    assert most == 5  # a bundle ends with the job that it has no room for
+    assert len(list(results)) == 19
+
+
+def refuse(outputs: Tensor, labels: Tensor) -> Tensor:
+    raise DataError("A loss of the user's own.")
+
+
+@pytest.mark.slow
+def test_an_error_of_a_users_own_part_arrives_as_it_is(
+    ray_engine: MakeRay, make_module: MakeModule, make_jobs: MakeJobs
+):
+    module = make_module()
+    recipe = replace(RECIPE, loss=OwnLoss(function=refuse))
+    with pytest.raises(DataError, match="A loss of the user's own"):
+        list(ray_engine(module).train(make_jobs(module, (10,), recipe)))
+
+
+class Gated(nn.Module):
+    """Answers when a file is there."""
+
+    def __init__(self, gate: Path) -> None:
+        super().__init__()
+        self.linear, self.gate = nn.Linear(16, 3), gate
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        while not self.gate.exists():
+            time.sleep(0.01)
+        return self.linear(inputs.flatten(1))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_node_that_is_killed_in_a_round_costs_a_retry(
+    ray_cluster, ray_engine, make_jobs: MakeJobs, tmp_path, caplog
+):
+    module = Gated(tmp_path / "gate")
+    jobs = make_jobs(module, (5,) * 12, RECIPE)
+    engine = ray_engine(module)
+    doomed = ray_cluster.add_node(num_cpus=1)
+
+    def killing() -> Iterator[TrainingJob]:
+        yield from jobs[:6]
+        assert len(engine._hosts.nodes) == 2
+        ray_cluster.remove_node(doomed, allow_graceful=False)
+        module.gate.touch()
+        yield from jobs[6:]
+
+    with caplog.at_level(logging.WARNING, logger="covey"):
+        trained = list(engine.train(killing()))
+    assert "lost node" in caplog.text
+    assert len(engine._hosts.nodes) == 1
+    expected = ParallelEngine(module).train(jobs)
+    for found, oracle in zip(trained, expected, strict=True):
+        assert_same_bits(found, oracle)
+
+
+class Fatal(nn.Module):
+    """Ends the process that asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return inputs
+
+
+@pytest.mark.slow
+def test_what_is_lost_on_every_node_ends_the_run(ray_engine, make_jobs: MakeJobs):
+    module = Fatal()
+    with pytest.raises(EngineError, match=r"(?s)in 3 tries.*resume the run"):
+        list(ray_engine(module).train(make_jobs(module, (5,), RECIPE)))
+
+
+@pytest.mark.slow
+def test_a_run_on_ray_is_the_run_on_threads(ray_cluster, tmp_path):
+    options = {"address": ray_cluster.address}
+    engines = ({"name": "parallel"}, {"name": "ray", "workers": 2, "options": options})
+
+    def models(engine: dict[str, Any]) -> list[Params]:
+        settings = {
+            "rounds": 2,
+            "population": {"clients": 4, "examples_per_client": 20},
+            "model": {"name": "mlp"},
+            "engine": engine,
+        }
+        run = covey.run(config=settings, out=tmp_path / engine["name"])
+        return [run.params(j) for j in range(2)]
+
+    for here, there in zip(*map(models, engines), strict=True):
+        assert_same_bits(here, there)
+
+
+def test_the_same_object_goes_to_the_store_once():
+    class Store:
+        def __init__(self) -> None:
+            self.held: list[object] = []
+
+        def put(self, value: object) -> int:
+            self.held.append(value)
+            return len(self.held)
+
+    store = Store()
+    models = on_ray._Models(store)
+    each = [{"w": torch.full((1,), float(i))} for i in range(on_ray.MODELS + 1)]
+    assert [models.ref(params) for params in each[:-1]] == [*range(1, len(each))]
+    assert models.ref(each[0]) == 1
+    assert models.ref(each[-1]) == len(each)  # which takes the place of the second
+    assert models.ref(each[0]) == 1
+    assert models.ref(each[1]) == len(each) + 1
+
+
+def test_jobs_of_next_to_nothing_go_in_bundles(make_module, make_jobs, monkeypatch):
+    monkeypatch.setattr(on_ray, "BUNDLE", 3)
+    jobs = make_jobs(make_module(), (5,) * 7, RECIPE)
+    found = list(on_ray._bundles(iter(jobs), on_ray._training_work))
+    assert [len(bundle) for bundle in found] == [3, 3, 1]
+    assert [job for bundle in found for job in bundle] == jobs
+    assert list(on_ray._bundles(list[TrainingJob](), on_ray._training_work)) == []
+    nobody = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
+    assert on_ray._scoring_work(ScoringJob(jobs[0].start, nobody)) == 0
