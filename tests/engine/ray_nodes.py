@@ -2,9 +2,9 @@
 
     PYTHONPATH=src:tests python -m engine.ray_nodes [--clients 24] [--pairs 3]
 
-Every engine trains the same clients in turn, and the ratios are of one turn each: median, least
-and greatest. Nodes on one machine share its cores: two of them show what spreading costs, and
-not what a second machine brings.
+Every engine trains the same clients in turn, and the ratios are of one turn each: median,
+least and greatest. Nodes on one machine share its cores: two of them show what spreading
+costs, and not what a second machine brings.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def seconds(engine: Engine, jobs: list[TrainingJob]) -> float:
 
 def told(name: str, ratios: list[float]) -> None:
     middle = statistics.median(ratios)
-    print(f"{name}: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    sys.stdout.write(f"{name}: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})\n")
 
 
 def main() -> None:
@@ -64,10 +64,10 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     torch.set_num_threads(1)
-    module = MnistCnn().build((1, 28, 28), 10)
+    module = MnistCnn((1, 28, 28), 10)
     jobs = clients(asked.clients, dict(initial_params(module)))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    on_ray = RayEngine(module, address=cluster.address)
+    on_ray = RayEngine(module, address=str(cluster.address))
     threads = {count: ParallelEngine(module, count) for count in (1, 2)}
 
     def pairs(workers: int) -> list[float]:
