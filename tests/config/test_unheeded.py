@@ -47,7 +47,12 @@ CASES = [
     ({}, "redteam.pool", 100, "'shadow'"),
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),
     ({}, "privacy.delta", 1e-6, "nothing is promised"),
-    ({}, "engine.workers", 2, "'auto', 'parallel', 'ray' and 'flower', found 'reference'"),
+    (
+        {},
+        "engine.workers",
+        2,
+        "'auto', 'parallel', 'ray' and 'flower', found 'reference'",
+    ),
     ({}, "data.dir", "/nowhere", "reads no files"),
     ({}, "population.dirichlet_alpha", 0.1, "'dirichlet', found 'iid'"),
     (NO_SHIFT, "population.shift_per", "client", "shifts nothing"),
