@@ -104,6 +104,23 @@ def test_without_each_record(seed: int, regularisation: float, weight: int):
     assert bool(((found.leverages >= 0) & (found.leverages < 1)).all())
 
 
+@pytest.mark.parametrize("d", [1, 7, 37])
+def test_the_root_is_that_of_the_inverse_and_is_multiplied_as_a_whole(d: int):
+    draw = np.random.default_rng(d)
+    features = feature_grid(torch.from_numpy(draw.normal(0, 1, (60, d - 1))).float())
+    labels = torch.from_numpy(draw.integers(0, CLASSES, 60))
+    rows = Rows(features, labels)
+    sums = sums_of([rows], d, CLASSES)
+    head = solved_head(sums, Sums.nothing(d, CLASSES), 0.0, 0.1)
+    inverse = torch.linalg.inv(head.lower @ head.lower.T).float()
+    assert torch.equal(head.root, head.root.triu())
+    torch.testing.assert_close(head.root @ head.root.T, inverse, rtol=1e-4, atol=1e-6)
+    phi = features.double() / 1024
+    leverages = (phi @ inverse.double() * phi).sum(dim=1).float()
+    found = scores_without_records(head, rows).leverages
+    torch.testing.assert_close(found, leverages, rtol=1e-4, atol=1e-6)
+
+
 def test_a_client_that_never_came_is_answered_as_everybody():
     draw = np.random.default_rng(0)
     stranger = rows_of(draw)

@@ -69,6 +69,16 @@ def test_the_matrices_are_the_sums_of_products(drawn):
     torch.testing.assert_close(targets, wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("d", [1, 7, 8, 37])
+def test_blocks_leave_out_nothing_of_the_lower_half(d: int):
+    draw = np.random.default_rng(d)
+    features = torch.from_numpy(draw.integers(-(2**15) + 1, 2**15, (20, d)))
+    labels = torch.from_numpy(draw.integers(0, CLASSES, 20))
+    found = sums_of([Rows(features.to(torch.int16), labels, 3)], d, CLASSES)
+    whole = 3 * features.T @ features
+    assert found.gram.tolist() == whole[torch.ones(d, d).tril().bool()].tolist()
+
+
 def test_more_rows_than_are_multiplied_at_a_time():
     rows = [client(3_000, 256, seed) for seed in range(4)]
     halves = [total(rows[:2]), total(rows[2:])]

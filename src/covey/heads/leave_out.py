@@ -15,9 +15,10 @@ References:
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
+from covey.heads.blocks import blocks
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.solving import Head, SentHead
 from covey.heads.sums import Rows
@@ -64,13 +65,13 @@ def scores_without_client(head: Head | SentHead, rows: Rows, share: float) -> Sc
         rows: the client's.
         share: 1 in the client's own cluster, gamma in any other; 0: it never met them.
     """
-    phi = rows.features.float() / FEATURE_STEPS
+    phi = rows.features.float().div_(FEATURE_STEPS)
     scores = phi @ head.theta.float()
     weight = share * rows.weight / WEIGHT_STEPS
     if not weight or not len(rows):
         return scores
     targets = targets_of(rows.labels, scores)
-    rooted = phi @ head.root
+    rooted = _times_root(phi, head.root)
     hat = (rooted @ rooted.T).double() * weight
     rest = torch.eye(len(hat), dtype=torch.float64) - hat
     errors = torch.linalg.solve(rest, (targets - scores).double())
@@ -79,14 +80,23 @@ def scores_without_client(head: Head | SentHead, rows: Rows, share: float) -> Sc
 
 def scores_without_records(head: Head, rows: Rows, share: float = 1.0) -> LeftOut:
     """Return a head's scores on a client's records, and without each of them."""
-    phi = rows.features.float() / FEATURE_STEPS
+    phi = rows.features.float().div_(FEATURE_STEPS)
     weight = share * rows.weight / WEIGHT_STEPS
     return left_out(
         scores=phi @ head.theta.float(),
         labels=rows.labels,
-        leverages=(phi @ head.root).square().sum(dim=1) * weight,
+        leverages=_times_root(phi, head.root).square().sum(dim=1) * weight,
         variances=((phi @ head.covariance) * phi).sum(dim=1),
     )
+
+
+def _times_root(
+    phi: Float32[Tensor, "rows d"], root: Float32[Tensor, "d d"]
+) -> Float32[Tensor, "rows d"]:
+    """Return phi R; R has nothing below its diagonal, which is not multiplied."""
+    d = len(root)
+    parts = [phi[:, :end] @ root[:end, start:end] for start, end in blocks(d)]
+    return torch.cat(parts, dim=1)
 
 
 def left_out(

@@ -8,6 +8,7 @@ from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from covey.errors import ModelError
+from covey.heads.blocks import blocks
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.sums import Sums
 
@@ -31,9 +32,15 @@ class Head:
 
     @cached_property
     def root(self) -> Float32[Tensor, "d d"]:
-        """R with R R^T = M^-1: a record's leverage is w |phi R|^2."""
-        one = torch.eye(len(self.lower), dtype=torch.float64)
-        return torch.linalg.solve_triangular(self.lower, one, upper=False).T.float()
+        """R with R R^T = M^-1, upper triangular: a record's leverage is w |phi R|^2."""
+        d = len(self.lower)
+        root = torch.zeros(d, d)
+        for start, end in blocks(d):  # the columns of L^-1 are 0 above the diagonal
+            one = torch.eye(d - start, end - start, dtype=torch.float64)
+            below = self.lower[start:, start:]
+            columns = torch.linalg.solve_triangular(below, one, upper=False)
+            root[start:end, start:] = columns.T
+        return root
 
     @cached_property
     def covariance(self) -> Float32[Tensor, "d d"]:

@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float64, Int16, Int64
 from torch import Tensor
 
 from covey.errors import ModelError
+from covey.heads.blocks import blocks
 from covey.heads.grid import EXACT, FEATURE_STEPS, WEIGHT_STEPS
 
 __all__ = ["Rows", "Sums", "sums_of"]
@@ -130,16 +130,10 @@ def sums_of(clients: Iterable[Rows], d: int, classes: int) -> Sums:
     return Sums(gram[_half(d)].long(), targets.long())
 
 
-BLOCKS = 4
-
-
 def _add_lower(gram: Tensor, left: Tensor, right: Tensor) -> None:
     """Add left^T right to the blocks on and below the diagonal; nobody reads the others."""
-    d = len(gram)
-    edges = [d * b // BLOCKS for b in range(BLOCKS + 1)]
-    for top, bottom in pairwise(edges):
-        if bottom > top:
-            gram[top:bottom, :bottom].addmm_(left[:, top:bottom].T, right[:, :bottom])
+    for top, bottom in blocks(len(gram)):
+        gram[top:bottom, :bottom].addmm_(left[:, top:bottom].T, right[:, :bottom])
 
 
 def _chunks(clients: Iterable[Rows]) -> Iterable[tuple[Tensor, Tensor, Tensor]]:

@@ -99,6 +99,16 @@ class Federation:
         self._cohort = everybody[: shape.cohort or None]
         self._state: ServerState = self.run.strategy.init(self.run.streams)
 
+    def restart(self) -> None:
+        """Go back to before the first round."""
+        self._state = self.run.strategy.init(self.run.streams)
+
+    def choose_again(self) -> None:
+        """Let clients choose once more, as at the end of a run; nothing else moves."""
+        t = self._state.round_index
+        clients = self.run.clients(self._cohort, t)
+        self.run.strategy.conclude(self._state, clients, self.run.streams.at("end", t))
+
     def play(self) -> None:
         """Play the next round."""
         t = self._state.round_index

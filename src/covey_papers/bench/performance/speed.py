@@ -12,6 +12,7 @@ from covey_papers.bench.performance.local_training import (
     adamw,
     many_clients,
 )
+from covey_papers.bench.performance.solved import features, leave_out_choice
 from covey_papers.bench.performance.timing import Effort
 from covey_papers.bench.performance.uneven import uneven_clients
 
@@ -36,6 +37,8 @@ SPEED: Mapping[str, Measure] = MappingProxyType(
         "uneven-clients": uneven_clients,
         "many-clients": many_clients,
         "vmap": OnCard(shapes.MNIST, "bfloat16"),
+        "features": features,
+        "leave-out-choice": leave_out_choice,
         "mnist-float32-pfl": AgainstPeer(shapes.MNIST, PFL, "pfl_fedavg.py", None),
         "mnist-bfloat16-pfl": AgainstPeer(
             shapes.MNIST, PFL, "pfl_fedavg.py", Limit(3), "bfloat16"
