@@ -36,18 +36,27 @@ COLUMNS = 2**16
 """Read at a time, so that no copy in double precision holds a whole model."""
 FEW = 1024
 """Up to so many points everything is in double precision, and means are taken anew."""
-MOST_AT_ONCE = {"mdav": 2**14, "kmeans": 2**11}
-"""Of more points parts are divided (`divided_in_parts`): all their products take 1 GB."""
+ROWS = 2**11
+"""Of products that are made at a time: those above the diagonal are copied."""
+MOST_AT_ONCE = {"mdav": 2**13, "kmeans": 2**11}
+"""Of more points parts are divided (`divided_in_parts`): growth is linear from there on."""
 
 
-def mdav(points: Float[Tensor, "n d"], k: int) -> Sets:
+def mdav(
+    points: Float[Tensor, "n d"], k: int, most: int = MOST_AT_ONCE["mdav"]
+) -> Sets:
     """Divide by maximum distance to the average vector.
 
     While at least 2k points are left: the point furthest from their mean takes its k - 1
     nearest; if at least 2k are left still, so does the one furthest from that point. The
     rest is the last set. Ties go to the lower index. For cosine distances give
-    `unit_rows`. Points that are not all finite are all tied. More than 16,384 points are
+    `unit_rows`. Points that are not all finite are all tied. More than `most` points are
     divided in parts; of more than 1,024 the products are in single precision.
+
+    Args:
+        points: in their rows.
+        k: the least points of a set.
+        most: points of a part, but no fewer than 2k; their products take 4 most^2 bytes.
 
     Raises:
         ValueError: not 1 <= k <= n.
@@ -57,9 +66,9 @@ def mdav(points: Float[Tensor, "n d"], k: int) -> Sets:
         Microaggregation, 2005 (MDAV-generic).
     """
     _count(len(points), k)
-    if len(points) > max(MOST_AT_ONCE["mdav"], 2 * k):
-        most = MOST_AT_ONCE["mdav"]
-        return _in_order(divided_in_parts(points, k, most, lambda own: mdav(own, k)))
+    if len(points) > max(most, 2 * k):
+        parts = divided_in_parts(points, k, most, lambda own: mdav(own, k, most))
+        return _in_order(parts)
     few = len(points) <= FEW
     gram = _products(points, torch.float64 if few else torch.float32)
     return _in_order(_around_extremes(gram, k, _anew(gram) if few else _kept_up(gram)))
@@ -218,8 +227,12 @@ def _products(
     columns = max(COLUMNS * FEW // max(len(points), FEW), 1)
     for some in points.split(columns, dim=1):
         centred = (some - some.mean(dim=0, dtype=torch.float64)).to(precision)
-        gram += centred @ centred.T
-    if not gram.isfinite().all():  # a client's training diverged
+        for start in range(0, len(gram), ROWS):
+            end = min(start + ROWS, len(gram))
+            gram[start:end, :end].addmm_(centred[start:end], centred[:end].T)
+    for start in range(ROWS, len(gram), ROWS):
+        gram[:start, start : start + ROWS] = gram[start : start + ROWS, :start].T
+    if not gram.diagonal().isfinite().all():  # a client's training diverged
         gram.zero_()
     return gram.numpy()
 

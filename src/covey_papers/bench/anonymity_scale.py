@@ -84,7 +84,8 @@ class SetsTightness:
     """Sums of squared distances to the sets' means, in all parameters, as ratios.
 
     Attributes:
-        sketched: of sets over sketches, to those of MDAV on the updates.
+        sketched: of sets over sketches, of many in parts, to those of MDAV on all updates
+            at once.
         random: of sets that look at nothing, to the same.
     """
 
@@ -178,7 +179,7 @@ def sets_tightness(size: SetsSize, seed: int = 0) -> SetsTightness:
     sketch = sketcher(size.parameters, streams.at("sketch").generator())
     sketched = mdav(torch.stack([sketch(each) for each in points]), k)
     blind = public_random(size.clients, k, streams.at("random").generator())
-    exact = _spread(points, mdav(points, k))
+    exact = _spread(points, mdav(points, k, most=len(points)))
     return SetsTightness(
         size=size,
         sketched=_spread(points, sketched) / exact,
