@@ -1,5 +1,6 @@
 """How the cost of anonymity sets grows with the clients of a round."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ def _lines(
 ) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.margins(x=0.08, y=0.14)
     for index, (parameters, own) in enumerate(_by_model(found)):
         colour = cycled(GROUPS, index)
         axes.plot(
@@ -42,7 +44,7 @@ def _lines(
         axes.annotate(
             f"{parameters:,} parameters",
             (own[-1].size.clients, value(own[-1])),
-            xytext=(-6, 7),
+            xytext=(4, 8),
             textcoords="offset points",
             ha="right",
             fontsize=9,
@@ -63,13 +65,14 @@ def _proportional(
     first, last = own[0], own[-1]
     each = value(first) / first.size.clients
     ends = first.size.clients, last.size.clients
+    middle = math.sqrt(math.prod(ends))
     axes.plot(ends, [each * n for n in ends], "--", color=MISSING, linewidth=1)
     axes.annotate(
         "in proportion to clients",
-        (ends[1], each * ends[1]),
-        xytext=(0, -13),
+        (middle, each * middle),
+        xytext=(8, -8),
         textcoords="offset points",
-        ha="right",
+        va="top",
         fontsize=8.5,
         color=INK,
     )
