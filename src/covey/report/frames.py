@@ -61,6 +61,7 @@ def frame_of(rows: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - pandas has no
     except ImportError as error:
         raise ConfigError(
             "A frame is one of pandas, and that is not installed. Install it: pip install "
-            "pandas. Without it, run.summary and metrics.csv hold the same figures."
+            "pandas. Without it, run.summary holds the figures of groups and clusters, and "
+            "metrics.csv, which run.report() writes, those of rounds."
         ) from error
     return pandas.DataFrame(rows)

@@ -74,7 +74,7 @@ class RunFolder:
         if folder.config_path.is_file():
             raise RunError(
                 f"{path} already holds a run. Carry it on with `covey resume {path}`, "
-                f"or give another --out."
+                f"or give another folder: --out, or out= in Python."
             )
         if path.exists() and (not path.is_dir() or _holds_anything(path)):
             raise RunError(
