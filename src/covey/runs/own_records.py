@@ -55,7 +55,8 @@ ON_NODE = "the client's own node folder"
 DROP = "the upper quartile of its losses over the rounds, less its "
 TO_MODEL = f"{DROP}loss under the newest model"
 TO_LAST = (
-    f"{DROP}last loss in training (less that under the newest model would be better)"
+    f"{DROP}last loss in training; its loss under the newest model would rank the "
+    f"records better, but the model or the client's data cannot be loaded here"
 )
 
 
