@@ -160,3 +160,25 @@ def test_rows_beyond_the_colours_are_hatched():
     first, *_, last = axes.patches
     assert first.get_facecolor() == last.get_facecolor()
     assert first.get_hatch() != last.get_hatch()
+
+
+def test_dots_name_every_row_and_show_repeats_interval_and_mean():
+    cells = (
+        cell("accuracy", "FedAvg", 0.5, 0.6),
+        cell("accuracy", "IFCA", 0.7, None),
+        cell("accuracy", "FedAvg", 0.1, 0.2, column="CIFAR-10"),
+        cell("violations", "IFCA", 3.0, 4.0),
+        cell("violations", "gone"),
+    )
+    figure = drawn(record(figure="dots", found=Found(cells=cells)))
+    first, second = figure.axes
+    assert titles(figure) == ["accuracy", "violations"]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["FedAvg", "IFCA"]
+    assert list(legend(figure)) == ["digits", "CIFAR-10"]
+    points = [np.ravel(line.get_xdata()).tolist() for line in first.lines]
+    assert [0.5, 0.6] in points  # the repeats
+    assert [0.7] in points  # one of two repeats: no mean, so no large point
+    assert [pytest.approx(0.55)] in points
+    low, high = first.get_xlim()  # a long interval does not push the points together
+    assert (low, high) == (pytest.approx(0.1 - 0.09), pytest.approx(0.7 + 0.09))
+    assert len(second.lines) == 4  # the first row's mean, repeats, interval, mean

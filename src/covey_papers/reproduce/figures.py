@@ -18,6 +18,7 @@ from covey.report.figures import (
     legend,
     quiet,
 )
+from covey_papers.reproduce.dot_figure import dot_figure
 from covey_papers.reproduce.measures import MEASURES
 from covey_papers.reproduce.record import Cell, Record
 
@@ -35,7 +36,8 @@ WIDTH = 0.8
 def drawn(record: Record) -> Figure:
     """Draw bars or box plots, a panel per measure, or lines, a panel per column.
 
-    A front is accuracy against risk, a panel per column and group.
+    A front is accuracy against risk, a panel per column and group. Dots are for many rows:
+    each is named at its points.
 
     The first measures that are known get a panel, and one must be; the table has them all.
     Bars are means with their 95% intervals, points are the repeats; a white diamond is
@@ -45,6 +47,8 @@ def drawn(record: Record) -> Figure:
         return _lines(record)
     if record.figure == "front":
         return _front(record)
+    if record.figure == "dots":
+        return dot_figure(record)
     measures = [m for m in record.measures if _known(record, m)][:MOST_PANELS]
     figure, panels = _panels(len(measures), height=2.6)
     draw: Mapping[str, Callable[[Axes, Sequence[Cell], Sequence[str]], None]] = {

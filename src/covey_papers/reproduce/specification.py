@@ -103,7 +103,7 @@ class Experiment(Section):
     shows: str
     minutes: tuple[float, float]
     table: str = ""
-    figure: Literal["", "bars", "boxes", "lines", "front"] = ""
+    figure: Literal["", "bars", "boxes", "dots", "front", "lines"] = ""
     axes: tuple[str, str] = ("", "")
     repeats: Annotated[int, Field(gt=0)] = 3
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
