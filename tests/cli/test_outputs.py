@@ -173,7 +173,7 @@ def test_what_is_told_of_noise_that_is_put_to_the_test(ask, tmp_path, monkeypatc
     assert ask("audit", "--epsilon", "noisy")["holds"]
 
 
-@pytest.mark.parametrize("path", sorted(Path("docs/results").glob("*.json")), ids=str)
+@pytest.mark.parametrize("path", sorted(Path("docs/results").rglob("*.json")), ids=str)
 def test_records_of_experiments_that_are_kept_here(path):
     name = "EXPERIMENT.json of covey reproduce"
     assert name in FILES

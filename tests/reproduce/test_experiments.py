@@ -177,6 +177,30 @@ def test_layers_lie_over_each_other_section_by_section():
         assert told["population"]["shift"] == "brightness"
 
 
+@pytest.mark.parametrize(
+    ("name", "middle"),
+    [
+        ("Fashion-MNIST, small", "25 degrees"),
+        ("EMNIST, 1,000 images", "25 degrees"),
+        ("CIFAR-10, small CNN", "0.85 to 1.15"),
+    ],
+)
+def test_the_middle_range_is_the_tables_column_so_that_they_share_its_runs(
+    name, middle
+):
+    def played(experiment_name: str, column_name: str) -> list[Config | None]:
+        asked = EVERY[experiment_name]
+        (column,) = (c for c in asked.columns if c.name == column_name)
+        rows = asked.rows
+        return [config(experiment_name, column, row, quick=False) for row in rows]
+
+    known = played("ifca-mir-table-1", name)
+    assert None not in known
+    assert played("ifca-mir-table-2", name) == known
+    for figure in ("ifca-mir-figure-3", "ifca-mir-figure-5"):
+        assert played(figure, f"{name}, {middle}") == known
+
+
 def test_who_names_no_experiment_is_told_how_to_find_one():
     with pytest.raises(ConfigError, match=r"no experiment 'table-9'.*--list"):
         experiment("table-9")
