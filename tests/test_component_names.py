@@ -44,7 +44,7 @@ ALIASES = {
 ORDINARY = {
     *("auto", "client", "constant", "cosine", "digits", "entropy", "local", "loss"),
     *("mean", "median", "momentum", "none", "parallel", "plain", "python", "reference"),
-    *("shadow", "step", "task", "threshold", "linear", "rotation", "brightness"),
+    *("ray", "shadow", "step", "task", "threshold", "linear", "rotation", "brightness"),
 }
 """Names that mean other things too: they count where a component is spoken of."""
 

@@ -1,6 +1,7 @@
 """Many rows beside each other: each has its name at its points, and its interval."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +16,8 @@ ACROSS = 2
 ROW = 0.27
 """Inches that a row takes."""
 TITLE = 1.0
+WIDEST = 34
+"""Letters of a panel's title in a line."""
 SPREAD = 0.5
 """Of a row's height, over which the columns of data stand."""
 
@@ -36,7 +39,7 @@ def dot_figure(record: Record) -> Figure:
     figure = Figure(figsize=(9.5, height), layout="constrained")
     grid = figure.subplots(down, ACROSS, squeeze=False, sharey=True).ravel()
     for axes, measure in zip(grid, measures, strict=False):
-        quiet(axes, measure, "", "")
+        quiet(axes, "\n".join(wrap(measure, WIDEST)), "", "")
         axes.grid(visible=True, axis="x", color="#e6e6e6", linewidth=0.8)
         own = [cell for cell in cells if cell.measure == measure]
         _draw(axes, own, rows, columns)
