@@ -19,12 +19,14 @@ from covey.events import (
 from covey.told import ToldEvents, of_kinds
 
 COLUMN = HandleColumn(Words(["h-0", "h-1"]), array("B", [1, 0]))
-EVENTS: st.SearchStrategy[Event] = st.one_of(
-    st.integers(0, 3).map(ClusterAbandoned),
-    st.floats(0, 1).map(lambda x: RoundMeasured(x, {"one": x}, (1, 2))),
-    st.just(ClientsAssigned({"h-1": 0, "h-0": 1}, "clients")),
-    st.just(CohortSampled(COLUMN)),
-    st.just(ForeignEvent("Elsewhere", {"left": [1, None]})),
+EVENTS: st.SearchStrategy[Event] = st.sampled_from(
+    [
+        *(ClusterAbandoned(cluster) for cluster in range(4)),
+        *(RoundMeasured(x, {"one": x}, (1, 2)) for x in (0.0, 0.1, 1 / 3, 1.0)),
+        ClientsAssigned({"h-1": 0, "h-0": 1}, "clients"),
+        CohortSampled(COLUMN),
+        ForeignEvent("Elsewhere", {"left": [1, None]}),
+    ]
 )
 SOUGHT: tuple[tuple[type[Event], ...], ...] = (
     (ClusterAbandoned, CohortSampled),

@@ -16,7 +16,7 @@ from covey.engine.device import joined_on, sent
 
 __all__ = ["Together", "lockstep"]
 
-Drawn = Sequence[Sequence[Int[Tensor, " batch"]]]
+Drawn = Sequence[Sequence[Int[Tensor, " _"]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
