@@ -171,17 +171,19 @@ def test_what_a_client_remembers_reaches_its_next_round(
     torch.testing.assert_close(alone["weight"], torch.tensor([[0.05], [-0.05]]))
 
 
+class Mean(Loss):
+    def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return (outputs[:, 0] - labels).mean()
+
+
+class Broken(Loss):
+    def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return outputs[:, 7]
+
+
 def test_a_part_that_does_not_fit_is_told_by_its_name(
     make_engine: MakeEngine, point_job: PointJob
 ):
-    class Mean(Loss):
-        def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-            return (outputs[:, 0] - labels).mean()
-
-    class Broken(Loss):
-        def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-            return outputs[:, 7]
-
     def short(
         weights: Sequence[Tensor], start: Sequence[Tensor], memory: Mapping[str, object]
     ) -> list[Tensor]:
