@@ -32,6 +32,7 @@ from covey.engine import (
     ScoringJob,
     TrainingJob,
 )
+from covey.engine.bundles import training_work
 from covey.engine.on_ray import engine as on_ray
 from covey.engine.on_ray.engine import RayEngine
 from covey.engine.on_ray.packing import pack, unpack
@@ -251,7 +252,7 @@ def test_jobs_are_taken_a_few_at_a_time(
     results = ray_engine(module).train(arriving())
     next(results)
     most = len(taken)
-    assert most == 5  # a bundle ends with the job that it has no room for
+    assert most == 4
     assert len(list(results)) == 19
 
 
@@ -369,9 +370,9 @@ def test_the_same_object_goes_to_the_store_once():
 def test_jobs_of_next_to_nothing_go_in_bundles(make_module, make_jobs, monkeypatch):
     monkeypatch.setattr(on_ray, "BUNDLE", 3)
     jobs = make_jobs(make_module(), (5,) * 7, RECIPE)
-    found = list(on_ray._bundles(iter(jobs), on_ray._training_work))
+    found = list(on_ray._bundles(iter(jobs), training_work))
     assert [len(bundle) for bundle in found] == [3, 3, 1]
     assert [job for bundle in found for job in bundle] == jobs
-    assert list(on_ray._bundles(list[TrainingJob](), on_ray._training_work)) == []
+    assert list(on_ray._bundles(list[TrainingJob](), training_work)) == []
     nobody = Examples(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
     assert on_ray._scoring_work(ScoringJob(jobs[0].start, nobody)) == 0

@@ -295,17 +295,29 @@ def test_a_large_ledger_is_painted_at_once(
     large = Story(rounds=1_000, clients=10_000, clusters=4, cohort=200)
     with written(tmp_path / "large", large) as writer:
         writer.play(1_000)
-    with serving(tmp_path) as server, visiting(browser.new_context(), server) as visit:
-        path = visit.links("tbody")[0]
-        visit.open(path)
-        script = (
-            "new Promise(done => new PerformanceObserver(list => "
-            "done(list.getEntries()[0].startTime)).observe({type: 'paint', "
-            "buffered: true}))"
-        )
+    # The least of three first visits, each to a server that has read nothing yet: the
+    # clock counts what else the machine does, and 1 s is what one takes by itself.
+    painted = min(first_paint(browser, tmp_path) for _ in range(3))
+    record_property("seconds to the first paint", painted)
+    assert painted < 3
+
+
+def first_paint(browser: Browser, runs: Path) -> float:
+    """Return after how many seconds a large run's page shows something.
+
+    Its risks come later, when all of them are read.
+    """
+    script = (
+        "new Promise(done => new PerformanceObserver(list => "
+        "done(list.getEntries()[0].startTime)).observe({type: 'paint', "
+        "buffered: true}))"
+    )
+    context = browser.new_context()
+    with serving(runs) as server, visiting(context, server) as visit:
+        visit.open(visit.links("tbody")[0])
         painted = float(visit.page.evaluate(script)) / 1_000
         assert visit.page.locator("#risk-wide-title").count() == 1
         visit.page.get_by_text("all 4,8", exact=False).wait_for(timeout=120_000)
         assert visit.wrong == []
-    record_property("seconds to the first paint", painted)
-    assert painted < 3  # 1 s where nothing else runs
+    context.close()
+    return painted

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from covey.data.examples import Examples
-from covey.engine.batches import batches, num_steps
+from covey.engine.batches import batches
+from covey.engine.bundles import bundled, training_work
 from covey.engine.descent import in_order, reshaping
 from covey.engine.dropout import check_dropout
 from covey.engine.forward import model_outputs
@@ -192,29 +193,11 @@ def _bundles(jobs: Iterable[TrainingJob]) -> Iterator[list[TrainingJob]]:
 
     Handing a job to a thread and waiting for it takes longer than a step of a tiny model.
     """
-    bundle, work = list[TrainingJob](), 0.0
-    for job in jobs:
-        size = _work(job)
-        if bundle and (len(bundle) == BUNDLE or work + size > BUNDLED_WORK):
-            yield bundle
-            bundle, work = [], 0.0
-        bundle.append(job)
-        work += size
-        if work > BUNDLED_WORK:
-            yield bundle
-            bundle, work = [], 0.0
-    if bundle:
-        yield bundle
+    return bundled(jobs, training_work, BUNDLE, BUNDLED_WORK)
 
 
 def _model_bytes(job: TrainingJob) -> int:
     return sum(value.nbytes for value in job.start.values())
-
-
-def _work(job: TrainingJob) -> float:
-    parameters = sum(value.numel() for value in job.start.values())
-    seen = num_steps(len(job.examples), job.recipe) * job.recipe.batch_size
-    return float(parameters * seen)
 
 
 @contextmanager

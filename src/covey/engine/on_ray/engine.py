@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from covey.data.examples import Examples
-from covey.engine.batches import num_steps
+from covey.engine.bundles import bundled, num_parameters, training_work
 from covey.engine.dropout import check_dropout
 from covey.engine.on_ray.cluster import library, shared_hosts
 from covey.engine.on_ray.dispatch import results_of
@@ -87,7 +87,7 @@ class RayEngine:
         setup, models = self._ready(), _Models(self._ray)
         bundles = (
             (bundle, [self._sent(job, models) for job in bundle])
-            for bundle in _bundles(jobs, _training_work)
+            for bundle in _bundles(jobs, training_work)
         )
         for bundle, results in results_of(self._hosts, "train", setup, bundles):
             for job, trained in zip(bundle, results, strict=True):
@@ -176,26 +176,8 @@ def _bundles(
     jobs: Iterable[Job], work_of: Callable[[Job], float]
 ) -> Iterator[list[Job]]:
     """Yield the jobs in their order, several at once where they are soon done."""
-    bundle, work = list[Job](), 0.0
-    for job in jobs:
-        size = work_of(job)
-        if bundle and (len(bundle) == BUNDLE or work + size > BUNDLED_WORK):
-            yield bundle
-            bundle, work = list[Job](), 0.0
-        bundle.append(job)
-        work += size
-    if bundle:
-        yield bundle
-
-
-def _training_work(job: TrainingJob) -> float:
-    seen = num_steps(len(job.examples), job.recipe) * job.recipe.batch_size
-    return float(_parameters(job.start) * seen)
+    return bundled(jobs, work_of, BUNDLE, BUNDLED_WORK)
 
 
 def _scoring_work(job: ScoringJob) -> float:
-    return float(_parameters(job.params) * len(job.examples))
-
-
-def _parameters(params: Params) -> int:
-    return sum(value.numel() for value in params.values())
+    return float(num_parameters(job.params) * len(job.examples))
