@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from covey import portable
 from covey.atomic_io import flush_folder, replace_whole
 
@@ -70,3 +72,51 @@ def test_on_windows_no_folder_is_opened_and_no_mode_is_believed(monkeypatch, tmp
     flush_folder(tmp_path / "cannot be opened")
     replace_whole(tmp_path / "file", b"a\nb")
     assert (tmp_path / "file").read_bytes() == b"a\nb"
+
+
+STEPS = """
+import resource, sys, threading
+import numpy as np
+from covey.portable import keep_freed_memory
+
+if len(sys.argv) > 1:
+    print(keep_freed_memory(2**26, 2**25), end=" ")
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def steps():
+    for step in range(60):
+        if step == 10:
+            before = page_faults()
+        held = [np.ones(300_000) for _ in range(3)]
+        del held
+    print((page_faults() - before) // 50)
+
+thread = threading.Thread(target=steps)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_freed_memory_is_kept_for_the_next_step_unless_the_environment_says_else():
+    free = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+
+    def said(*words: str, **more: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", STEPS, *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**free, **more},
+        )
+        return done.stdout.split()
+
+    kept, faults = said("keep")
+    if kept == "False":
+        pytest.skip("the system's library is not glibc")
+    assert int(faults) < 20
+    assert int(said()[0]) > 200
+    assert said("keep", MALLOC_TRIM_THRESHOLD_="1048576")[0] == "False"
+    assert said("keep", GLIBC_TUNABLES="glibc.malloc.arena_max=2")[0] == "False"

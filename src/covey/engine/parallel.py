@@ -28,6 +28,7 @@ from covey.engine.protocol import Scored, ScoringJob, TrainingJob
 from covey.engine.reused_model import ReusedModel
 from covey.engine.scoring import concatenated, num_parts, score_part, split_job
 from covey.engine.task import MULTICLASS, Task
+from covey.portable import keep_freed_memory
 from covey.types import Params
 
 __all__ = ["ParallelEngine", "Precision"]
@@ -46,6 +47,9 @@ BUNDLED_WORK = 1e6
 
 LARGE_MODEL = 16 * 2**20
 """From so many bytes on, one trained model waits for its turn, and not one per thread."""
+
+KEPT_MEMORY, LARGEST_KEPT = 64 * 2**20, 32 * 2**20
+"""Bytes that a thread keeps, once freed, for its next step, and of the largest tensor."""
 
 Precision = Literal["float32", "bfloat16"]
 """What a step of plain SGD multiplies in; DP-SGD, parameters and scores: float32."""
@@ -72,6 +76,7 @@ class ParallelEngine:
         task: Task = MULTICLASS,
     ) -> None:
         check_dropout(module)
+        keep_freed_memory(KEPT_MEMORY, LARGEST_KEPT)
         self._module = module
         self._task = task
         self._workers = workers
