@@ -28,14 +28,13 @@ from covey_papers.bench.performance.peers import (
     write_task,
 )
 from covey_papers.bench.performance.plain_loop import MakeOptimizer, PlainLoop
-from covey_papers.bench.performance.shapes import MANY, sized, with_precision
+from covey_papers.bench.performance.shapes import sized, with_precision
 from covey_papers.bench.performance.timing import Effort, alternated, rate
 
-__all__ = ["AgainstLoop", "AgainstPeer", "adamw", "many_clients", "module_of"]
+__all__ = ["AgainstLoop", "AgainstPeer", "PerClient", "adamw", "module_of"]
 
 Precision = Literal["float32", "bfloat16"]
 CLOCK = time.perf_counter
-PER_CLIENT = Limit(50, at_most=True, unit="microseconds")
 
 
 def adamw(weights: list[Tensor], learning_rate: float) -> Any:  # noqa: ANN401
@@ -112,13 +111,20 @@ class AgainstPeer:
         return compared(figure, told, timed.speeds, self.limit)
 
 
-def many_clients(figure: str, effort: Effort) -> Comparison:
-    """Return what a client costs a round beside its one step, in microseconds."""
-    shape = sized(MANY, effort)
-    data = images_of(shape, Streams(0))
-    loop = PlainLoop(module_of(shape), shape, data, effort)
-    timed = alternated(Federation(shape, data, effort).play, loop.play, effort)
-    each = 1e6 / len(shape.sizes)
-    ours, bare = (each * median(part) for part in (timed.covey, timed.peer))
-    told = f"{ours:,.0f} microseconds", f"bare loop {bare:,.0f} microseconds"
-    return compared(figure, told, timed.durations, PER_CLIENT, ours - bare)
+@dataclass(frozen=True, slots=True)
+class PerClient:
+    """What a client costs a round beside its steps, in microseconds."""
+
+    shape: Shape
+    limit: Limit
+
+    def __call__(self, figure: str, effort: Effort) -> Comparison:
+        """Return the row; the limit is for what is above the plain loop."""
+        shape = sized(self.shape, effort)
+        data = images_of(shape, Streams(0))
+        loop = PlainLoop(module_of(shape), shape, data, effort)
+        timed = alternated(Federation(shape, data, effort).play, loop.play, effort)
+        each = 1e6 / len(shape.sizes)
+        ours, bare = (each * median(part) for part in (timed.covey, timed.peer))
+        told = f"{ours:,.0f} microseconds", f"bare loop {bare:,.0f} microseconds"
+        return compared(figure, told, timed.durations, self.limit, ours - bare)

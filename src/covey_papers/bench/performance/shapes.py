@@ -14,6 +14,7 @@ __all__ = [
     "IFCA",
     "LENET",
     "MANY",
+    "MANY_STACKED",
     "MNIST",
     "PFL_CIFAR",
     "VGG",
@@ -63,6 +64,11 @@ BLAZEFL = Shape((500,) * 100, (3, 32, 32), _lenet_62k, batch=50, epochs=5)
 
 MANY = Shape((10,) * 10_000, (1, 1, 5), "linear", batch=10)
 """Clients that have next to nothing to do: 60 parameters, one step."""
+
+MANY_STACKED = replace(
+    MANY, settings={"engine": {"name": "vmap", "options": {"chunk": 256}}}
+)
+"""The same, whose steps are operations on stacks of clients: what fits into a cache."""
 
 
 def sized(shape: Shape, effort: Effort) -> Shape:

@@ -9,8 +9,8 @@ from covey_papers.bench.performance.comparison import Comparison, Limit
 from covey_papers.bench.performance.local_training import (
     AgainstLoop,
     AgainstPeer,
+    PerClient,
     adamw,
-    many_clients,
 )
 from covey_papers.bench.performance.solved import features, leave_out_choice
 from covey_papers.bench.performance.timing import Effort
@@ -23,6 +23,7 @@ Measure = Callable[[str, Effort], Comparison]
 
 PFL, FLOWER = "pfl-research", "Flower's simulation"
 ALIKE = Limit(0.85)
+PER_CLIENT = Limit(50, at_most=True, unit="microseconds")
 
 SPEED: Mapping[str, Measure] = MappingProxyType(
     {
@@ -35,7 +36,8 @@ SPEED: Mapping[str, Measure] = MappingProxyType(
         "pfl-cifar10": AgainstLoop(shapes.PFL_CIFAR, ALIKE),
         "blazefl": AgainstLoop(shapes.BLAZEFL, ALIKE),
         "uneven-clients": uneven_clients,
-        "many-clients": many_clients,
+        "many-clients": PerClient(shapes.MANY, PER_CLIENT),
+        "many-clients-vmap": PerClient(shapes.MANY_STACKED, PER_CLIENT),
         "vmap": OnCard(shapes.MNIST, "bfloat16"),
         "features": features,
         "leave-out-choice": leave_out_choice,
