@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -29,6 +30,9 @@ DASHES = ("--", ":", "-.")
 HATCHES = ("", "//", "..")
 SIDES = ("minority", "majority")
 ACROSS = ("accuracy", "mia")
+LETTERS, NARROWEST = 100, 9
+"""Of the names below a panel, all in one line, and of a name's lines at the least."""
+
 WIDTH = 0.8
 """Of what stands at one place of the horizontal axis."""
 
@@ -89,7 +93,8 @@ def _placed(
     """Give every cell its place: columns along the axis, rows beside each other."""
     known = [cell for cell in cells if cell.known]
     columns = list(dict.fromkeys(cell.column for cell in known))
-    axes.set_xticks(range(len(columns)), columns)
+    width = max(NARROWEST, LETTERS // max(1, len(columns)))
+    axes.set_xticks(range(len(columns)), [fill(name, width) for name in columns])
     step = WIDTH / len(rows)
     return [
         (
