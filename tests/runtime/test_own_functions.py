@@ -93,6 +93,15 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("field", ["merge.name", "model.name", "train.optimizer"])
+def test_a_misspelt_name_is_said_once(settings, mine, tmp_path, field):
+    section, _, key = field.partition(".")
+    own, data = f"{mine}:missing", {"name": f"{mine}:hospitals"}
+    with pytest.raises(ConfigError) as refused:
+        run(config=settings(data=data, **{section: {key: own}}), out=tmp_path / "run")
+    assert str(refused.value).startswith(f"{field} = {own!r} must name a component")
+
+
 def test_the_vmap_engine_trains_in_bfloat16_and_in_chunks(play):
     low = {"name": "vmap", "precision": "bfloat16", "options": {"chunk": 2}}
     hashes = {

@@ -90,7 +90,8 @@ def _claims_in(
 ) -> list[Claim]:
     """Return what the component claims that this setting names, if anybody uses it."""
     kind, name = type(section).slots[field], getattr(section, field)
-    part = f"{type(section).section}.{field} = {name!r}"
+    key = f"{type(section).section}.{field}"
+    part = f"{key} = {name!r}"
     if not _is_used(config, section, field):
         return []
     if ":" in name and not own:
@@ -98,7 +99,7 @@ def _claims_in(
         return [Claim(part, known.requires, known.rules_out)]
     if was_built_in(kind, name) and not is_known(kind, name):
         return []
-    found = find(kind, name, part)
+    found = find(kind, name, key)
     if not (inspect.isclass(found) and issubclass(found, Component)):
         known = OWN_NEEDS.get(kind, Claim(""))
         return [Claim(part, known.requires, known.rules_out)]
