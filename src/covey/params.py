@@ -7,7 +7,8 @@ masks: no arithmetic changes them.
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -20,6 +21,7 @@ __all__ = [
     "add",
     "flatten",
     "layers_of",
+    "misfit",
     "model_hash",
     "named",
     "norm",
@@ -84,6 +86,36 @@ def not_finite(params: Params) -> str:
         if value.is_floating_point() and not _is_finite(value)
     )
     return next(bad, "")
+
+
+def misfit(expected: Params, found: object) -> str:
+    """Return where names or shapes differ, three of them at most; "" if nowhere.
+
+    It reads "expected ..., found ...", without a full stop.
+    """
+    if not isinstance(found, Mapping):
+        return f"expected tensors by name, found a {type(found).__name__}"
+    given = cast("Mapping[Any, object]", found)
+    pairs = {
+        name: (_shape(expected, name), _shape(given, name))
+        for name in sorted({*expected, *given}, key=str)
+    }
+    told = [
+        f"expected {wanted} for {name}, found {had}"
+        for name, (wanted, had) in pairs.items()
+        if wanted != had
+    ]
+    rest = f"; {len(told) - 3} more" if len(told) > 3 else ""
+    return "; ".join(told[:3]) + rest
+
+
+def _shape(params: Mapping[Any, object], name: object) -> str:
+    if name not in params:
+        return "nothing"
+    value = params[name]
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"shape {tuple(value.shape)}"
 
 
 def _is_finite(value: Tensor) -> bool:

@@ -15,7 +15,7 @@ MODULE = """
 import math
 import torch
 from torch import nn
-from covey import AggregationResult as Result, mean_per_cluster
+from covey import AggregationResult as Result, ClusterwiseAggregation, mean_per_cluster
 
 def short(inputs): return torch.zeros(1, dtype=torch.int64)
 def far(inputs): return torch.full((len(inputs.losses),), 9)
@@ -39,6 +39,19 @@ def nan(clusters, updates, streams):
 def divides(clusters, updates, streams): return 1 / 0
 def good(clusters, updates, streams):
     return mean_per_cluster(clusters, updates, streams)
+
+class Combines(ClusterwiseAggregation):
+    what: str
+
+    def combined(self, updates):
+        update = updates[0].update
+        return {
+            "nothing": {},
+            "no_dict": [update],
+            "more": {**update, "more": torch.zeros(())},
+            "scalars": {name: torch.zeros(()) for name in update},
+            "numbers": dict.fromkeys(update, 0.5),
+        }[self.what]
 
 def few(signals): return signals.labels[:1]
 def infinite(signals): return signals.labels * math.nan
@@ -70,11 +83,18 @@ BAD_SELECTIONS = {
 BAD_MERGES = {
     "none": "must return covey.AggregationResult, found a NoneType",
     "fewer": "must return 2 models, one per cluster, found 1",
-    "renamed": "cluster 0: 0.bias. Keep their names",
-    "reshaped": r"found \(3, 4, 1\) of torch.float32 instead of \(3, 4\)",
-    "doubled": "found .* of torch.float64",
+    "renamed": r"expected shape \(3,\) for 0.bias, found nothing; .*; 2 more. Keep",
+    "reshaped": r"expected shape \(3, 4\) for 0.weight, found shape \(3, 4, 1\)",
+    "doubled": "found torch.float64 instead of torch.float32",
     "nan": "not finite out of updates that are",
     "divides": "raised ZeroDivisionError: division by zero. Correct",
+}
+BAD_COMBINED = {
+    "nothing": r"shape \(3,\) for 0.bias, found nothing; .* for 1.bias, found nothing",
+    "no_dict": "expected tensors by name, found a list",
+    "more": r"expected nothing for more, found shape \(\)",
+    "scalars": r"shape \(3, 4\) for 0.weight, found shape \(\)",
+    "numbers": "found a float",
 }
 BAD_ATTACKS = {
     "few": r"one finite score per record, shape \(\d+,\), found shape \(1,\)",
@@ -131,6 +151,13 @@ def test_a_bad_merge(name: str, mine: str, play: Callable[..., Run]):
     said = f"Your merge {mine}:{name} .*{BAD_MERGES[name]}"
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         play(**{"merge.name": f"{mine}:{name}"})
+
+
+@pytest.mark.parametrize("what", BAD_COMBINED)
+def test_a_bad_combined_update(what: str, mine: str, play: Callable[..., Run]):
+    said = f"Combines.combined must .*{BAD_COMBINED[what]}.* Keep the names and shapes"
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        play(**{"merge.name": f"{mine}:Combines", "merge.options.what": what})
 
 
 @pytest.mark.parametrize("name", BAD_DATA)

@@ -14,6 +14,7 @@ from covey.aggregation.merging import (
 from covey.components.capability import Capability
 from covey.components.component import Component
 from covey.errors import ConfigError
+from covey.params import misfit
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -163,4 +164,15 @@ class ClusterwiseAggregation(Aggregation):
         streams: Streams,  # noqa: ARG002 - for others
     ) -> AggregationResult:
         """Move every cluster model by the combined update of its clients."""
-        return combined_per_cluster(models, updates, self.combined, self.fewest)
+        return combined_per_cluster(models, updates, self._fitting, self.fewest)
+
+    def _fitting(self, updates: Sequence[ClientUpdate]) -> Params:
+        """Return the combined update, which is one of the model's names and shapes."""
+        combined = self.combined(updates)
+        if unlike := misfit(updates[0].update, combined):
+            raise ConfigError(
+                f"{type(self).__name__}.combined must return a tensor for every parameter "
+                f"of the model, of the same shape: {unlike}. Keep the names and shapes of "
+                f"`updates[0].update`."
+            )
+        return combined

@@ -14,7 +14,7 @@ from covey.clustering import Selection, SelectionInputs
 from covey.components import States
 from covey.errors import ConfigError
 from covey.events import ModelsMerged, ModelsPooled
-from covey.params import model_hash
+from covey.params import misfit, model_hash
 from covey.rng import Streams
 from covey.types import Params
 
@@ -148,22 +148,16 @@ def _problem(
         count = len(after) if isinstance(after, (tuple, list)) else type(after).__name__
         return f"must return {len(before)} models, one per cluster, found {count}."
     for j, (old, new) in enumerate(zip(before, after, strict=True)):
-        if not isinstance(new, Mapping) or set(new) != set(old):
-            odd = (
-                set(old) ^ set(new)
-                if isinstance(new, Mapping)
-                else {type(new).__name__}
-            )
+        if unlike := misfit(old, new):
             return (
-                f"must return every model with the parameters it was given, found a "
-                f"difference in cluster {j}: {min(map(str, odd))}. Keep their names."
+                f"must return every model with the parameters it was given: in cluster "
+                f"{j} {unlike}. Keep their names and shapes."
             )
         for key, value in new.items():
-            told = _kind(value)
-            if told != _kind(old[key]):
+            if value.dtype != old[key].dtype:
                 return (
-                    f"must keep the shape and type of every parameter, found {told} "
-                    f"instead of {_kind(old[key])} for {key} of cluster {j}. Correct it."
+                    f"must keep the type of every parameter, found {value.dtype} "
+                    f"instead of {old[key].dtype} for {key} of cluster {j}. Correct it."
                 )
         if strict and _is_finite(old) and not _is_finite(new):
             return (
@@ -171,12 +165,6 @@ def _problem(
                 f"{j}. Divide by no weight of 0, and look for overflow."
             )
     return ""
-
-
-def _kind(value: object) -> str:
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    return f"{tuple(value.shape)} of {value.dtype}"
 
 
 def _is_finite(params: Params) -> bool:
