@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from covey.config import Config, load_config
 from covey.errors import ConfigError
@@ -121,6 +122,16 @@ def test_mistakes_of_the_file_and_of_what_is_set_are_told_together(tmp_path):
     for part in ("found 'seed'", "train.momentum = 2", "fedavgg", "rounds = '10'"):
         assert part in told
     assert "rounds is a value and has no keys" in told
+
+
+@pytest.mark.parametrize("value", [len, nn.Flatten, nn.Flatten(), None, float("nan")])
+def test_an_option_that_no_file_can_hold_is_refused(value):
+    found = type(value).__name__
+    options = {"name": "linear-head", "options": {"features": value}}
+    with pytest.raises(
+        ConfigError, match=f"model.options.features must .* a {found}. "
+    ):
+        Config.of({"model": options})
 
 
 def test_numbers_that_are_set_stay_numbers(tmp_path):

@@ -74,6 +74,7 @@ def _hers(monkeypatch: pytest.MonkeyPatch) -> None:
         words=words,
         text=lambda: "a network",
         images=nn.Identity,
+        made=Backbone(),
         nothing=lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(5)),
     )
     monkeypatch.setitem(sys.modules, "her_features", module)
@@ -232,6 +233,12 @@ def test_a_map_of_words_takes_ids():
 def test_what_is_no_feature_map_is_refused(name: str, message: str):
     with pytest.raises(ModelError, match=message):
         build_features(f"her_features:{name}", (1, 8, 8), 0)
+
+
+@pytest.mark.usefixtures("_hers")
+def test_a_module_that_is_no_factory_of_one_is_refused():
+    with pytest.raises(ConfigError, match=r"must name .*, found a module itself"):
+        build_features("her_features:made", (1, 8, 8), 0)
 
 
 def test_options_that_a_feature_map_does_not_have_are_refused():

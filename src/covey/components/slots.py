@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast, no_type_check
 
+import tomli_w
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from covey.components.built_ins import DEFAULTS, described
 from covey.components.component import Component
@@ -103,6 +105,7 @@ class ComponentSection(SettingsSection):
                 given = named.get(options_key(field), {})
                 named[options_key(field)] = {**given, **options_of(passed)}
             cls._take_options(named, field)
+            cls._check_options(named, options_key(field))
         return named
 
     @classmethod
@@ -127,6 +130,24 @@ class ComponentSection(SettingsSection):
                 )
             named[key] = given[key]
         named[options_key(field)] = {k: v for k, v in given.items() if k not in shared}
+
+    @classmethod
+    def _check_options(cls, named: Mapping[str, Any], field: str) -> None:
+        """Refuse options that a run could not record."""
+        options = named.get(field)
+        given = (
+            cast("Mapping[str, Any]", options) if isinstance(options, Mapping) else {}
+        )
+        for key, value in given.items():
+            try:
+                tomli_w.dumps({"": to_jsonable_python(value, inf_nan_mode="null")})
+            except (PydanticSerializationError, TypeError) as error:
+                raise ConfigError(
+                    f"{cls.section}.{field}.{key} must be text, a finite number, true or "
+                    f"false, a list or a table, as TOML has them, found a "
+                    f"{type(value).__name__}. Change the value, and name code of yours "
+                    f"as 'package.module:name'."
+                ) from error
 
     @field_validator("*", mode="after")
     @classmethod

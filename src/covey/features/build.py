@@ -10,6 +10,7 @@ from torch import nn
 
 from covey.components.component import Component
 from covey.components.registry import create, find, is_built_in, source_hash
+from covey.errors import ConfigError
 from covey.features.base import FeatureMap
 from covey.features.frozen import FrozenFeatures
 from covey.module_factories import made_module
@@ -18,7 +19,8 @@ from covey.rng import Streams
 __all__ = ["build_features"]
 
 REMEDY = (
-    "It is called without arguments or with input_shape, beside options: correct it."
+    "It is called without arguments or with input_shape, beside options, and returns an "
+    "nn.Module: correct it."
 )
 REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -38,8 +40,18 @@ def build_features(
         seed: the run's; whatever is drawn depends on nothing else.
         options: of the feature map.
         key: the setting, for messages.
+
+    Raises:
+        ConfigError: there is none of this name, or it has no such options.
+        ModelError: it makes no module that maps examples to rows.
     """
     found = find("features", name, key)
+    if isinstance(found, nn.Module):
+        raise ConfigError(
+            f"{key} = {name!r} must name a FeatureMap or a function that returns an "
+            f"nn.Module, found a module itself, a {type(found).__name__}. Name a function "
+            f"that returns it."
+        )
     streams = Streams(seed).at("features")
     if inspect.isclass(found) and issubclass(found, Component):
         made: FeatureMap = create("features", name, options, key, FeatureMap)
