@@ -338,6 +338,24 @@ def test_without_the_final_model_they_are_ranked_by_the_drop_to_the_last_loss(
     assert [each.score for each in apart.records] == sorted(drop, reverse=True)
 
 
+def wards() -> dict[str, Any]:
+    draws = torch.Generator().manual_seed(0)
+    inputs = torch.randn(3, 12, 4, generator=draws)
+    return {f"ward-{i}": (x, torch.arange(12) % 2) for i, x in enumerate(inputs)}
+
+
+def test_code_that_settings_name_is_run_where_a_program_passes_the_clients(
+    tmp_path: Path,
+):
+    told = settings({"keep_losses": True}, method={"name": "fedavg"})
+    told["population"] = {}
+    covey.run(clients=wards, config=told, out=tmp_path / "run")
+    apart = covey.load(tmp_path / "run").exposed_records("ward-1")
+    assert apart.score_told.endswith(".exposed_records(NAME) takes those that you pass")
+    passed = covey.load(tmp_path / "run", clients=wards).exposed_records("ward-1")
+    assert passed.score_told.endswith("loss under the newest model")
+
+
 @pytest.mark.parametrize(
     ("run", "client", "share", "told"),
     [

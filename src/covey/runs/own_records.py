@@ -6,6 +6,7 @@ them all. Nothing is written but a page for the client, where it is asked for.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,10 @@ ON_NODE = "the client's own node folder"
 
 DROP = "the upper quartile of its losses over the rounds, less its "
 TO_MODEL = f"{DROP}loss under the newest model"
+WITH_PARTS = (
+    "; in Python, covey.load(RUN, model=..., clients=...).exposed_records(NAME) takes "
+    "those that you pass"
+)
 TO_LAST = (
     f"{DROP}last loss in training; its loss under the newest model would rank the "
     f"records better, but the model or the client's data cannot be loaded here"
@@ -161,7 +166,9 @@ def exposed_records(
         found = _listed(file.name, _of_node(path), share, ON_NODE)
         return _with_rows(found, _rows_of(path, file))
     memory = _of_run(path, client, overrides or Overrides())
-    return replace(_listed(client, memory, share, ON_OPERATOR), run=path)
+    found = _listed(client, memory, share, ON_OPERATOR)
+    told = found.score_told + (WITH_PARTS if found.score_told == TO_LAST else "")
+    return replace(found, run=path, score_told=told)
 
 
 def _of_run(
@@ -195,9 +202,13 @@ def _of_run(
 def _losses(
     folder: RunFolder, overrides: Overrides, name: ClientName, params: Params
 ) -> Tensor | None:
-    """Return a model's losses on a client's records; None: these are not at hand."""
+    """Return a model's losses on a client's records; None: these are not at hand.
+
+    A program that passes the model or the clients has code of the run's, and runs it.
+    """
+    passed = overrides.model is not None or overrides.clients is not None
     try:
-        with no_foreign_code():
+        with nullcontext() if passed else no_foreign_code():
             run = playable(folder, overrides, "exposed_records(...)")
             train = next(c.train for c in run.population.clients if c.name == name)
             (scored,) = run.engine.score([ScoringJob(params, train)])
