@@ -101,6 +101,23 @@ def test_what_is_signed_off_later_is_in_the_letter_written_later(shared):
     assert "the tape" not in page
 
 
+def test_what_is_kept_is_counted_apart_with_its_reason(own):
+    add_item(own, "1", "other", "the tape")
+    items = add_item(own, "1", "other", "the old site").items
+    others = sum(each.kind == "other" for each in items)
+    sign_items(own, "1", [items[-2].number], "Olga", DAY, "in a safe", "<law> says so")
+    assert (
+        f"Other places {others} 0; {others - 1} under way 1: <law> says so"
+        in text_of(written(own)["answer.html"])
+    )
+    sign_items(own, "1", [], "Olga", DAY)
+    page = written(own)["answer.html"]
+    told = f"Other places {others} {others - 1}, the last on {DAY} 1: <law> says so"
+    assert told in text_of(page)
+    assert "<law>" not in page
+    assert "in a safe" not in page
+
+
 def test_names_are_text_whatever_is_in_them(register):
     register.record(
         [

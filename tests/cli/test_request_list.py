@@ -85,7 +85,8 @@ def test_from_the_request_to_the_letters(covey, answer, tmp_path):
     answer("requests", "item", "A-7", "the tape", "--kind", "backup")
     assert "OPEN: the tape" in covey("requests", "show", "A-7")[1]
     assert covey("requests", "close", "A-7", *BY)[0] == 2
-    answer("requests", "sign", "A-7", "--all", *BY, "--note", "seen to")
+    answer("requests", "sign", "A-7", "--all", *BY, "--kept", "by law")
+    assert "kept: by law: the tape" in covey("requests", "show", "A-7")[1]
     (letter,) = answer("requests", "letters", "A-7", *BY)["letters"]
     assert ONE in Path(letter["path"]).read_text()
     told = answer("requests", "close", "A-7", *BY)

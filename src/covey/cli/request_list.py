@@ -205,6 +205,10 @@ def sign(
     ] = False,
     day: Annotated[str, typer.Option("--on", help="When it was done.")] = "",
     note: Annotated[str, typer.Option(help="What was done.")] = "",
+    kept: Annotated[
+        str,
+        typer.Option(help="Why something of them is kept: the letter tells it."),
+    ] = "",
     roots: RootsOption = None,
     register: RegisterOption = None,
     as_json: JsonOption = False,
@@ -217,7 +221,7 @@ def sign(
         )
     on = requests.day_of(day, "--on") if day else None
     with requests.register_at(_register(register, _roots(roots))) as held:
-        requests.sign_items(held, case, items or [], by, on, note)
+        requests.sign_items(held, case, items or [], by, on, note, kept)
         _tell_case(held, case, as_json=as_json)
 
 

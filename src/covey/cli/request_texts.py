@@ -51,6 +51,7 @@ def case_json(case: Case, texts: Mapping[str, str], today: date) -> dict[str, An
                 "signed_by": text(each.signed_by),
                 "signed_on": each.signed_on,
                 "note": text(each.note),
+                "kept": text(each.kept),
             }
             for each in case.items
         ],
@@ -174,7 +175,9 @@ def _item(each: Mapping[str, Any]) -> str:
         else "OPEN"
     )
     note = f" ({each['note']})" if each["note"] else ""
-    return f"by hand {each['item']} [{each['kind']}] {signed}{note}: {each['text']}"
+    kept = f", kept: {each['kept']}" if each["kept"] else ""
+    told = f"{signed}{note}{kept}"
+    return f"by hand {each['item']} [{each['kind']}] {told}: {each['text']}"
 
 
 def _signed(told: Mapping[str, Any]) -> int:

@@ -62,6 +62,7 @@ class Item:
     Attributes:
         signed_by: who says that it was done; "": nobody yet.
         signed_on: the day on which it was.
+        kept: why something of it is kept; "": nothing is.
     """
 
     number: int
@@ -70,6 +71,7 @@ class Item:
     signed_by: str = ""
     signed_on: str = ""
     note: str = ""
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,8 @@ def _signed(case: Case, fact: Any) -> Case:  # noqa: ANN401
     def with_sign(item: Item) -> Item:
         if item.number != fact.item:
             return item
-        return replace(item, signed_by=fact.by, signed_on=fact.day, note=fact.note)
+        signed = replace(item, signed_by=fact.by, signed_on=fact.day)
+        return replace(signed, note=fact.note, kept=fact.kept)
 
     items = tuple(map(with_sign, case.items))
     return replace(case, items=items, letters_are_old=ANSWER_LETTER in case.letters)

@@ -107,12 +107,14 @@ class ItemSigned(Fact):
         by: the handle of who does.
         day: when it was done.
         note: the handle of the text; "": none.
+        kept: the handle of why something of it is kept; "": nothing is.
     """
 
     item: int
     by: str
     day: str
     note: str = ""
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,15 +119,25 @@ def add_item(register: Register, number: str, kind: str, text: str) -> Case:
     return register.case(number)
 
 
-def sign_items(  # noqa: PLR0913, PLR0917 - the last two have defaults
+def sign_items(  # noqa: PLR0913, PLR0917 - the last three have defaults
     register: Register,
     number: str,
     items: Sequence[int],
     by: str,
     day: date | None = None,
     note: str = "",
+    kept: str = "",
 ) -> Case:
     """Note who says that things were done, and when; all that are open if none is named.
+
+    Args:
+        register: open to be written.
+        number: the case's.
+        items: their numbers.
+        by: who says so.
+        day: when they were done; None: today.
+        note: what was done; it stays in the register.
+        kept: why something of them is kept, as the letter tells it; "": nothing is.
 
     Raises:
         ConfigError: there is no such item, or it was signed off.
@@ -144,13 +154,15 @@ def sign_items(  # noqa: PLR0913, PLR0917 - the last two have defaults
     if not wanted:
         return case
     officer = handle_of("o", line_of(by, "--by"), register.texts())
-    text = text_handle() if note else ""
     on = (day or date.today()).isoformat()
+    told, why = (text_handle() if text else "" for text in (note, kept))
+    texts = {officer: by}
+    texts |= {told: line_of(note, "--note")} if note else {}
+    texts |= {why: line_of(kept, "--kept")} if kept else {}
     signed = [
-        ItemSigned(case=number, item=each, by=officer, day=on, note=text)
+        ItemSigned(case=number, item=each, by=officer, day=on, note=told, kept=why)
         for each in sorted(wanted)
     ]
-    texts = {officer: by, **({text: line_of(note, "--note")} if text else {})}
     register.record(signed, texts)
     return register.case(number)
 

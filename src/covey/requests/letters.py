@@ -5,6 +5,7 @@ place, and `letterhead.html` in all of them.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -102,7 +103,7 @@ def write_letters(  # noqa: PLR0913, PLR0917 - the last four have defaults
         "today": today or date.today(),
         "answers": given,
         "shared": _shared([each["proof"]["limits"] for each in given]),
-        "items": list(_items_told(case)),
+        "items": list(_items_told(register, case)),
         "first_due": due_date(case.received),
         "extension": case.extended and register.text(case.extended.reason),
         "refused": line_of(refused, "--refused") if refused else "",
@@ -232,17 +233,23 @@ def _check_passed(path: Path, checks: Sequence[Check]) -> None:
         )
 
 
-def _items_told(case: Case) -> Iterator[dict[str, Any]]:
-    """Yield how many things by hand there were, by kind: their texts are the officer's."""
+def _items_told(register: Register, case: Case) -> Iterator[dict[str, Any]]:
+    """Yield how many things by hand there were, by kind: their texts are the officer's.
+
+    What is kept for a reason is not dealt with, and the reason is told.
+    """
     for kind, words in ITEM_WORDS.items():
         items = [each for each in case.items if each.kind == kind]
         if items:
             signed = [each.signed_on for each in items if each.signed_on]
             last = max(signed) if len(signed) == len(items) else ""
+            kept = Counter(register.text(each.kept) for each in items if each.kept)
             yield {
                 "kind": words,
                 "count": len(items),
-                "done": len(signed),
+                "done": len(signed) - kept.total(),
+                "kept": dict(kept),
+                "open": len(items) - len(signed),
                 "last": last,
             }
 

@@ -33,6 +33,7 @@ class ItemTold(TypedDict):
     Attributes:
         item: its number.
         signed_by: empty: nobody yet.
+        kept: why something of it is kept; empty: nothing is.
     """
 
     item: int
@@ -41,6 +42,7 @@ class ItemTold(TypedDict):
     signed_by: str
     signed_on: str
     note: str
+    kept: str
 
 
 class CaseTold(TypedDict):
