@@ -29,7 +29,8 @@ FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv))\n")
 NUMBER = re.compile(
     r"\b[0-9a-f]{8,}\b"  # a hash
     r"|\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
-    r"|(?:(?<!\w)[-+])?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
+    r"|(?:(?<!\w)[-+])?(?<!\d)(?<![a-zA-Z]-)"  # client-00003 is a name
+    r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 )
 PATIENCE = 300.0
 """Seconds that a block of `sh` may take."""
@@ -130,8 +131,8 @@ class Player:
 def alike(shown: str, printed: str) -> bool:
     """Say whether a page shows what is printed.
 
-    Words are the same; `...` stands for any. Numbers are numbers, as times and hashes
-    differ; figures between 0 and 1 are near.
+    Words and names are the same; `...` stands for any. Numbers are numbers, as times and
+    hashes differ; figures between 0 and 1 are near.
     """
     words, pattern = " ".join(shown.split()), r""
     for part in re.split(r"\s*(\.\.\.)\s*", words):
