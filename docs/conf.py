@@ -39,7 +39,11 @@ html_theme = "furo"
 html_title = f"covey {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["covey.css"]
-html_theme_options = {"navigation_with_keys": False}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "light_css_variables": {"picture-light": "1", "picture-margin": "0"},
+    "dark_css_variables": {"picture-light": "0.85", "picture-margin": "0.6rem"},
+}
 html_copy_source = True
 html_show_search_summary = False  # it would need a server
 html_show_sphinx = False
