@@ -13,12 +13,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = Path("/usr/bin/chromium")
 SITE = Path(__file__).parents[1] / "build" / "site"
-PAGES = (
-    *("index", "tutorials/first-federation", "tutorials/erasure-request"),
-    *("python", "extending", "results/README"),
-)
-EXPLAINED = ("architecture", "measuring", "answers", "comparison", "migration/from-pfl")
-WRITTEN = ("settings/method", "commands/run", "python/api", "events", "json/forget")
+STATIC = {"_static", "_downloads"}
+BY_CODE = SITE / "reference"
+"""Where the pages are that are written from the code, a folder for each kind."""
+FASTER = {"resultTypes": ["violations"], "preload": False}
+"""Of axe: nothing on what it finds good, no style sheets asked for once more."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,17 +40,45 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
+def pages() -> list[str]:
+    """Name all pages written by hand, and the longest of each kind that is not."""
+    built = sorted(
+        (page for page in SITE.rglob("*.html") if not STATIC & set(page.parts)),
+        key=lambda page: page.stat().st_size,
+    )
+    longest = {page.parent: page for page in built if page.is_relative_to(BY_CODE)}
+    by_hand = [page for page in built if not page.is_relative_to(BY_CODE)]
+    return [str(page.relative_to(SITE)) for page in (*by_hand, *longest.values())]
+
+
+def test_every_kind_of_page_is_looked_at():
+    looked_at = set(pages())
+    docs = SITE.parents[1] / "docs"
+    by_hand = {
+        page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")
+    }
+    assert {str(page) for page in by_hand} <= looked_at
+    kinds = {
+        Path(page).parent.name for page in looked_at if page.startswith("reference")
+    }
+    assert kinds == {"reference", "commands", "json", "python", "settings"}
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1300, "light")])
 def test_pages_fit_the_window_and_can_be_read_by_everybody(browser, width, scheme):
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme
     )
     page = context.new_page()
-    for name in (*PAGES, *EXPLAINED, *(f"reference/{each}" for each in WRITTEN)):
-        page.goto(f"file://{SITE}/{name}.html")
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text))
+    for name in pages():
+        page.goto(f"file://{SITE}/{name}")
         assert problems(page) == [], name
         too_wide = "document.documentElement.scrollWidth > window.innerWidth"
         assert not page.evaluate(too_wide), name
+        assert wrong == [], name
     context.close()
 
 
@@ -59,9 +86,29 @@ def problems(page: Page) -> list[str]:
     """Return what axe finds that is serious or worse."""
     return [
         f"{each['id']}: {json.dumps(each['nodes'][0]['html'])}"
-        for each in Axe().run(page).response["violations"]
+        for each in Axe().run(page, options=FASTER).response["violations"]
         if each["impact"] in ("serious", "critical")
     ]
+
+
+@pytest.mark.parametrize(("scheme", "dimmed"), [("dark", True), ("light", False)])
+def test_pictures_do_not_glare_on_a_dark_page(browser, scheme, dimmed):
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto(f"file://{SITE}/risk.html")
+    style = "e => [getComputedStyle(e).filter, getComputedStyle(e).paddingLeft]"
+    light, margin = page.locator("article img").first.evaluate(style)
+    assert (light != "brightness(1)", margin != "0px") == (dimmed, dimmed)
+    context.close()
+
+
+def test_the_search_finds_what_pages_say_in_code(browser):
+    page = browser.new_page()
+    page.goto(f"file://{SITE}/search.html?q=clients_frame")
+    found = page.locator("#search-results li > a")
+    found.filter(has_text="covey.Run.clients_frame").wait_for()
+    found.filter(has_text="Your first federation").wait_for()
+    page.close()
 
 
 def test_the_search_finds_a_setting_without_a_server(browser):
