@@ -226,6 +226,12 @@ NODE_BREAKS = {
         "data",
         "none.npz",
     ),
+    "no-fork-server": (
+        edited("start.sh", "python3 -P -m covey.flower.fork_server", "# python3"),
+        "warning",
+        "fork server",
+        "costs some seconds",
+    ),
     "no-name-of-a-client": (lambda _: None, "error", "data", "to client-00039"),
 }
 

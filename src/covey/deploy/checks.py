@@ -13,6 +13,7 @@ from covey.deploy.certificates import authority_findings, server_findings
 from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.deploy.folder import federation_settings
 from covey.deploy.machine import (
+    fork_server_finding,
     knock,
     node_port_findings,
     permission_findings,
@@ -91,6 +92,7 @@ def _node(folder: Path, now: datetime) -> Iterator[Finding]:
     address = script.value("--superlink")
     yield from software_findings(NODE_PROGRAMS)
     yield from switch_findings(script)
+    yield fork_server_finding(script)
     yield from (*about_settings, *about_node)
     if told is not None:
         yield from data_findings(told, settings, folder)

@@ -3,6 +3,7 @@
 import shutil
 import socket
 import ssl
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,7 @@ from covey.portable import permissions_of_others
 
 __all__ = [
     "FLOWER",
+    "fork_server_finding",
     "knock",
     "node_port_findings",
     "permission_findings",
@@ -23,6 +25,8 @@ __all__ = [
 
 FLOWER = ((1, 41), (1, 43))
 """The first version of Flower that covey is made for, and the first that it is not."""
+
+FORK_SERVER = "covey.flower.fork_server"
 
 PATIENCE = 3.0  # seconds that a port has to answer
 
@@ -73,6 +77,25 @@ def switch_findings(script: Script) -> Iterator[Finding]:
             script.path.name,
             "telemetry, update checks and installation at run time are off",
         )
+
+
+def fork_server_finding(script: Script) -> Finding:
+    """Say what a node keeps running, that messages cost it less."""
+    about = "fork server"
+    if FORK_SERVER not in script.words:
+        return warning(
+            about,
+            f"expected {script.path.name} to start {FORK_SERVER}, found no such line: "
+            "every message costs some seconds of processor time. Add the line that `covey "
+            "deploy init` writes, or go on: the results are the same.",
+        )
+    if sys.platform != "linux":
+        return fine(about, "none but on Linux: Flower loads all anew for every message")
+    return fine(
+        about,
+        "one process that has loaded all answers messages, in 0.35 GB that stay; restart "
+        "the node after covey or Flower was installed anew",
+    )
 
 
 def permission_findings(private: Sequence[Path]) -> list[Finding]:
