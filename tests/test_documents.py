@@ -31,6 +31,21 @@ def test_the_readme_is_short():
     assert len(README.splitlines()) <= 100
 
 
+def test_the_page_on_installing_lists_every_extra_and_names_the_wheel():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \|", page, re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", " ".join(rows))
+    assert sorted(listed) == sorted(project["optional-dependencies"])
+    wheels = set(re.findall(r"covey-(\S+?)-py3-none-any\.whl", page))
+    assert wheels == {project["version"]}
+    asked = re.findall(r"\.whl\[([\w,]+)\]|\.\[([\w,]+)\]", page)
+    assert {name for pair in asked for name in ",".join(pair).split(",")} <= {
+        "",
+        *listed,
+    }
+
+
 def test_every_command_is_listed():
     text = (ROOT / "docs" / "commands.md").read_text()
     names = WHOLE.list_commands(click.Context(WHOLE))  # pyright: ignore
