@@ -24,6 +24,8 @@ PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 )
+PLAYED = {"tutorials", "extending.md"}
+"""Whose settings others play, with the parts that these name."""
 WHOLE = typer.main.get_command(app)
 
 
@@ -59,7 +61,9 @@ def test_commands_that_a_page_shows_have_these_options(page):
 
 
 def commands_in(text: str) -> Iterator[str]:
-    """Return the lines that call covey in a page's blocks of code, without comments."""
+    """Return what calls covey in a page's code, without comments."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"(?<!`)`(covey [a-z][^`]*)`(?!`)", prose)
     whole = re.sub(r"\\\n\s*", " ", text)
     for line in re.findall(r"^    (?:\$ )?(covey [a-z].*[^:\n])$", whole, re.MULTILINE):
         yield re.split(r"\s#|;|&&", line)[0]
@@ -72,16 +76,27 @@ def can_be_parsed(line: str) -> bool:
         return False
     command = loaded(name)
     if isinstance(command, click.Group):
-        below = command.commands.get(rest[0]) if rest else None
-        if below is None:
+        if not rest:
+            return True  # all of its commands are meant
+        named = rest[0].split("|")
+        if not command.commands.keys() >= set(named):
             return False
-        command = below
+        command = command.commands[named[0]]
     known = {
         o
         for p in (*command.params, *WHOLE.params)
         for o in (*p.opts, *p.secondary_opts)
     }
     return known.issuperset(re.findall(r"(?<!\S)\[?(--[a-z-]+)", line))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if not PLAYED & set(page.split("/"))]
+)
+def test_settings_that_a_page_shows_as_a_file_are_valid(page):
+    text = (ROOT / page).read_text()
+    for block in re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        assert Config.of(tomllib.loads(block))
 
 
 @pytest.mark.parametrize("page", PAGES)

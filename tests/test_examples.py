@@ -4,6 +4,7 @@ import re
 import runpy
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,16 +38,35 @@ def test_the_readme_shows_the_program_of_the_front_page():
     assert shown[0] == shown[1]
 
 
-def test_the_first_program_of_the_page_on_python_runs(tmp_path, capsys, monkeypatch):
+def test_the_programs_of_the_page_on_python_run(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     page = (ROOT / "docs" / "python.md").read_text()
-    program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
-    exec(compile(program, "docs/python.md", "exec"), {})  # noqa: S102 - our own
+    first, *later = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(first, "docs/python.md", "exec"), names)  # noqa: S102 - our own
     accuracy, *clusters, proof = capsys.readouterr().out.splitlines()
     assert float(accuracy) > 0.8
     assert [line.split()[0] for line in clusters] == ["3", "9"]
     assert all(c.ok is not False for c in covey.verify(proof, run="runs/mine"))
+    exec(compile("\n".join(later), "docs/python.md", "exec"), names)  # noqa: S102
+    *plan, proof_and_salt = capsys.readouterr().out.splitlines()
+    assert "retrain True" in " ".join(plan)
+    assert "site-3" not in covey.load("runs/mine").names
+    proof, salt = proof_and_salt.split()
+    checks = covey.verify(proof, name_and_salt=("site-3", salt))
+    assert all(check.ok is not False for check in checks)
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_page_on_notebooks_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "notebooks.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile("\n".join(programs), "docs/notebooks.md", "exec"), names)  # noqa: S102
+    assert [each.round for each in names["rows"]] == [*range(len(names["rows"]))]
+    assert set(names["swept"].frame()["method.name"]) == {"fedavg", "ifca-mir"}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
