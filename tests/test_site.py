@@ -16,6 +16,7 @@ from covey.config import settings
 from covey_site.accessible import accessible
 from covey_site.assemble import DOCS, assemble, written_pages
 from covey_site.check import problems
+from covey_site.glossary import words_of
 from covey_site.llms import TREE, listed, overview_for_programs
 from covey_site.settings import SHORT, in_short
 
@@ -75,6 +76,25 @@ def test_every_event_is_documented():
     page = written_pages()["reference/events"]
     kinds = [n for n in events.__all__ if isinstance(getattr(events, n), type)]
     assert [n for n in kinds if f".. autoclass:: {n}\n" not in page] == []
+
+
+def test_every_word_of_the_glossary_is_a_term_of_the_site_and_is_used(sources):
+    words = words_of((DOCS / "glossary.md").read_text())
+    assert len(words) == len(set(words)) > 80
+    page = (sources / "glossary.md").read_text()
+    (terms,) = re.findall(r"^```\{glossary\}\n(.*?)^```$", page, re.M | re.DOTALL)
+    assert [line for line in terms.splitlines() if line and line[0] != " "] == words
+    code = Path(str(covey.__file__)).parent.rglob("*.py")
+    files = [
+        file for file in (*DOCS.rglob("*.md"), *code) if file.name != "glossary.md"
+    ]
+    text = in_words("\n".join(file.read_text() for file in files))
+    plain = [in_words(re.sub(r" \(.*\)", "", word)) for word in words]
+    assert [w for w in plain if not re.search(rf"\b{re.escape(w)}s?\b", text)] == []
+
+
+def in_words(text: str) -> str:
+    return re.sub(r"[\s_-]+", " ", text.lower())
 
 
 def test_every_page_has_a_place_on_the_front_page():

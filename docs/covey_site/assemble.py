@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from covey_site.commands import command_pages, command_tree
+from covey_site.glossary import with_terms
 from covey_site.links import Sources, with_links
 from covey_site.outputs import output_pages
 from covey_site.python import python_pages
@@ -34,6 +35,8 @@ def assemble(folder: Path) -> None:
         (folder / address).write_text(text)
     _shorten(folder / "settings.md", TABLE, overview() + "\n")
     _shorten(folder / "commands.md", re.compile(re.escape(OPTIONS)), command_tree())
+    glossary = folder / "glossary.md"
+    glossary.write_text(with_terms(glossary.read_text()))
     sources = Sources(DOCS.parent, DOCS, folder)
     for page in (*sorted(folder.rglob("*.md")), *sources.project_pages()):
         page.write_text(with_links(page.read_text(), page, sources))
