@@ -18,7 +18,9 @@ project = "covey"
 author = project_copyright = "The covey maintainers"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["results/reproduction.html"]
+PLAYED = "results/reproduction.html"
+"""A page that is whole by itself: beside the others, and not made by Sphinx."""
+exclude_patterns = [PLAYED]
 highlight_language = "none"  # blocks that name no language are shells and drawings
 
 myst_heading_anchors = 4
@@ -74,5 +76,6 @@ def _write_files(app: Sphinx, failed: Exception | None) -> None:
         shutil.copytree(
             Path(app.srcdir) / schemas, Path(app.outdir) / schemas, dirs_exist_ok=True
         )
+        shutil.copy(Path(app.srcdir) / PLAYED, Path(app.outdir) / PLAYED)
         told = overview_for_programs(Path(app.srcdir))
         (Path(app.outdir) / "llms.txt").write_text(told)
