@@ -6,9 +6,10 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from covey.history import RoundRow
 from covey.ledger import Ledger
 from covey.report.page_model import run_view
 from covey.runs import reported
-from covey.web.followed_run import FollowedRun
+from covey.web.followed_run import FollowedRun, Snapshot
 from web.conftest import Visitor
 from web.stories import HOSTILE_FOLDER, INERT, Story, written
 
@@ -211,6 +212,38 @@ def test_what_tells_nothing_new_is_no_news(tmp_path: Path):
             os.utime(run.folder.ledger_path)
             rounds_of(run)
         assert run.version == version
+
+
+class HeldBack(Executor):
+    """Runs what it was given only when told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any):
+        self.waiting.append(lambda: fn(*args, **kwargs))
+        return Future[Any]()
+
+    def catch_up(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+class SlowlyGlanced(FollowedRun):
+    """A run whose reader gets to the end while a page still glances."""
+
+    def _glanced(self) -> Snapshot:
+        found = super()._glanced()
+        assert isinstance(self._reader, HeldBack)
+        self._reader.catch_up()
+        return found
+
+
+def test_a_slow_glance_does_not_hide_what_was_read_meanwhile(tmp_path: Path):
+    with written(tmp_path / "live", Story()) as writer:
+        writer.play()
+        run = SlowlyGlanced("key", "live", tmp_path / "live", HeldBack())
+        assert run.look().is_whole
 
 
 def rounds_of(run: FollowedRun) -> Sequence[RoundRow]:

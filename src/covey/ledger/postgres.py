@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -188,4 +189,6 @@ class _SessionLock:
             )
 
     def close(self) -> None:
-        self.connection.close()
+        # a server frees what an ended session held only once it has noticed the end
+        with closing(self.connection), suppress(SQLAlchemyError):
+            self.connection.execute(select(func.pg_advisory_unlock_all()))

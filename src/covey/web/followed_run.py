@@ -91,13 +91,13 @@ class FollowedRun:
     def look(self) -> Snapshot:
         """Return what is known now; what is not yet is being read from here on."""
         if self._snapshot is None and self._is_long():
-            self._publish(self._glanced())
+            self._publish_glance()
         self.check()
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reading, self._patience())
             if self._snapshot is not None:
                 return self._snapshot
-        self._publish(self._glanced())
+        self._publish_glance()
         return self._snapshot or Snapshot()
 
     def check(self) -> None:
@@ -183,6 +183,13 @@ class FollowedRun:
                 self._snapshot = snapshot
                 self.version += 1
             self._changed.notify_all()
+
+    def _publish_glance(self) -> None:
+        """Publish a glance, unless the reader, meanwhile, has published what it knows."""
+        glanced = self._glanced()
+        with self._changed:
+            if self._snapshot is None:
+                self._publish(glanced)
 
     def _read_slice(self) -> None:
         more = False
