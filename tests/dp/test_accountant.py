@@ -11,7 +11,7 @@ from dp_accounting import (
     UnsupportedDpEvent,
 )
 from dp_accounting.pld import PLDAccountant
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from covey.dp.accountant import (
@@ -87,6 +87,7 @@ def test_unsampled_multipliers_are_those_of_the_literature():
 
 @settings(max_examples=15)
 @given(epsilon=st.floats(0.1, 8.0), rounds=st.integers(1, 100))
+@example(epsilon=0.1015625, rounds=1)
 def test_a_multiplier_keeps_what_it_was_found_for(epsilon: float, rounds: int):
     z = multiplier_for(epsilon, DELTA, rounds, gaussian)
     found = epsilon_of(*[gaussian(z)] * rounds)

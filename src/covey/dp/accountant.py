@@ -60,7 +60,7 @@ GRID = 1e-3
 ORDERS = (*range(2, 25), *range(28, 64, 4), *range(64, 97, 8), 112, 128)
 """Renyi orders; sampling without replacement is known for whole ones only."""
 ROUNDED_UP = 1e-4
-"""More than the cells can add to an epsilon that is known in closed form."""
+"""Share by which the closed form's multiplier is raised, as cells add to epsilon."""
 MIN_NOISE = 0.2
 """A multiplier that is hardly looked below: accounting for less takes ever longer."""
 
@@ -158,7 +158,11 @@ def multiplier_for(
 
     unsampled = math.sqrt(rounds) / _mu_for(epsilon, delta)
     if isinstance(mechanism(1.0), GaussianDpEvent):
-        return unsampled * (1 + ROUNDED_UP)
+        return _multiplier_accounted_for(
+            unsampled,
+            lambda z: _epsilon_bound(((mechanism(z), rounds),), delta),
+            epsilon,
+        )
     bracket = ExplicitBracketInterval(min(MIN_NOISE, unsampled / 2), 1.25 * unsampled)
     accountant = _pld if _pld().supports(repeated(1.0)) else _rdp_replacing
     return float(
@@ -166,6 +170,19 @@ def multiplier_for(
             accountant, repeated, epsilon, delta, bracket, tol=5e-4 * unsampled
         )
     )
+
+
+def _multiplier_accounted_for(
+    exact: float, spent: Callable[[float], EpsilonBound | None], epsilon: float
+) -> float:
+    """Return the closed form's multiplier, raised until the accountant agrees.
+
+    What the cells add is a larger share of a small epsilon.
+    """
+    raised = ROUNDED_UP
+    while (bound := spent(exact * (1 + raised))) and bound.epsilon > epsilon:
+        raised *= 2
+    return exact * (1 + raised)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
