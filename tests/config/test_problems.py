@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -168,6 +168,8 @@ KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(NAMES, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3)))
+@example({"tracking_options": "0", "tracking": {}})
+@example({"tracking_options": None, "tracking": {}})
 def test_whatever_is_given_is_a_config_or_a_list_of_mistakes(settings):
     problems = Config.problems(settings)
     if not problems:

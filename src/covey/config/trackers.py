@@ -57,7 +57,10 @@ def with_names(settings: object) -> object:
         return named
     several = given if isinstance(given, list | tuple) else [given]
     trackers = cast("Sequence[object]", several)
-    options = dict(named.get("tracking_options", {}))
+    tables = named.get("tracking_options", {})
+    if not isinstance(tables, Mapping):
+        return named  # the field itself says what is wrong
+    options = dict(cast("Mapping[str, Any]", tables))
     for each in trackers:
         if isinstance(each, Component):
             options[reference(each)] = options_of(each)
