@@ -45,6 +45,16 @@ def test_resume_of_a_finished_run_says_the_same(ran, copy_of_ran, answer):
     assert answer("resume", copy_of_ran)["model_hash"] == printed["model_hash"]
 
 
+def test_a_run_with_a_baseline_ends_with_their_comparison(ran, copy_of_ran, covey):
+    _, printed = ran
+    said = covey("resume", copy_of_ran)[1].splitlines()
+    heads, own, fedavg, report = said[-4:]
+    assert heads.split()[:2] == ["method", "accuracy"]
+    assert own.split()[:2] == ["ifca-mir", f"{printed['accuracy']['overall']:.3f}"]
+    assert fedavg.split()[0] == "fedavg"
+    assert report.startswith("report: ")
+
+
 def test_export_by_client_is_its_clusters_model(ran, answer, tmp_path):
     folder, _ = ran
     mine = answer(

@@ -17,6 +17,7 @@ from covey.cli.consoles import errors
 from covey.cli.federated import submitted
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
+from covey.cli.tables import short, tabled
 from covey.cli.unused import tell, unused_settings
 from covey.components.built_ins import BASELINE
 from covey.config import Config, is_remote, load_config, unheeded
@@ -143,11 +144,28 @@ def _concluded(
         "seconds": round(seconds, 1),
         "report": str(page),
     }
-    stated(answer, f"{_headline(answer)}\nreport: {page}", as_json=as_json)
     name, baseline = result.folder.name, result.folder / "baseline"
     has_baseline = (baseline / "config.toml").is_file()
+    lines = [_headline(answer), *([_beside(result.folder)] if has_baseline else [])]
+    stated(answer, "\n".join([*lines, f"report: {page}"]), as_json=as_json)
     beside = {f"{name}/baseline": covey.load(baseline).history} if has_baseline else {}
     fail_if_diverged({name: result.history}, beside)
+
+
+def _beside(run: Path) -> str:
+    """Return a run and its baseline as a table of two rows."""
+    from covey.report import comparison
+    from covey.runs import reported
+
+    rows = comparison([reported(run)])
+    shown = [
+        key
+        for key, value in rows[0].items()
+        if key.startswith(("method", "accuracy", "true_risk")) or key == "violations"
+        if not key.endswith("standard_error") and value is not None
+    ]
+    heads = [key.replace("_", " ") for key in shown]
+    return tabled(heads, [[short(row[key]) for key in shown] for row in rows])
 
 
 def _headline(answer: dict[str, Any]) -> str:
