@@ -30,7 +30,7 @@ WHOLE = typer.main.get_command(app)
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 100
+    assert len(README.splitlines()) <= 60
 
 
 def test_the_page_on_installing_lists_every_extra_and_names_the_wheel():

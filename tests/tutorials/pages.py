@@ -24,27 +24,43 @@ from marked_processes import MARK, end_marked
 
 __all__ = ["Block", "Player", "alike", "blocks"]
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DRAWN = "<!-- other figures every time -->"
+"""Above a block of `text` whose numbers are drawn from the operating system."""
+FENCE = re.compile(rf"^({DRAWN}\n\n?)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml|csv))\n")
-NUMBER = re.compile(
-    r"\b[0-9a-f]{8,}\b"  # a hash
-    r"|\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
+PASSING = (
+    r"\b[0-9a-f]{4}(?:-[0-9a-f]{4}){7}\b"  # a key's fingerprint
+    r"|\b[0-9a-f]{8,}\b"  # a hash
+    r"|\b\d{4}-\d\d-\d\d\b"  # a day
+    r"|\b\d[\d,]*(?:\.\d+)?(?= (?:s|ms|seconds?|minutes?)\b)"
+)
+"""What is another one every time, even of a run that is seeded."""
+NUMBER = (
+    rf"(?:{PASSING})"
     r"|(?:(?<!\w)[-+])?(?<!\d)(?<![a-zA-Z]-)"  # client-00003 is a name
     r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 )
+KERNELS = {
+    "OMP_NUM_THREADS": "1",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "COMPATIBLE",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+"""Settings under which every x86-64 processor since 2013 adds floats in one order."""
 PATIENCE = 300.0
 """Seconds that a block of `sh` may take."""
 NEAR = 0.15
-"""How far a figure between 0 and 1 may be from the page's on another machine."""
+"""How far a drawn figure between 0 and 1 may be from the page's."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a page, and in which of its lines it begins."""
+    """One block of a page, in which of its lines it begins, and whether it repeats."""
 
     language: str
     text: str
     line: int
+    seeded: bool = True
 
     @property
     def file(self) -> str:
@@ -57,7 +73,8 @@ def blocks(page: Path) -> Iterator[Block]:
     """Yield the blocks of a page in order."""
     text = page.read_text("utf-8")
     for found in FENCE.finditer(text):
-        yield Block(found[1], found[2], text.count("\n", 0, found.start(2)) + 1)
+        line = text.count("\n", 0, found.start(3)) + 1
+        yield Block(found[2], found[3], line, seeded=not found[1])
 
 
 class Player:
@@ -128,24 +145,31 @@ class Player:
         raise AssertionError(f"{self.page.name}, line {block.line}, failed:\n{said}")
 
 
-def alike(shown: str, printed: str) -> bool:
+def alike(shown: str, printed: str, *, seeded: bool = True) -> bool:
     """Say whether a page shows what is printed.
 
-    Words and names are the same; `...` stands for any. Numbers are numbers, as times and
-    hashes differ; figures between 0 and 1 are near.
+    Words, names and numbers are the same, to the last digit that the page shows; `...`
+    stands for any. Hashes, days and times are of the same kind. Where a block is not
+    `seeded`, numbers are numbers, and figures between 0 and 1 are near.
     """
-    words, pattern = " ".join(shown.split()), r""
-    for part in re.split(r"\s*(\.\.\.)\s*", words):
-        pattern += ".*?" if part == "..." else _with_numbers(part)
-    found = re.fullmatch(pattern, " ".join(printed.split()))
-    if not found:
-        return False
-    wanted = [n for part in words.split("...") for n in NUMBER.findall(part)]
-    return all(map(_near, wanted, found.groups()))
-
-
-def _with_numbers(words: str) -> str:
-    return f"({NUMBER.pattern})".join(map(re.escape, NUMBER.split(words)))
+    words, pattern, drawn = " ".join(shown.split()), "", []
+    end = 0
+    for found in re.finditer(rf"\s*\.\.\.\s*|{NUMBER}", words):
+        part = found[0].strip()
+        pattern += re.escape(words[end : found.start()])
+        end = found.end()
+        if part == "...":
+            pattern += ".*?"
+        elif re.match(PASSING, words[found.start() :]):
+            pattern += f"(?:{PASSING})"
+        elif seeded:
+            pattern += re.escape(part)
+        else:
+            pattern += f"({NUMBER})"
+            drawn.append(part)
+    pattern += re.escape(words[end:])
+    held = re.fullmatch(pattern, " ".join(printed.split()))
+    return held is not None and all(map(_near, drawn, held.groups()))
 
 
 def _near(shown: str, printed: str) -> bool:
