@@ -1,6 +1,6 @@
 """The words that every module speaks."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +22,10 @@ Handle = str
 """A client's random pseudonym: the only identity that events and reports show."""
 
 
-Basis = Literal["erasure", "withdrawal", "restriction", "none"]
+Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
 """What a request to leave rests on: it bounds the answers that may be given."""
 
-BASES: tuple[Basis, ...] = ("erasure", "withdrawal", "restriction", "none")
+BASES: tuple[Basis, ...] = get_args(Basis)
 
 
 def __getattr__(name: str) -> object:

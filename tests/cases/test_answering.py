@@ -1,5 +1,6 @@
 """One request over several runs: planned, answered once, whatever kills it, and proved."""
 
+import json
 import shutil
 from datetime import date
 from pathlib import Path
@@ -137,7 +138,8 @@ def test_each_basis_gets_the_answer_that_goes_with_it(register, runs):
     assert not names_in(runs / "sets") & {ONE, TWO}
     with Ledger.read(runs / "sets" / "ledger.sqlite") as ledger:
         asked = {each.basis for each in ledger.requests()}
-    assert asked == {"erasure", "withdrawal"}
+    signed = {json.loads(each.read_text())["basis"] for each in proofs(runs / "sets")}
+    assert asked == signed == {"objection", "withdrawal"}
 
 
 def test_who_asks_twice_is_answered_once(register, runs):

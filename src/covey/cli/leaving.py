@@ -45,7 +45,8 @@ def leave(
     basis: Annotated[
         str | None,
         typer.Option(
-            help=f"What it rests on: {', '.join(BASES)}. Erasure is never denied."
+            help=f"What it rests on: {', '.join(BASES)}. "
+            "Erasure and objection are never denied."
         ),
     ] = None,
     salt: Annotated[

@@ -1,5 +1,5 @@
 from .answering import RunOutcome, answer_cases
-from .case import CASE_BASES, ITEM_KINDS, Case, CaseState, Item
+from .case import ITEM_KINDS, Case, CaseState, Item
 from .closing import close_case
 from .dates import day_of, due_date, months_after
 from .intake import add_case, add_item, extend_case, sign_items
@@ -10,7 +10,6 @@ from .register import ERASED, Register, read_register, register_at
 from .replacing import delete_run
 
 __all__ = [
-    "CASE_BASES",
     "ERASED",
     "ITEM_KINDS",
     "Case",

@@ -16,7 +16,7 @@ from typing import Any
 from covey.errors import CoveyError, LedgerLocked
 from covey.requests.asking import ask_run, finish_run, leave_word, owes_answers
 from covey.requests.beginning import begin_case
-from covey.requests.case import Case, run_basis
+from covey.requests.case import Case
 from covey.requests.holdings import Holdings, search_runs
 from covey.requests.noting import note_answers, note_lost
 from covey.requests.plans import PLAYED, Load, still_open
@@ -81,7 +81,7 @@ def answer_cases(  # noqa: PLR0913, PLR0917 - the last four have defaults
     names = _names(register, still_open(register, numbers))
     found = search_runs(roots, list(names.values()))
     for number in names:
-        wanted_answer(wanted or "auto", run_basis(register.case(number)))
+        wanted_answer(wanted or "auto", register.case(number).basis)
     for number, name in names.items():
         begin_case(register, register.case(number), name, found, wanted)
     outcomes: list[RunOutcome] = []

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from covey.ledger import Ledger
-from covey.requests.case import run_basis
 from covey.requests.facts import RunAsked
 from covey.requests.noting import note_answer
 from covey.requests.plans import grouped
@@ -83,4 +82,4 @@ def leave_word(
     for number, name in names.items():
         case = register.case(number)
         if name in there - queued - waiting and handle not in case.answered:
-            folder.queue_request(name, case.wanted, run_basis(case))
+            folder.queue_request(name, case.wanted, case.basis)

@@ -26,24 +26,12 @@ from covey.types import Basis
 
 __all__ = [
     "ANSWER_LETTER",
-    "CASE_BASES",
     "ITEM_KINDS",
     "Case",
     "CaseState",
     "Item",
     "cases_of",
-    "run_basis",
 ]
-
-CASE_BASES: Mapping[str, Basis] = {
-    "erasure": "erasure",
-    "withdrawal": "withdrawal",
-    "objection": "erasure",
-    "restriction": "restriction",
-    "none": "none",
-}
-"""What a request can rest on, and as what runs are asked: who objects (GDPR Art. 21) asks
-for erasure (Art. 17(1)(c))."""
 
 ANSWER_LETTER = "answer.html"
 """The letter to the requester."""
@@ -92,7 +80,7 @@ class Case:
     number: str
     person: str
     received: date
-    basis: str
+    basis: Basis
     owner: str = ""
     known: tuple[str, ...] = ()
     extended: DeadlineExtended | None = None
@@ -133,11 +121,6 @@ class Case:
         return "answering" if waits else "answered"
 
 
-def run_basis(case: Case) -> Basis:
-    """Return on what basis runs are asked."""
-    return CASE_BASES[case.basis]
-
-
 def cases_of(facts: Iterable[Fact]) -> dict[str, Case]:
     """Fold facts into cases, by number, in the order in which they came.
 
@@ -163,7 +146,7 @@ def _begun(fact: RequestReceived) -> Case:
         number=fact.case,
         person=fact.person,
         received=date.fromisoformat(fact.received),
-        basis=fact.basis,
+        basis=cast("Basis", fact.basis),
         owner=fact.owner,
     )
 

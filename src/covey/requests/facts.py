@@ -50,7 +50,7 @@ class RequestReceived(Fact):
     Attributes:
         person: the requester's handle.
         received: on which day, ISO 8601.
-        basis: what the request rests on, in the words of `CASE_BASES`.
+        basis: what the request rests on, in the words of `covey.types.BASES`.
         owner: the handle of who is responsible; "": nobody is named.
     """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from covey.errors import ConfigError
 from covey.requests.beginning import with_runs
-from covey.requests.case import CASE_BASES, ITEM_KINDS, Case
+from covey.requests.case import ITEM_KINDS, Case
 from covey.requests.dates import due_date
 from covey.requests.facts import (
     DeadlineExtended,
@@ -17,6 +17,7 @@ from covey.requests.facts import (
 )
 from covey.requests.holdings import search_runs
 from covey.requests.register import Register, handle_of, text_handle
+from covey.types import BASES
 
 __all__ = ["add_case", "add_item", "extend_case", "line_of", "sign_items"]
 
@@ -42,7 +43,7 @@ def add_case(  # noqa: PLR0913, PLR0917 - the last three have defaults
         roots: folders that runs lie below, and URLs of ledgers.
         name: as the runs know the client.
         received: when the request came.
-        basis: what it rests on, one of `CASE_BASES`.
+        basis: what it rests on, one of `BASES`.
         number: of the case; "": the next one.
         owner: who is responsible; "": nobody is named.
         today: which day it is; None: today.
@@ -51,9 +52,9 @@ def add_case(  # noqa: PLR0913, PLR0917 - the last three have defaults
         ConfigError: something given cannot be; nothing was written.
     """
     now = today or date.today()
-    if basis not in CASE_BASES:
+    if basis not in BASES:
         raise ConfigError(
-            f"--basis takes {', '.join(CASE_BASES)}, found {basis!r}. Choose one."
+            f"--basis takes {', '.join(BASES)}, found {basis!r}. Choose one."
         )
     if received > now:
         raise ConfigError(

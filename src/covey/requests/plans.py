@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.errors import CoveyError, LedgerLocked
-from covey.requests.case import Case, run_basis
+from covey.requests.case import Case
 from covey.requests.holdings import ByHand, Holdings, by_hand, search_runs
 from covey.requests.register import Register
 from covey.runs import Run
@@ -144,7 +144,7 @@ def grouped(
     """Yield cases, by name, that can be answered at once: of one basis and one answer."""
     groups: dict[tuple[str, Basis], dict[str, Case]] = {}
     for name, case in cases.items():
-        key = wanted or case.wanted or "auto", run_basis(case)
+        key = wanted or case.wanted or "auto", case.basis
         groups.setdefault(key, {})[name] = case
     for (answer, basis), group in groups.items():
         yield answer, basis, group

@@ -3,6 +3,7 @@
     erasure      never a denial; of "auto" the subtraction where there is one, which leaves
                  nothing of the client in any model, else the retraining, the only answer
                  after which no round holds the client
+    objection    as erasure, which who objects (GDPR Art. 21) may ask for (Art. 17(1)(c))
     withdrawal   whatever "none" gives: the client is in no later round; what was done
                  before may stay
     restriction  a denial alone: every other answer deletes states and plays rounds again
@@ -19,6 +20,9 @@ from covey.unlearning.plan import Option, cheapest
 
 __all__ = ["answer_for", "check_basis"]
 
+REMOVING: tuple[Basis, ...] = ("erasure", "objection")
+"""After these nothing of the client may stay in a round that counts."""
+
 
 def check_basis(wanted: str, basis: Basis) -> None:
     """Refuse an answer that does not go with what the request rests on.
@@ -26,11 +30,11 @@ def check_basis(wanted: str, basis: Basis) -> None:
     Raises:
         RunError: it does not.
     """
-    if basis == "erasure" and wanted == "deny":
+    if basis in REMOVING and wanted == "deny":
         raise RunError(
-            "A request for erasure is never denied, since a denial removes nothing from "
-            "the model, but it was asked with --answer deny --basis erasure. Ask with "
-            "--answer retrain, or state another --basis."
+            f"A request for {basis} is never denied, since a denial removes nothing from "
+            f"the model, but it was asked with --answer deny --basis {basis}. Ask with "
+            f"--answer retrain, or state another --basis."
         )
     if basis == "restriction" and wanted not in ("auto", "deny"):
         raise RunError(
@@ -50,7 +54,7 @@ def answer_for(found: Sequence[Option], wanted: str, basis: Basis) -> Option:
     check_basis(wanted, basis)
     if wanted != "auto" or basis in ("withdrawal", "none"):
         return cheapest(found, wanted)
-    if basis == "erasure":
+    if basis in REMOVING:
         subtracted = any(each.answer == "subtract" and each.possible for each in found)
         return cheapest(found, "subtract" if subtracted else "retrain")
     try:

@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 from covey.errors import CoveyError
 from covey.requests import (
-    CASE_BASES,
     ITEM_KINDS,
     Plan,
     RunOutcome,
@@ -31,6 +30,7 @@ from covey.requests import (
     sign_items,
     write_letters,
 )
+from covey.types import BASES
 from covey.web.guard import has_token
 from covey.web.layout import page
 from covey.web.pages.request_register import FOLDER
@@ -50,7 +50,7 @@ class Forms:
     """
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {
-        "bases": tuple(CASE_BASES),
+        "bases": BASES,
         "kinds": ITEM_KINDS,
         "answers": ANSWERS,
     }
