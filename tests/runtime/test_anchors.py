@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from covey import Config, load, run
+from covey.dossier.checking import check_dossier
+from covey.dossier.writing import FORMAT, VERSION
 from covey.errors import CoveyError, LedgerError
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
@@ -19,10 +21,10 @@ from covey.runtime.witness import (
     witness_head,
     witnessed_size,
 )
-from covey.unlearning import public_keys_path, rotate_key
+from covey.unlearning import public_keys_path, revoke_key, rotate_key
 from covey.unlearning.key_files import signing_key
 from covey.unlearning.proof import proof_json
-from covey.unlearning.signature import Check, sign
+from covey.unlearning.signature import Check, fingerprint, sign
 from covey.unlearning.tree_head import TreeHead
 from runtime.rewriting import rewrite
 
@@ -50,7 +52,7 @@ def base(tmp_path_factory):
         signing_key()
         folder = RunFolder(base / "run")
         witness_head(
-            base / "witness", head_update(folder), operator, lambda: 1_700_000_000
+            base / "witness", head_update(folder), operator, lambda: 4_000_000_000
         )
         given = []
         (one,) = held.forget(
@@ -66,7 +68,7 @@ def base(tmp_path_factory):
         known = witnessed_size(base / "witness", head_update(folder).head.origin)
         update = head_update(folder, known)
         (base / "update.json").write_text(update.text())
-        witness_head(base / "witness", update, None, lambda: 1_700_000_100)
+        witness_head(base / "witness", update, None, lambda: 4_000_000_100)
     return base
 
 
@@ -109,7 +111,7 @@ def test_a_proof_says_what_is_anchored_by_whom(base):
     assert told["witness"].ok
     assert "is among them" in told["witness"].detail
     assert "operator's word" not in told["operator"].detail.partition("Anchored")[2]
-    assert "2023-11-14T22:15:00" in told["operator"].detail
+    assert "2096-10-02T07:08:20" in told["operator"].detail
     told = checks(base, ledger=base / "run", witness=witnessed(base, "witness-early"))
     assert "is later" in told["witness"].detail
     assert "no receipt and no witness was given" in checks(base)["operator"].detail
@@ -267,6 +269,55 @@ def test_an_old_proof_holds_after_its_key_was_replaced_and_a_new_one_cannot_back
     (copy / "proof.json").write_text(proof_json(sign(new, document)))
     assert "came into use at" in checks(copy)["key"].detail
     assert checks(copy)["key"].ok is False
+
+
+LATER = "2099-01-01T00:00:00.000+00:00"
+
+
+def test_a_revoked_key_speaks_nowhere_any_more(copy):
+    """Of whoever stole it: a receipt, a dossier and a head, all dated after that."""
+    own = signing_key()
+    revoke_key(fingerprint(own.public_key()))
+    document = json.loads((copy / "receipt.json").read_text()) | {"signed": LATER}
+    (copy / "receipt.json").write_text(proof_json(sign(own, document)))
+    told = checks(copy, receipt=copy / "receipt.json")
+    assert told["receipt"].ok is False
+    assert "its key: it was revoked at" in told["receipt"].detail
+    (copy / "dossier").mkdir()
+    dossier = {"format": FORMAT, "version": VERSION, "written": LATER}
+    (copy / "dossier" / "dossier.json").write_text(json.dumps(sign(own, dossier)))
+    found = {c.name: c for c in check_dossier(copy / "dossier", key=keys(copy))}
+    assert found["signature"].ok
+    assert found["key"].ok is False
+    head = head_update(RunFolder(copy / "before"), key=own)
+    with pytest.raises(LedgerError, match="it was revoked at"):
+        witness_head(copy / "new", head, keys(copy))
+
+
+def test_what_a_revoked_key_dates_back_anchors_nothing(copy):
+    revoke_key(fingerprint(signing_key().public_key()))
+    told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
+    assert (told["key"].ok, told["receipt"].ok) == (None, None)
+    assert "Nothing is anchored" in told["operator"].detail
+
+
+@pytest.mark.parametrize(("revoked", "ok"), [("2096", False), ("2098", None)])
+def test_a_witness_whose_key_was_revoked_anchors_nothing(copy, revoked, ok):
+    note, key = witnessed(copy)
+    line = f"revoked: {revoked}-01-01T00:00:00.000+00:00\n"
+    key.write_text(line + key.read_text())
+    told = checks(copy, ledger=copy / "run", witness=(note, key))
+    assert told["witness"].ok is ok
+    assert f"it was revoked at {revoked}" in told["witness"].detail
+    assert "Nothing is anchored" in told["operator"].detail
+
+
+def test_a_head_signed_by_a_key_that_was_replaced_is_not_cosigned(copy):
+    old = signing_key()
+    rotate_key()
+    update = head_update(RunFolder(copy / "before"), key=old)
+    with pytest.raises(LedgerError, match="it was replaced at"):
+        witness_head(copy / "new", update, keys(copy), lambda: 4_000_000_000)
 
 
 def test_a_proof_of_version_2_still_holds_and_says_what_it_does_not_say(copy):

@@ -20,7 +20,7 @@ from covey.runtime.folder import RunFolder
 from covey.runtime.secrets import secrets_of
 from covey.runtime.state_io import load_state
 from covey.runtime.verification import verify
-from covey.unlearning import signing_key, trusted_keys
+from covey.unlearning import key_records, signing_key
 from slow.mutations import of_json, of_safetensors, of_toml
 from slow.reading import Reader, kept, written
 
@@ -54,7 +54,7 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield "proofs, with a ledger", Reader(proof, honest, checked(path), of_json)
     yield (
         "public keys",
-        Reader(public, public.read_bytes(), lambda: trusted_keys(public)),
+        Reader(public, public.read_bytes(), lambda: key_records(public)),
     )
     yield "signing key", Reader(own, own.read_bytes(), lambda: signing_key(own))
     yield "ledger", kept(home.ledger_path, lambda: read_run_record(home))

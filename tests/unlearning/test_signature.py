@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 
 from covey.errors import ConfigError, LedgerError
 from covey.unlearning.key_files import (
-    check_key_time,
     key_records,
     public_keys_path,
     revoke_key,
     rotate_key,
     signing_key,
-    trusted_keys,
 )
 from covey.unlearning.signature import (
+    KeyRecord,
     SigningKey,
     canonical,
+    check_key,
     check_signature,
     fingerprint,
     sign,
@@ -53,8 +53,13 @@ json_values = st.recursive(
 documents = st.dictionaries(st.text(max_size=4), json_values, max_size=4)
 
 
+def trusted_keys(place: Path):
+    return tuple(each.public for each in key_records(place))
+
+
 def verdicts(document, trusted=None) -> list[bool | None]:
-    return [check.ok for check in check_signature(document, trusted)]
+    records = None if trusted is None else [KeyRecord(each) for each in trusted]
+    return [check.ok for check in check_signature(document, records, "written")][:2]
 
 
 @given(documents)
@@ -64,7 +69,7 @@ def test_what_is_signed_is_valid_and_undecided_without_a_trusted_key(document):
         k: v for k, v in document.items() if k != "signature"
     }
     assert verdicts(signed) == [True, None]
-    assert check_signature(signed, None)[1].detail == (
+    assert check_signature(signed, None, "written")[1].detail == (
         f"signed by {fingerprint(KEY.public_key())}, not known to you"
     )
 
@@ -290,9 +295,8 @@ def test_a_key_of_ones_own_is_published_on_first_use(tmp_path: Path):
 
 
 def verdict(signer, at, place: Path) -> bool | None:
-    check = check_key_time(fingerprint(signer), at, key_records(place))
-    assert check is not None
-    return check.ok
+    (record,) = [each for each in key_records(place) if each.public == signer]
+    return check_key(record, at).ok
 
 
 def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(
@@ -312,9 +316,7 @@ def test_a_key_counts_from_its_first_use_until_it_is_replaced_or_revoked(
     assert verdict(new, now - second, public) is False  # it was not there yet
     revoke_key(fingerprint(new), place)
     later = replace(last, revoked=now + second)  # the date is the signer's word
-    check = check_key_time(fingerprint(new), now + second / 2, [later])
-    assert check is not None
-    assert check.ok is None
+    assert check_key(later, now + second / 2).ok is None
     assert verdict(new, now + second, public) is False
     with pytest.raises(ConfigError, match="covey keys --rotate"):
         signing_key(place)
@@ -331,7 +333,4 @@ def test_public_keys_from_before_they_had_dates_count_always(tmp_path: Path):
     place = tmp_path / "keys.pem"
     place.write_bytes(public_pem(KEY))
     assert verdict(KEY.public_key(), datetime(1999, 1, 1, tzinfo=UTC), place) is True
-    assert (
-        check_key_time(fingerprint(OTHER.public_key()), None, key_records(place))
-        is None
-    )
+    assert verdict(KEY.public_key(), None, place) is False  # it says no date at all

@@ -19,8 +19,8 @@ from covey.ledger import Ledger
 from covey.report.auditing import audit_rows
 from covey.runtime.folder import RunFolder
 from covey.runtime.ledger_record import LedgerRecord
-from covey.unlearning import Check, trusted_keys
-from covey.unlearning.signature import PublicKey, check_signature
+from covey.unlearning import Check, KeyRecord, key_records
+from covey.unlearning.signature import check_signature
 
 __all__ = ["check_dossier"]
 
@@ -52,7 +52,7 @@ def check_dossier(
         found = told.get("version")
         detail = f"it must be of version {VERSION}, found {found!r}"
         return [Check.failed("dossier", detail)]
-    trusted = trusted_keys(key) if key is not None else None
+    trusted = key_records(key) if key is not None else None
     return list(_checks(told, read, run, trusted))
 
 
@@ -60,9 +60,9 @@ def _checks(
     told: Mapping[str, Any],
     read: Reader,
     run: Path | None,
-    trusted: Sequence[PublicKey] | None,
+    trusted: Sequence[KeyRecord] | None,
 ) -> Iterator[Check]:
-    yield from check_signature(told, trusted)
+    yield from check_signature(told, trusted, "written")
     yield _check_files(told, read)
     yield _check_text(told, read)
     if run is None:

@@ -5,7 +5,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,14 @@ from covey.errors import LedgerError
 from covey.ledger import Ledger
 from covey.ledger.merkle import entries_of, is_consistent, root_of
 from covey.runtime.folder import RunFolder
-from covey.unlearning import Check, trusted_keys
+from covey.unlearning import Check, KeyRecord, key_records
 from covey.unlearning.proof import proof_json
-from covey.unlearning.signature import PublicKey, check_signature, fingerprint
+from covey.unlearning.signature import (
+    PublicKey,
+    check_signature,
+    fingerprint,
+    instant,
+)
 from covey.unlearning.tree_head import TreeHead, origin_of
 
 __all__ = [
@@ -73,7 +77,7 @@ def check_anchors(folder: RunFolder, ledger: Ledger) -> None:
 def check_receipt(
     written: bytes,
     told: Told,
-    trusted: Sequence[PublicKey] | None,
+    trusted: Sequence[KeyRecord] | None,
     hashes: Sequence[str] | None,
 ) -> Anchored:
     """Check that a proof answers the request of which the requester holds the receipt.
@@ -90,7 +94,7 @@ def check_receipt(
     except (ValueError, KeyError, TypeError, RecursionError, LedgerError) as error:
         reason = ascii(str(error))
         return Anchored(Check.failed("receipt", f"not a covey receipt: {reason}"))
-    signed = check_signature(receipt, trusted)
+    signed = check_signature(receipt, trusted, "signed")
     if wrong := next((each for each in signed if each.ok is False), None):
         return Anchored(Check.failed("receipt", f"its {wrong.name}: {wrong.detail}"))
     problem = next(_misfits(receipt, head, written, told, hashes), None)
@@ -98,6 +102,10 @@ def check_receipt(
         return Anchored(Check.failed("receipt", problem))
     by = f"the receipt, signed {receipt['signed']}"
     detail = f"the proof answers it; it was signed at event {head.size} of this history"
+    if late := next(
+        (each for each in signed if each.name == "key" and not each.ok), None
+    ):
+        return Anchored(Check("receipt", None, f"{detail}. Its key: {late.detail}"))
     return Anchored(Check.passed("receipt", detail), head.size, by)
 
 
@@ -116,17 +124,19 @@ def check_witness(
         head = TreeHead.parse(note.read_text(encoding="utf-8"))
     except (OSError, ValueError, LedgerError) as error:
         return Anchored(Check.failed("witness", ascii(str(error))))
-    seen = [
-        (k, when) for k in trusted_keys(key) if (when := head.seen_at(k)) is not None
-    ]
-    if not seen:
+    seen = head.cosigned_by(key_records(key))
+    if seen is None:
         return Anchored(
             Check.failed("witness", "no key that you trust cosigned the head")
         )
-    public, seconds = seen[0]
-    moment = datetime.fromtimestamp(seconds, UTC).isoformat()
-    by = f"witness {fingerprint(public)}, {moment}"
-    return compared("witness", head, by, told, hashes)
+    witness, moment, spoke = seen
+    by = f"witness {fingerprint(witness.public)}, {moment.isoformat()}"
+    found = compared("witness", head, by, told, hashes)
+    if spoke.ok or found.check.ok is False:
+        return found
+    return Anchored(
+        Check("witness", spoke.ok, f"{by}, cosigned it, but {spoke.detail}")
+    )
 
 
 def compared(
@@ -190,7 +200,8 @@ def _misfits(
     yield from _unreferred(head, written, told)
     if head.origin != origin_of(str(told.get("run"))):
         yield "its tree head is of another ledger"
-    if not any(map(head.is_signed_by, _signers(receipt))):
+    moment = instant(receipt.get("signed"))
+    if moment is None or not head.signed_by(_signers(receipt), moment):
         yield "its tree head is not signed by who signed the receipt"
     if hashes is not None and not _holds(head, entries_of(hashes)):
         yield (
@@ -209,10 +220,10 @@ def _unreferred(head: TreeHead, written: bytes, told: Told) -> Iterator[str]:
         yield "the ledger's tree at the proof does not begin with the receipt's"
 
 
-def _signers(document: Told) -> list[PublicKey]:
+def _signers(document: Told) -> list[KeyRecord]:
     """Return the key that a document with a valid signature was signed with."""
     raw = base64.b64decode(document["signature"]["public_key"])
-    return [PublicKey.from_public_bytes(raw)]
+    return [KeyRecord(PublicKey.from_public_bytes(raw))]
 
 
 def _grew(head: TreeHead, told: Told) -> bool:

@@ -33,7 +33,7 @@ from covey.unlearning.deniability_probability import representative_probability
 from covey.unlearning.influence import influences_on
 from covey.unlearning.plan import AnswerRules, Option, options
 from covey.unlearning.proof import refutation_success
-from covey.unlearning.proof_facts import instant
+from covey.unlearning.signature import instant
 
 __all__ = ["recorded_answer"]
 

@@ -16,19 +16,16 @@ from covey.types import ClientName
 from covey.unlearning import (
     ChainView,
     Check,
-    check_key_time,
     key_records,
     latest_models,
 )
 from covey.unlearning import verify as check_proof
-from covey.unlearning.proof_facts import instant
 
 if TYPE_CHECKING:
     from covey.ledger import Ledger
     from covey.runtime.anchors import Anchored
     from covey.runtime.folder import RunFolder
-    from covey.unlearning.key_files import KeyRecord
-    from covey.unlearning.signature import PublicKey
+    from covey.unlearning.signature import KeyRecord
 
 __all__ = ["verify"]
 
@@ -70,13 +67,11 @@ def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "
             f"{error}. Check what was given."
         ) from error
-    records = key_records(Path(key)) if key is not None else None
-    trusted = [each.public for each in records] if records is not None else None
+    trusted = key_records(Path(key)) if key is not None else None
     with no_foreign_code():
         chain = _chain(Path(run), written) if run is not None else None
     checks = check_proof(written, trusted, chain, subject)
     told = _document(written)
-    checks += _key_checks(told, records or ())
     hashes = chain.hashes if chain is not None and chain.verified else None
     anchors = _anchors(told, trusted, hashes, given, witness)
     if timestamp is not None:
@@ -88,18 +83,9 @@ def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
     return _with_anchors(checks, told, anchors)
 
 
-def _key_checks(told: Mapping[str, Any], records: Sequence[KeyRecord]) -> list[Check]:
-    signature, answered = told.get("signature"), told.get("answered")
-    if not isinstance(signature, dict) or not isinstance(answered, str):
-        return []
-    mark: Any = signature.get("fingerprint")
-    found = check_key_time(str(mark), instant(answered), records)
-    return [found] if found else []
-
-
 def _anchors(
     told: Mapping[str, Any],
-    trusted: Sequence[PublicKey] | None,
+    trusted: Sequence[KeyRecord] | None,
     hashes: Sequence[str] | None,
     receipt: bytes | None,
     witness: tuple[str | Path, str | Path] | None,

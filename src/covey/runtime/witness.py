@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,30 +129,34 @@ def witness_head(
     _path(place, head.origin)
     key = signing_key(place / KEY)
     known = _known(place, head.origin)
-    _check_signed(place, head, operator)
+    seconds = int(clock())
+    _check_signed(place, head, operator, datetime.fromtimestamp(seconds, UTC))
     if known is not None:
         _check_grown(known, update)
     cosigned = head.cosigned(
-        f"witness-{fingerprint(key.public_key())[:9]}", key, int(clock())
+        f"witness-{fingerprint(key.public_key())[:9]}", key, seconds
     )
     note = _path(place, head.origin)
     replace_whole(note, cosigned.note().encode())
     return cosigned
 
 
-def _check_signed(place: Path, head: TreeHead, operator: Path | None) -> None:
+def _check_signed(
+    place: Path, head: TreeHead, operator: Path | None, moment: datetime
+) -> None:
     pinned = place / f"{_path(place, head.origin).stem}.operator.pub.pem"
     if operator is None and not pinned.exists():
         raise LedgerError(
             f"A witness must know who signs for {head.origin}, and it sees that ledger for "
             f"the first time. Give the operator's public keys, from elsewhere, as --key."
         )
-    keys = [each for each in key_records(operator or pinned) if each.revoked is None]
-    if not any(head.is_signed_by(each.public) for each in keys):
+    spoke = head.signed_by(key_records(operator or pinned), moment)
+    if spoke is None or not spoke.ok:
+        found = spoke.detail if spoke else "none of them signed it"
         raise LedgerError(
-            f"A head must be signed by the operator of {head.origin}, whose keys are in "
-            f"{operator or pinned}, but it is not. If the key was replaced, fetch the new "
-            f"file of public keys by another way, and give it as --key."
+            f"A head must be signed by the operator of {head.origin}, with a key of "
+            f"{operator or pinned} that is in use, but: {found}. If the key was replaced, "
+            f"fetch the new file of public keys by another way, and give it as --key."
         )
     if operator is not None:
         replace_whole(pinned, operator.read_bytes())

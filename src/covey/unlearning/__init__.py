@@ -15,14 +15,11 @@ from covey.unlearning.jointly import (
     replay_kind,
 )
 from covey.unlearning.key_files import (
-    KeyRecord,
-    check_key_time,
     key_records,
     public_keys_path,
     revoke_key,
     rotate_key,
     signing_key,
-    trusted_keys,
 )
 from covey.unlearning.participation import (
     Participation,
@@ -40,7 +37,7 @@ from covey.unlearning.plan import (
     sizes_left,
 )
 from covey.unlearning.sealing import sealed, unsealed
-from covey.unlearning.signature import Check
+from covey.unlearning.signature import Check, KeyRecord
 from covey.unlearning.verifying import ChainView, LedgerAnswer, verify
 
 __all__ = [
@@ -61,7 +58,6 @@ __all__ = [
     "budget",
     "cheapest",
     "check_basis",
-    "check_key_time",
     "choose_answers",
     "key_records",
     "latest_models",
@@ -77,7 +73,6 @@ __all__ = [
     "settings_below",
     "signing_key",
     "sizes_left",
-    "trusted_keys",
     "unsealed",
     "verify",
 ]

@@ -13,9 +13,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,21 +33,18 @@ from covey.portable import permissions_of_others
 from covey.unlearning.signature import (
     ALGORITHM,
     UNREADABLE,
-    Check,
+    KeyRecord,
     PublicKey,
     SigningKey,
     fingerprint,
 )
 
 __all__ = [
-    "KeyRecord",
-    "check_key_time",
     "key_records",
     "public_keys_path",
     "revoke_key",
     "rotate_key",
     "signing_key",
-    "trusted_keys",
 ]
 
 PUBLIC = re.compile(
@@ -58,22 +54,6 @@ PRIVATE = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL
 )
 LINE = re.compile(rb"^(since|revoked): (\S+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """A public key, and when it counts.
-
-    Attributes:
-        since: when it came into use; None: not said.
-        until: when the next one did; None: it has not been replaced.
-        revoked: from when on nothing that it signs counts; None: it is not.
-    """
-
-    public: PublicKey
-    since: datetime | None = None
-    until: datetime | None = None
-    revoked: datetime | None = None
 
 
 def signing_key(path: Path | None = None) -> SigningKey:
@@ -110,15 +90,6 @@ def signing_key(path: Path | None = None) -> SigningKey:
 def public_keys_path(place: Path | None = None) -> Path:
     """Return where the public halves of the keys of a private file are."""
     return (place or _default_key_path()).with_suffix(".pub.pem")
-
-
-def trusted_keys(path: Path) -> tuple[PublicKey, ...]:
-    """Read every public key of a PEM file, revoked ones too.
-
-    Raises:
-        ConfigError: it holds none, or something else.
-    """
-    return tuple(each.public for each in key_records(path))
 
 
 def key_records(path: Path) -> tuple[KeyRecord, ...]:
@@ -191,41 +162,6 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
     return now
 
 
-def check_key_time(
-    signer: str, answered: datetime | None, records: Sequence[KeyRecord]
-) -> Check | None:
-    """Say whether a key counted when it signed; None: it is not among the records.
-
-    Args:
-        signer: the fingerprint.
-        answered: when the document says that it was signed.
-        records: of the keys that are trusted.
-    """
-    record = next((r for r in records if fingerprint(r.public) == signer), None)
-    if record is None or answered is None:
-        return None
-    if problem := _out_of_time(record, answered):
-        return Check.failed("key", problem)
-    if record.revoked is None:
-        return Check.passed("key", "it was in use when this was signed")
-    return Check(
-        "key",
-        None,
-        f"it was revoked at {record.revoked.isoformat()}: that this was signed before is "
-        f"the signer's word, unless a witness saw it",
-    )
-
-
-def _out_of_time(record: KeyRecord, moment: datetime) -> str:
-    if record.revoked is not None and moment >= record.revoked:
-        return f"it was revoked at {record.revoked.isoformat()}"
-    if record.since is not None and moment < record.since:
-        return f"it came into use at {record.since.isoformat()} only"
-    if record.until is not None and moment > record.until:
-        return f"it was replaced at {record.until.isoformat()}"
-    return ""
-
-
 def _dates(written: bytes) -> dict[str, datetime]:
     found = {name.decode(): value.decode() for name, value in LINE.findall(written)}
     moments = {name: datetime.fromisoformat(value) for name, value in found.items()}
@@ -291,7 +227,11 @@ def _check_undamaged(public: PublicKey, place: Path, pem: bytes) -> None:
     """
     published = public_keys_path(place)
     halves = [load_pem_public_key(each) for each in PUBLIC.findall(pem)]
-    known = halves or (trusted_keys(published) if published.exists() else [public])
+    known = halves or (
+        [each.public for each in key_records(published)]
+        if published.exists()
+        else [public]
+    )
     if public not in known:
         raise ConfigError(
             f"The signing key {place} must belong to the public key beside it, but it "

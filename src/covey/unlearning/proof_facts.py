@@ -1,15 +1,14 @@
 """What a proof must say of itself: its facts agree, and its sentences follow from them."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from covey.errors import LedgerError
 from covey.unlearning.first_version import first_version_text
 from covey.unlearning.proof import Proof, derived_text, forbidden_phrases
-from covey.unlearning.signature import Check
+from covey.unlearning.signature import Check, instant
 
-__all__ = ["check_facts", "check_text", "instant"]
+__all__ = ["check_facts", "check_text"]
 
 REPLAYS = {"roll_back": ("recorded", "anew"), "retrain": ("anew",)}
 REPLAYS |= {"calibrate": ("calibrated", "anew"), "subtract": ("subtracted",)}
@@ -39,15 +38,6 @@ def check_facts(told: Proof) -> Check:
     if found:
         return Check.failed("facts", found)
     return Check.passed("facts", "they do not contradict each other")
-
-
-def instant(written: str) -> datetime | None:
-    """Return a moment as ISO 8601 with its offset from UTC; None: it is none."""
-    try:
-        found = datetime.fromisoformat(written)
-    except ValueError:
-        return None
-    return found if found.tzinfo else None
 
 
 def _difference(found: str | tuple[str, ...], expected: str | tuple[str, ...]) -> str:

@@ -3,7 +3,8 @@
     value = Ed25519(canonical(the document without "signature"))
 
 A valid signature only says that the holder of some key signed. Whether that holder is
-the one whom the reader trusts is a second question, and a second check.
+the one whom the reader trusts is a second question, and whether the key counted at that
+time a third: `check_key` alone answers it, for documents, tree heads and cosignatures.
 """
 
 import base64
@@ -11,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -25,11 +27,14 @@ __all__ = [
     "ALGORITHM",
     "UNREADABLE",
     "Check",
+    "KeyRecord",
     "PublicKey",
     "SigningKey",
     "canonical",
+    "check_key",
     "check_signature",
     "fingerprint",
+    "instant",
     "sign",
 ]
 
@@ -64,6 +69,62 @@ class Check:
         return cls(name, ok=False, detail=detail)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A public key, and when it counts.
+
+    Attributes:
+        since: when it came into use; None: not said.
+        until: when the next one did; None: it has not been replaced.
+        revoked: from when on nothing that it signs counts; None: it is not.
+    """
+
+    public: PublicKey
+    since: datetime | None = None
+    until: datetime | None = None
+    revoked: datetime | None = None
+
+
+def check_key(record: KeyRecord, moment: datetime | None) -> Check:
+    """Say whether a key may speak at a time, as the one who signed gives it.
+
+    Open where it was revoked later: who stole the key can write any date.
+    """
+    if moment is None:
+        return Check.failed("key", "the document does not say when it was signed")
+    if problem := _out_of_time(record, moment):
+        return Check.failed("key", problem)
+    if record.revoked is None:
+        return Check.passed("key", "it was in use when this was signed")
+    return Check(
+        "key",
+        None,
+        f"it was revoked at {record.revoked.isoformat()}: that this was signed before is "
+        f"the signer's word, unless a witness saw it",
+    )
+
+
+def _out_of_time(record: KeyRecord, moment: datetime) -> str:
+    since = record.since
+    if record.revoked is not None and moment >= record.revoked:
+        return f"it was revoked at {record.revoked.isoformat()}"
+    # some dates are written to the second
+    if since is not None and moment < since.replace(microsecond=0):
+        return f"it came into use at {since.isoformat()} only"
+    if record.until is not None and moment > record.until:
+        return f"it was replaced at {record.until.isoformat()}"
+    return ""
+
+
+def instant(written: object) -> datetime | None:
+    """Return a moment as ISO 8601 with its offset from UTC; None: it is none."""
+    try:
+        found = datetime.fromisoformat(written) if isinstance(written, str) else None
+    except ValueError:
+        return None
+    return found if found and found.tzinfo else None
+
+
 def fingerprint(public: PublicKey) -> str:
     """Return the first 128 bits of the raw key's SHA-256, in groups of four digits."""
     digest = hashlib.sha256(public.public_bytes_raw()).hexdigest()
@@ -96,12 +157,17 @@ def sign(key: SigningKey, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_signature(
-    document: Mapping[str, Any], trusted: Sequence[PublicKey] | None
-) -> tuple[Check, Check]:
-    """Return the checks "signature" and "trust"; no document makes this raise.
+    document: Mapping[str, Any], trusted: Sequence[KeyRecord] | None, dated: str
+) -> tuple[Check, ...]:
+    """Return the checks "signature" and "trust", and "key" of a trusted one.
 
-    The trusted keys are those that the reader knows to be the signer's from elsewhere
-    than the document; with None, trust stays undecided.
+    No document makes this raise.
+
+    Args:
+        document: the signed one.
+        trusted: keys that the reader knows to be the signer's from elsewhere than the
+            document; with None, trust stays undecided.
+        dated: the document's field that says when it was signed.
     """
     try:
         signer = _signer(document)
@@ -112,7 +178,9 @@ def check_signature(
             f"there is no {ALGORITHM} signature in covey's form: {error!r}"
         )
     valid = Check.passed("signature", f"valid, by {fingerprint(signer)}")
-    return valid, _trust(signer, trusted)
+    known = next((each for each in trusted or () if each.public == signer), None)
+    spoke = (check_key(known, instant(document.get(dated))),) if known else ()
+    return valid, _trust(signer, trusted), *spoke
 
 
 def _failed_check(detail: str) -> tuple[Check, Check]:
@@ -120,13 +188,13 @@ def _failed_check(detail: str) -> tuple[Check, Check]:
     return Check.failed("signature", detail), nothing
 
 
-def _trust(signer: PublicKey, trusted: Sequence[PublicKey] | None) -> Check:
+def _trust(signer: PublicKey, trusted: Sequence[KeyRecord] | None) -> Check:
     mark = fingerprint(signer)
     if trusted is None:
         return Check("trust", None, f"signed by {mark}, not known to you")
-    if signer in trusted:
+    if any(each.public == signer for each in trusted):
         return Check.passed("trust", f"signed by {mark}, a key that you trust")
-    known = ", ".join(map(fingerprint, trusted)) or "none"
+    known = ", ".join(fingerprint(each.public) for each in trusted) or "none"
     return Check.failed("trust", f"signed by {mark}, but you trust: {known}")
 
 

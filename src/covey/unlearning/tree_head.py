@@ -16,17 +16,27 @@ References:
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from cryptography.exceptions import InvalidSignature
 
 from covey.errors import LedgerError
-from covey.unlearning.signature import PublicKey, SigningKey
+from covey.unlearning.signature import (
+    Check,
+    KeyRecord,
+    PublicKey,
+    SigningKey,
+    check_key,
+)
 
 __all__ = ["NoteSignature", "TreeHead", "origin_of"]
 
 LOG, WITNESS = 1, 4
 """The key types of the two signatures."""
+LATEST = 253_402_300_799
+"""The last second of the year 9999."""
 
 LINE = re.compile("— ([^ +\n]+) ([A-Za-z0-9+/=]+)")
 
@@ -123,8 +133,26 @@ class TreeHead:
         )
         return self._with(NoteSignature(name, value))
 
-    def is_signed_by(self, key: PublicKey) -> bool:
-        """Say whether the log that holds this key signed."""
+    def signed_by(self, keys: Sequence[KeyRecord], moment: datetime) -> Check | None:
+        """Say whether the log's key that signed may speak then; None: none of these did."""
+        found = [
+            check_key(key, moment) for key in keys if self._is_signed_by(key.public)
+        ]
+        return next((each for each in found if each.ok), found[0] if found else None)
+
+    def cosigned_by(
+        self, keys: Sequence[KeyRecord]
+    ) -> tuple[KeyRecord, datetime, Check] | None:
+        """Return which witness's key cosigned, when, and whether it may speak then."""
+        found = [
+            (key, moment, check_key(key, moment))
+            for key in keys
+            if (moment := self._seen_at(key.public)) is not None
+        ]
+        speaking = (each for each in found if each[2].ok)
+        return next(speaking, found[0] if found else None)
+
+    def _is_signed_by(self, key: PublicKey) -> bool:
         known = _key_id(self.origin, key, LOG)
         return any(
             _verifies(key, each.value[4:], self.body.encode())
@@ -132,14 +160,13 @@ class TreeHead:
             if each.value[:4] == known and each.name == self.origin
         )
 
-    def seen_at(self, key: PublicKey) -> int | None:
-        """Return when the witness that holds this key saw it; None: it did not sign."""
+    def _seen_at(self, key: PublicKey) -> datetime | None:
         for each in self.signatures:
             seconds = int.from_bytes(each.value[4:12], "big")
             text = _cosigned_text(self.body, seconds)
             known = each.value[:4] == _key_id(each.name, key, WITNESS)
-            if known and _verifies(key, each.value[12:], text):
-                return seconds
+            if known and seconds <= LATEST and _verifies(key, each.value[12:], text):
+                return datetime.fromtimestamp(seconds, UTC)
         return None
 
     def _with(self, signature: NoteSignature) -> "TreeHead":

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from covey.unlearning.proof import SINCE_2, SINCE_3, Proof, proof_json, subject_mark
 from covey.unlearning.proof_facts import check_facts, check_text
 from covey.unlearning.sealing import unsealed
-from covey.unlearning.signature import Check, PublicKey, check_signature
+from covey.unlearning.signature import Check, KeyRecord, check_signature
 
 __all__ = ["ChainView", "LedgerAnswer", "verify"]
 
@@ -63,7 +63,7 @@ class ChainView:
 
 def verify(
     written: bytes,
-    trusted: Sequence[PublicKey] | None = None,
+    trusted: Sequence[KeyRecord] | None = None,
     chain: ChainView | None = None,
     name_and_salt: tuple[str, bytes] | None = None,
 ) -> list[Check]:
@@ -84,7 +84,7 @@ def verify(
         return [Check.failed("format", f"not a covey proof: {_reason(error)}")]
     checks = [
         _check_form(parsed, one_form=one_form),
-        *check_signature(document, trusted),
+        *check_signature(document, trusted, "answered"),
         check_text(parsed, document),
         check_facts(parsed),
         _check_set_sizes(parsed),
