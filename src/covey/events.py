@@ -45,6 +45,7 @@ __all__ = [
     "GroupsSought",
     "HeadChosen",
     "HeadsSolved",
+    "LeaveRequested",
     "ModelDiverged",
     "ModelsMerged",
     "ModelsPooled",
@@ -577,6 +578,25 @@ class RunFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveRequested(Event):
+    """Between rounds, a client asks to leave; nothing is answered yet.
+
+    Attributes:
+        request: the request's identifier.
+        wanted: the answer that it asks for, or "auto".
+        basis: what it rests on.
+        subject: the requester's mark (`covey.unlearning.proof.subject_mark`), which its
+            name and salt together make again; "": nobody was given a salt.
+    """
+
+    request: str
+    handle: Handle
+    wanted: str
+    basis: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClientLeft(Event):
     """Between rounds, a client asked to leave, and this was the answer.
 
@@ -584,11 +604,15 @@ class ClientLeft(Event):
         answer: "deny", "subtract", "roll_back", "retrain" or "calibrate".
         data_hash: SHA-256 over the remaining clients' examples; None: they were not at
             hand when this was answered.
+        request: the request's identifier.
+        subject: the requester's mark, as `LeaveRequested` has it.
     """
 
     handle: Handle
     answer: str
     data_hash: str | None
+    request: str = ""
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)

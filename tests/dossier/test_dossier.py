@@ -42,7 +42,7 @@ def test_every_check_passes_with_the_ledger_and_the_key(run: Run, dossier: Path)
     key = public_key(run)
     checks = check_dossier(dossier, run.folder, key)
     assert {each.name: each.ok for each in checks} == dict.fromkeys(
-        ("signature", "trust", "files", "text", "ledger"), True
+        ("signature", "trust", "key", "files", "text", "ledger"), True
     )
 
 

@@ -67,7 +67,9 @@ def test_an_old_ledger_is_carried_on_by_a_writer(old: Path):
 
 def test_there_is_no_other_basis_and_all_are_asked_or_none(where: str):
     with Ledger.create(where, noon) as ledger:
-        with pytest.raises(LedgerError, match="erasure, withdrawal, restriction, none"):
+        with pytest.raises(
+            LedgerError, match="erasure, withdrawal, objection, restriction"
+        ):
             ledger.ask_all(
                 [NewRequest("7f3a", "auto"), NewRequest("09bc", "auto", basis="law")]
             )

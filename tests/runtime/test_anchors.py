@@ -320,17 +320,6 @@ def test_a_head_signed_by_a_key_that_was_replaced_is_not_cosigned(copy):
         witness_head(copy / "new", update, keys(copy), lambda: 4_000_000_000)
 
 
-def test_a_proof_of_version_2_still_holds_and_says_what_it_does_not_say(copy):
-    document = json.loads((copy / "proof.json").read_text())
-    for name in ("receipt", "tree_root", "consistency"):
-        del document[name]
-    document["version"] = 2
-    (copy / "proof.json").write_text(proof_json(sign(signing_key(), document)))
-    told = checks(copy, ledger=copy / "run", receipt=copy / "receipt.json")
-    assert all(check.ok is not False for check in told.values())
-    assert "A proof of version 2 refers to no receipt" in told["operator"].detail
-
-
 def test_a_receipt_comes_before_any_answer_and_its_salt_outlives_a_crash(copy):
     class KilledError(Exception):
         pass

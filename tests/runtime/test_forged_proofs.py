@@ -13,9 +13,8 @@ from pydantic import TypeAdapter
 from covey import Config, run
 from covey.runtime.verification import verify
 from covey.unlearning import Check
-from covey.unlearning.first_version import first_version_text
 from covey.unlearning.key_files import signing_key
-from covey.unlearning.proof import SINCE_2, SINCE_3, proof_document, proof_json
+from covey.unlearning.proof import proof_document, proof_json
 from covey.unlearning.proof_text import Facts
 from covey.unlearning.signature import sign
 
@@ -385,22 +384,3 @@ def test_a_proof_on_a_ledger_in_which_nobody_asked_is_refused(left):
     document = one.document | {"ledger_events": len(hashes), "ledger_head": hashes[-1]}
     found = refused(one.checks(derived(document), untouched))
     assert "request: nobody asked under this number in this ledger" in found
-
-
-def first_version(document: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(Facts)} - {"copies"} - {*SINCE_3}
-    facts = {name: value for name, value in document.items() if name in names}
-    told = TypeAdapter(Facts).validate_json(json.dumps(facts))
-    text = json.loads(json.dumps(first_version_text(told)))
-    kept = {k: v for k, v in document.items() if k not in (*SINCE_2, *SINCE_3)}
-    return kept | {"version": 1, **text}
-
-
-def test_a_proof_of_the_first_version_holds_and_lies_no_better(left):
-    one = left("deny")
-    first = first_version(one.document)
-    checks = one.checks(first)
-    assert [c.detail for c in checks if c.ok is False] == []
-    assert "does not say what became of copies" in checks[-1].detail
-    for change in ({"limits": ["-"]}, {"claim": "All data of it were erased."}):
-        assert refused(one.checks(first | change)).startswith(next(iter(change)))

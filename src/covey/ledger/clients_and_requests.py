@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -111,6 +111,7 @@ class NewRequest:
         wanted: the answer that is asked for, or "auto".
         after_round: the round after which a simulation drew it; None: somebody asked.
         mark: of a client that comes back: nobody else knows its name any more.
+        id: names it.
     """
 
     handle: Handle
@@ -118,6 +119,7 @@ class NewRequest:
     after_round: int | None = None
     basis: str = "none"
     mark: Mark | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
     connection.execute(
         insert(requests).values(
             number=number,
-            id=secrets.token_hex(8),
+            id=new.id,
             handle=new.handle,
             wanted=new.wanted,
             after_round=new.after_round,

@@ -390,8 +390,14 @@ class Ledger:
         """
         return self.ask_all([NewRequest(handle, wanted, after_round)])[0]
 
-    def ask_all(self, new_requests: Sequence[NewRequest]) -> list[Request]:
+    def ask_all(
+        self, new_requests: Sequence[NewRequest], records: Sequence[Record] = ()
+    ) -> list[Request]:
         """Register several requests to leave, all of them or none.
+
+        Args:
+            new_requests: what is asked.
+            records: that it is, between two rounds, so that nobody changes it unseen.
 
         Raises:
             LedgerError: there is no such answer or basis, or it cannot be written.
@@ -403,6 +409,8 @@ class Ledger:
                 for each in new_requests
             ]
             seal_tables(connection, [tables.requests])
+            if records:
+                rows.add(connection, records, asked_at)
             return asked
 
     def requests(self) -> list[Request]:

@@ -1,11 +1,12 @@
 """Which client asks to leave: by name, or by name and salt after its name was erased."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.build import BuiltRun
-from covey.errors import RunError
-from covey.ledger import NewRequest, Request
+from covey.errors import LedgerError, RunError
+from covey.events import LeaveRequested, kind_and_body
+from covey.ledger import NewRequest, Record, Request
 from covey.runtime.session import Session
 from covey.types import ClientName, Handle
 from covey.unlearning import WantedAnswer, unsealed
@@ -13,9 +14,12 @@ from covey.unlearning.served import Mark
 
 __all__ = [
     "Returning",
+    "as_recorded",
     "find_clients",
     "mark_of",
     "new_request",
+    "put_down",
+    "recorded_requests",
     "wanted_answer_of",
 ]
 
@@ -81,6 +85,53 @@ def new_request(name: ClientName, wanted_answer: WantedAnswer) -> NewRequest:
     return NewRequest(
         wanted_answer.handle, wanted_answer.wanted, basis=wanted_answer.basis, mark=mark
     )
+
+
+def put_down(session: Session, new: Sequence[NewRequest]) -> list[Request]:
+    """Put requests in the ledger's queue, and in its chain what they ask for.
+
+    Before anything is recorded there is no chain: then they enter it with their answers.
+    """
+    asked = [
+        LeaveRequested(
+            each.id,
+            each.handle,
+            each.wanted,
+            each.basis,
+            each.mark.subject if each.mark else "",
+        )
+        for each in new
+    ]
+    records = [Record(None, *kind_and_body(each)) for each in asked]
+    return session.ledger.ask_all(new, records if session.record().hashes else ())
+
+
+def recorded_requests(session: Session) -> dict[str, LeaveRequested]:
+    """Return what the chain holds of requests, by their identifiers."""
+    events = (each for _, each in session.record().events)
+    return {e.request: e for e in events if isinstance(e, LeaveRequested)}
+
+
+def as_recorded(
+    request: Request, known: Mapping[str, LeaveRequested]
+) -> LeaveRequested | None:
+    """Return what is still to be recorded of a request; None: it stands in the chain.
+
+    Raises:
+        LedgerError: the chain has it otherwise.
+    """
+    subject = request.mark.subject if request.mark else ""
+    asked = LeaveRequested(
+        request.id, request.handle, request.wanted, request.basis, subject
+    )
+    found = known.get(request.id)
+    if found not in (None, asked):
+        raise LedgerError(
+            f"A request is answered as it was asked, but of {request.id} the table of "
+            f"requests says {asked}, and the chain {found}: the table was changed. Restore "
+            f"the ledger from a copy."
+        )
+    return asked if found is None else None
 
 
 def mark_of(request: Request, name: ClientName | None) -> Mark:

@@ -17,7 +17,7 @@ from covey.errors import LedgerError
 from covey.ledger import Request
 from covey.ledger.merkle import consistency_proof, entries_of, root_of
 from covey.runtime.anchors import FORMAT
-from covey.runtime.asking import new_request
+from covey.runtime.asking import new_request, put_down
 from covey.runtime.folder import RunFolder
 from covey.runtime.session import Session
 from covey.runtime.unacknowledged import Handover, keep_handover
@@ -66,10 +66,9 @@ def ask_with_receipts(
         CoveyError: the signing key cannot be used, or the ledger cannot be written;
             nothing was done.
     """
-    key, hashes = key_of(session), session.record().hashes
-    requests = session.ledger.ask_all(
-        [new_request(name, wanted) for name, wanted in asked.items()]
-    )
+    key = key_of(session)
+    new = [new_request(name, wanted) for name, wanted in asked.items()]
+    requests, hashes = put_down(session, new), session.record().hashes
     for request in requests:
         mark = _mark(request)
         keep_handover(session.folder, key, Handover(request.id, mark.salt))

@@ -6,7 +6,7 @@ would be found here.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 from covey.aggregation import AnonymityTerms
@@ -14,19 +14,21 @@ from covey.build import algorithm_of, anonymity_of, depends_on_population
 from covey.components import is_built_in
 from covey.config import Config
 from covey.dp import guarantee_status
-from covey.events import ClientLeft, Event, RunRolledBack, RunStarted, event_from
+from covey.errors import RunError
+from covey.events import event_from
 from covey.history import history_of
-from covey.ledger import Ledger, Record, Request, current_records, superseded
+from covey.ledger import Ledger, Record, current_records, superseded
 from covey.ledger.merkle import entries_of, root_of
 from covey.membership import DIVERGED
+from covey.runtime.after_answer import problems_after
+from covey.runtime.answer_events import AnswerEvents, answer_events
 from covey.runtime.ledger_record import LedgerRecord, by_entry
 from covey.runtime.session import earlier_config_hashes, settings_hash
 from covey.unlearning import (
     LedgerAnswer,
-    Participation,
+    check_basis,
     latest_models,
     latest_sums,
-    participation_of,
     sizes_left,
 )
 from covey.unlearning.deniability_probability import representative_probability
@@ -53,6 +55,9 @@ DIVERGED_AT = tuple(
 )
 FIGURES = {"cluster", "mia_accuracy", "low", "high"}
 WORD = (
+    "that rounds were trained as they are recorded",
+    "that the hashes are those of the models in use",
+    "whose handle it was",
     "measured",
     "copies",
     "superseded_deleted",
@@ -60,39 +65,6 @@ WORD = (
     "covey_version",
 )
 """What no event tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """One answer, as it stands in the ledger.
-
-    Attributes:
-        before: the current story that it was judged by.
-        batch: all who were answered at once, in order.
-        rewind: how rounds were played again; None: none was.
-        x: the deniability threshold that was in force; None: there are no sets.
-    """
-
-    request: Request
-    before: Sequence[tuple[int | None, Event]]
-    began: RunStarted
-    batch: Sequence[ClientLeft]
-    rewind: RunRolledBack | None
-    x: int | None
-
-    @property
-    def given(self) -> ClientLeft:
-        """The answer."""
-        handle = self.request.handle
-        return next(each for each in self.batch if each.handle == handle)
-
-    def participation(self, *, until_own: bool = False) -> Participation:
-        """Return who took part in what, with all of the batch, or those before, gone."""
-        found = participation_of(self.before)
-        gone = [each.handle for each in self.batch]
-        if until_own:
-            gone = gone[: gone.index(self.request.handle)]
-        return replace(found, left=tuple(dict.fromkeys((*found.left, *gone))))
 
 
 def recorded_answer(
@@ -111,11 +83,11 @@ def recorded_answer(
     request = requests.get(str(told.get("request")))
     if request is None:
         return _refused("request: nobody asked under this number in this ledger")
-    answer = _find(records[: _position(told)], times, request)
+    answer = answer_events(records[: _position(told)], times, request)
     if answer is None:
         return _refused(
-            "answer: the ledger records no answer to this request before the event at "
-            "which the proof was made"
+            "answer: the ledger records no answer to this request, or no request, before "
+            "the event at which the proof was made"
         )
     known = (settings_hash(config), *earlier_config_hashes(config))
     if answer.began.config_hash not in known:
@@ -126,12 +98,19 @@ def recorded_answer(
     root = root_of(entries_of(record.hashes[: _position(told)]))
     expected |= {"run": record.hashes[0][:16], "tree_root": root.hex()}
     expected |= {"guarantee": _guarantee(records[: _position(told)])}
+    names = ledger.names()
+    problems = (
+        *_problems(answer, config, told, times),
+        *problems_after(answer, records, _position(told), names),
+    )
     return LedgerAnswer(
         expected=json.loads(json.dumps(expected)),
-        problems=tuple(_problems(answer, config, told, times)),
+        problems=problems,
         not_compared=(*WORD, *open_),
-        handle=request.handle,
+        handle=answer.given.handle,
         sealed=request.sealed,
+        subject=answer.given.subject,
+        names=frozenset(names.values()),
     )
 
 
@@ -144,45 +123,18 @@ def _position(told: Told) -> int:
     return at if isinstance(at, int) and at > 0 else 0
 
 
-def _find(
-    records: Sequence[Record], times: Mapping[int, str], request: Request
-) -> _Answer | None:
-    """Return the transaction of the ledger in which the request was answered."""
-    ends = [at for at, when in times.items() if when == request.served_at]
-    for end in ends:
-        start = max((at for at in times if at < end), default=0)
-        facts = [event_from(r.kind, r.body) for r in records[start:end]]
-        batch = [each for each in facts if isinstance(each, ClientLeft)]
-        if request.handle not in {each.handle for each in batch}:
-            continue
-        entries = by_entry(current_records(records[:start]))
-        began = history_of(entries).started
-        if began is None:
-            return None
-        rewinds = [each for each in facts if isinstance(each, RunRolledBack)]
-        return _Answer(
-            request=request,
-            before=[(t, e) for t, events in entries for e in events],
-            began=began,
-            batch=batch,
-            rewind=rewinds[0] if rewinds else None,
-            x=began.deniability_threshold,
-        )
-    return None
-
-
 def _expected(
-    answer: _Answer, config: Config
+    answer: AnswerEvents, config: Config
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what the proof must say, and the fields of which that is not known."""
-    request, handle = answer.request, answer.request.handle
+    handle = answer.given.handle
     found, rewind = answer.participation(), answer.rewind
     held = sizes_left(found, handle)
     sizes = [len(each.members) for each, _ in held]
     expected: dict[str, Any] = {
         "answer": answer.given.answer,
-        "asked": request.asked_at,
-        "basis": request.basis,
+        "asked": answer.request.asked_at,
+        "basis": answer.asked.basis,
         "rounds": [
             {
                 "round_index": each.round_index,
@@ -204,6 +156,8 @@ def _expected(
         "sealed_record_kept": answer.given.answer != "retrain",
         "touched": [asdict(each) for each in influences_on(answer.before, handle)],
     }
+    if answer.given.subject:
+        expected["subject"] = answer.given.subject
     if (model := latest_models(answer.before)) is not None:
         expected["model_before"] = model
     if not answer.began.updates_stored:
@@ -212,7 +166,9 @@ def _expected(
     return expected | known, open_
 
 
-def _subtracted(answer: _Answer, records: Sequence[Record]) -> list[dict[str, Any]]:
+def _subtracted(
+    answer: AnswerEvents, records: Sequence[Record]
+) -> list[dict[str, Any]]:
     """Return every cluster's sums before the answer, and when its proof was signed."""
     now = by_entry(current_records(records))
     before = latest_sums(answer.before)
@@ -232,7 +188,7 @@ def _subtracted(answer: _Answer, records: Sequence[Record]) -> list[dict[str, An
 
 
 def _of_settings(
-    answer: _Answer, config: Config, diameters: Sequence[float | None]
+    answer: AnswerEvents, config: Config, diameters: Sequence[float | None]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what follows from settings; of a user's own components nothing does here.
 
@@ -255,7 +211,7 @@ def _of_settings(
     return expected, open_
 
 
-def _option(answer: _Answer, *, prefix_independent: bool) -> Option:
+def _option(answer: AnswerEvents, *, prefix_independent: bool) -> Option:
     """Return the answer as it could be given when it was."""
     start = answer.rewind.round_index if answer.rewind else 0
     rules = AnswerRules(
@@ -267,7 +223,7 @@ def _option(answer: _Answer, *, prefix_independent: bool) -> Option:
         sums="exact" if answer.given.answer == "subtract" else "none",
     )
     before = answer.participation(until_own=True)
-    found = options(before, answer.request.handle, rules)
+    found = options(before, answer.given.handle, rules)
     return next(each for each in found if each.answer == answer.given.answer)
 
 
@@ -299,11 +255,10 @@ def _guarantee(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _problems(
-    answer: _Answer, config: Config, told: Told, times: Mapping[int, str]
+    answer: AnswerEvents, config: Config, told: Told, times: Mapping[int, str]
 ) -> Iterator[str]:
-    request, given = answer.request, answer.given
-    if request.wanted not in ("auto", given.answer):
-        yield f"answer: {request.wanted} was asked for, and {given.answer} was given"
+    given = answer.given
+    yield from _asked(answer)
     if given.answer == "deny" and is_built_in("risk_estimator", config.redteam.source):
         option = _option(answer, prefix_independent=True)
         if not option.possible:
@@ -318,7 +273,23 @@ def _problems(
     yield from _figures(answer, told)
 
 
-def _subtraction(answer: _Answer, config: Config, told: Told) -> Iterator[str]:
+def _asked(answer: AnswerEvents) -> Iterator[str]:
+    """Compare the request in the table, the request in the chain, and the answer."""
+    request, asked, given = answer.request, answer.asked, answer.given
+    if asked.wanted not in ("auto", given.answer):
+        yield f"answer: {asked.wanted} was asked for, and {given.answer} was given"
+    for name in ("handle", "wanted", "basis"):
+        if getattr(request, name) != getattr(asked, name):
+            yield f"{name}: the table of requests has another one than the chain"
+    if (asked.handle, asked.subject or given.subject) != (given.handle, given.subject):
+        yield "subject: who asked is not who is said to have left"
+    try:
+        check_basis(answer.given.answer, answer.asked.basis)
+    except RunError as error:
+        yield f"basis: {error}"
+
+
+def _subtraction(answer: AnswerEvents, config: Config, told: Told) -> Iterator[str]:
     """Look whether the method subtracts at all, and whether the last round was solved."""
     rewind, name = answer.rewind, config.method.name
     known = algorithm_of(config) if is_built_in("algorithm", name) else None
@@ -330,7 +301,9 @@ def _subtraction(answer: _Answer, config: Config, told: Told) -> Iterator[str]:
         yield "first_replayed_round: a subtraction solves the last round again"
 
 
-def _moments(answer: _Answer, told: Told, times: Mapping[int, str]) -> Iterator[str]:
+def _moments(
+    answer: AnswerEvents, told: Told, times: Mapping[int, str]
+) -> Iterator[str]:
     """Compare when it was answered with when the ledger was written before and after."""
     at = _position(told)
     later = [when for position, when in times.items() if position > at]
@@ -346,7 +319,7 @@ def _moments(answer: _Answer, told: Told, times: Mapping[int, str]) -> Iterator[
         yield "answered: after the ledger went on, or the request was closed"
 
 
-def _figures(answer: _Answer, told: Told) -> Iterator[str]:
+def _figures(answer: AnswerEvents, told: Told) -> Iterator[str]:
     """Look at what no event tells: it may not hold what covey never writes there."""
     kinds = told.get("superseded_deleted")
     if isinstance(kinds, Mapping):

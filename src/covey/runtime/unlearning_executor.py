@@ -6,6 +6,7 @@ Whatever kills the process then, resuming the run deletes what the answers made 
 plays the rounds again, once for all, and signs a proof for each.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +33,14 @@ from covey.events import (
     RunRolledBack,
     kind_and_body,
 )
-from covey.ledger import Record, Request, ServedRequest
-from covey.runtime.asking import mark_of, wanted_answer_of
+from covey.ledger import NewRequest, Record, Request, ServedRequest
+from covey.runtime.asking import (
+    as_recorded,
+    mark_of,
+    put_down,
+    recorded_requests,
+    wanted_answer_of,
+)
 from covey.runtime.folder import RunFolder
 from covey.runtime.inputs import input_hashes, note_inputs
 from covey.runtime.planning import UnlearningPlan, read_plan
@@ -117,9 +124,18 @@ def simulated_request(session: Session, t: int) -> Request | None:
     if generator.random() >= chance:
         return None
     leaver = clients[int(generator.integers(len(clients)))]
-    request = session.ledger.ask(
-        leaver.handle, default_answer(config), after_round=t - 1
+    drawn = f"{leaver.handle} after round {t - 1}"  # equal runs have equal chains
+    new = NewRequest(
+        leaver.handle,
+        default_answer(config),
+        after_round=t - 1,
+        id=hashlib.sha256(drawn.encode()).hexdigest()[:16],
     )
+    known = session.ledger.requests()
+    if any(each.after_round == new.after_round for each in known):
+        (request,) = session.ledger.ask_all([new])
+    else:
+        (request,) = put_down(session, [new])
     return request if request.state == "pending" else None
 
 
@@ -216,8 +232,27 @@ class _Batch:
 def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
     """Record the answers in one transaction, with what has to outlive a crash."""
     rest = session.without_clients({request.handle for request, _ in batch.answers})
-    facts: list[Event] = [
-        ClientLeft(request.handle, option.answer, rest.run.data_hash)
+    known, names = recorded_requests(session), session.ledger.names()
+    asked = [as_recorded(request, known) for request, _ in batch.answers]
+    batch = replace(
+        batch,
+        answers=[
+            (replace(each, mark=mark_of(each, names.get(each.handle))), option)
+            for each, option in batch.answers
+        ],
+    )
+    facts: list[Event] = [each for each in asked if each is not None]
+    facts += [
+        ClientLeft(
+            request.handle,
+            option.answer,
+            rest.run.data_hash,
+            request.id,
+            # of drawn requests nobody has the salt, and equal runs have equal chains
+            request.mark.subject
+            if request.mark and request.after_round is None
+            else "",
+        )
         for request, option in batch.answers
     ]
     first = batch.answers[0][1].first_replayed_round
@@ -226,7 +261,6 @@ def _serve(session: Session, batch: _Batch, state: ServerState) -> Session:
     leavers = [request.handle for request, _ in batch.answers]
     if batch.replay_kind == "subtracted":
         facts += keep_subtracted(session, state, leavers)
-    names = session.ledger.names()
     for request, _ in batch.answers:
         if request.handle in names:
             erase_from_copies(session.folder, names[request.handle], names.values())

@@ -24,7 +24,7 @@ REMOVING: tuple[Basis, ...] = ("erasure", "objection")
 """After these nothing of the client may stay in a round that counts."""
 
 
-def check_basis(wanted: str, basis: Basis) -> None:
+def check_basis(wanted: str, basis: str) -> None:
     """Refuse an answer that does not go with what the request rests on.
 
     Raises:

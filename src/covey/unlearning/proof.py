@@ -28,8 +28,6 @@ from covey.unlearning.signature import canonical
 from covey.unlearning.telling import answer_sentences, summary_sentences
 
 __all__ = [
-    "SINCE_2",
-    "SINCE_3",
     "Proof",
     "derived_text",
     "forbidden_phrases",
@@ -41,11 +39,7 @@ __all__ = [
 ]
 
 FORMAT: Literal["covey-proof"] = "covey-proof"
-VERSION: Literal[3] = 3
-SINCE_2 = ("copies", "done", "left_to_do", "refuters", "summary")
-"""What proofs of version 1 did not hold."""
-SINCE_3 = ("consistency", "receipt", "tree_root")
-"""What proofs of version 2 did not hold either."""
+VERSION: Literal[4] = 4
 
 IDENTIFIERS = {"request", "run", "copies"}
 """Given from outside, and claiming nothing."""
@@ -58,9 +52,8 @@ class Proof(Facts):
     Attributes:
         model_changed: whether the two model hashes differ.
         claim: the one thing that the proof claims.
-        summary: the answer in three plain sentences; since version 2.
-        done: what was done, in plain words; this and the next two are since version 2,
-            and stood in `limits` before.
+        summary: the answer in three plain sentences.
+        done: what was done, in plain words.
         refuters: what was used of the requester, and who could know or show it.
         left_to_do: for people.
         limits: what it does not say or do.
@@ -70,13 +63,13 @@ class Proof(Facts):
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[1, 2, 3]
+    version: Literal[4]
     model_changed: bool
     claim: str
-    summary: tuple[str, ...] = ()
-    done: tuple[str, ...] = ()
-    refuters: tuple[str, ...] = ()
-    left_to_do: tuple[str, ...] = ()
+    summary: tuple[str, ...]
+    done: tuple[str, ...]
+    refuters: tuple[str, ...]
+    left_to_do: tuple[str, ...]
     limits: tuple[str, ...]
     signature: Mapping[str, str]
 
@@ -90,7 +83,7 @@ def proof_document(facts: Facts) -> dict[str, Any]:
     """
     known = asdict(facts)
     if not facts.subtracted:
-        del known["subtracted"]  # which proofs before it did not hold
+        del known["subtracted"]
     if not facts.own_sums_kept:
         del known["own_sums_kept"]
     document = {

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from covey.errors import LedgerError
-from covey.unlearning.first_version import first_version_text
 from covey.unlearning.proof import Proof, derived_text, forbidden_phrases
 from covey.unlearning.signature import Check, instant
 
@@ -19,8 +18,7 @@ def check_text(told: Proof, document: Mapping[str, Any]) -> Check:
 
     A signer may put any sentence under a signature: only derived ones are accepted.
     """
-    obliged = first_version_text(told) if told.version == 1 else derived_text(told)
-    for field, expected in obliged.items():
+    for field, expected in derived_text(told).items():
         if reason := _difference(getattr(told, field), expected):
             return Check.failed("text", f"{field}: {reason}")
     try:
@@ -103,8 +101,6 @@ def _replay(told: Proof) -> Iterator[str]:
 
 def _sums(told: Proof) -> Iterator[str]:
     due = told.answer == "subtract" and told.first_replayed_round is not None
-    if told.answer == "subtract" and told.version < 3:
-        yield f"answer: proofs of version {told.version} know of no subtraction"
     if due != bool(told.subtracted):
         yield "subtracted: it belongs to answers that subtracted sums, and to those"
     if due and told.replayed != "subtracted":

@@ -224,9 +224,9 @@ class Facts(RecordedFacts):
         model_after: SHA-256 as `model_before`, after the answer.
         guarantee: of differential privacy, with mechanism, relation and adversary.
         measured: an attack on the requester's data before and after, with intervals.
-        copies: of models and pages that had been exported or shown; since version 2.
+        copies: of models and pages that had been exported or shown.
         receipt: SHA-256 of the receipt that was signed when it was asked; None: there is
-            none. This and the next two are since version 3.
+            none.
         tree_root: of the Merkle tree over the ledger's events up to `ledger_events`.
         consistency: the path that shows that this tree begins with the receipt's.
         subtracted: every cluster's sums; only where some were subtracted.
@@ -504,6 +504,10 @@ def _not_deleted(facts: Facts) -> Iterator[str]:
 
 def kept(facts: Facts) -> Iterator[str]:
     """Yield what is kept of the requester."""
+    yield (
+        "The requester's mark stays in the ledger, with its request and the answer: "
+        "only its name and salt together make it again."
+    )
     if facts.sealed_record_kept:
         yield (
             "A sealed record is kept in the ledger, which only the requester's name and "

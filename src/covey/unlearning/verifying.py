@@ -9,19 +9,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from covey.unlearning.proof import SINCE_2, SINCE_3, Proof, proof_json, subject_mark
+from covey.unlearning.proof import Proof, proof_json, subject_mark
 from covey.unlearning.proof_facts import check_facts, check_text
 from covey.unlearning.sealing import unsealed
 from covey.unlearning.signature import Check, KeyRecord, check_signature
 
 __all__ = ["ChainView", "LedgerAnswer", "verify"]
-
-NOT_SAID = {
-    1: " A proof of version 1 does not say what became of copies that had been written "
-    "elsewhere, nor what is left to do, and refers to no receipt.",
-    2: " A proof of version 2 refers to no receipt.",
-}
-"""What older proofs lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +27,8 @@ class LedgerAnswer:
         not_compared: fields that the ledger knows nothing of: the operator's word.
         handle: whom the request was about.
         sealed: what the requester's name and salt open; None: nothing was kept.
+        subject: the requester's mark in the event that says that it left; "": none.
+        names: of the clients that the ledger knows.
     """
 
     expected: Mapping[str, Any]
@@ -41,6 +36,8 @@ class LedgerAnswer:
     not_compared: tuple[str, ...] = ()
     handle: str = ""
     sealed: str | None = None
+    subject: str = ""
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,6 @@ def verify(
         document = json.loads(written.decode("ascii"))
         parsed = _reader()(written)
         one_form = proof_json(document).encode() == written
-        _require_fields_of(parsed.version, document)
     except (ValueError, RecursionError) as error:
         return [Check.failed("format", f"not a covey proof: {_reason(error)}")]
     checks = [
@@ -97,7 +93,7 @@ def verify(
         checks.append(_check_record(document, answer))
     if name_and_salt is not None:
         checks.append(_check_subject(parsed, *name_and_salt, answer))
-    return [*checks, _operators_word(parsed, answer)]
+    return [*checks, _operators_word(answer)]
 
 
 @cache
@@ -113,23 +109,10 @@ def _reason(error: Exception) -> str:
     return f"{'.'.join(map(ascii, first['loc'])) or 'document'}: {first['msg']}"
 
 
-def _require_fields_of(version: int, document: Mapping[str, Any]) -> None:
-    """Raise ValueError where a field is left out, or belongs to a later version."""
-    for first, fields in ((2, SINCE_2), (3, SINCE_3)):
-        for field in fields:
-            if (field in document) != (version >= first):
-                raise ValueError(
-                    f"{field}: belongs to proofs since version {first}, and to those"
-                )
-
-
 def _check_form(told: Proof, *, one_form: bool) -> Check:
     if not one_form:
         return Check.failed("format", "the file is not in the one form of a proof")
-    said = (
-        (told.limits,) if told.version == 1 else (told.limits, told.done, told.summary)
-    )
-    if not all(said):
+    if not all((told.limits, told.done, told.summary)):
         return Check.failed("format", "what was done, or its limits, are not said")
     return Check.passed("format", f"{told.format} version {told.version}")
 
@@ -179,15 +162,16 @@ def _check_record(document: Mapping[str, Any], answer: LedgerAnswer) -> Check:
     """Compare a proof's facts with what follows from the ledger's events."""
     wrong = [
         f"{field}: the ledger gives {_brief(value)}, the proof says "
-        f"{_brief(document[field])}"
+        f"{_brief(document.get(field, 'nothing'))}"
         for field, value in answer.expected.items()
-        if field in document and document[field] != value
+        if field not in document or document[field] != value
     ]
     if problems := [*answer.problems, *wrong]:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return Check.failed("record", f"{problems[0]}{more}")
-    compared = sum(field in document for field in answer.expected)
-    return Check.passed("record", f"{compared} facts follow from the ledger's events")
+    return Check.passed(
+        "record", f"{len(answer.expected)} facts follow from the ledger's events"
+    )
 
 
 def _brief(value: object) -> str:
@@ -196,11 +180,10 @@ def _brief(value: object) -> str:
     return written if len(written) <= 80 else f"{written[:77]}..."
 
 
-def _operators_word(told: Proof, answer: LedgerAnswer | None) -> Check:
+def _operators_word(answer: LedgerAnswer | None) -> Check:
     """Say what rests on nothing but the word of who signed."""
     fields = ", ".join(answer.not_compared) if answer else "all facts"
-    old = NOT_SAID.get(told.version, "")
-    return Check("operator", None, f"on the signer's word alone: {fields}.{old}")
+    return Check("operator", None, f"on the signer's word alone: {fields}.")
 
 
 def _check_subject(
@@ -211,12 +194,17 @@ def _check_subject(
         return Check.failed(
             "subject", "the proof is about somebody else, or another salt"
         )
-    if answer is None or answer.sealed is None:
+    if answer is None:
         return Check.passed("subject", "the proof is about this client")
-    if unsealed(answer.sealed, name, salt) != answer.handle:
-        return Check.failed(
-            "subject", "the ledger's request of the same number is of another client"
-        )
+    problem = ""
+    if not hmac.compare_digest(mark.encode(), answer.subject.encode()):
+        problem = "the ledger's event of this answer holds another mark, or none"
+    elif name in answer.names:
+        problem = "the ledger still names this client"
+    elif answer.sealed and unsealed(answer.sealed, name, salt) != answer.handle:
+        problem = "the ledger's request of the same number is of another client"
+    if problem:
+        return Check.failed("subject", problem)
     return Check.passed(
-        "subject", "the proof, and the ledger's request, are this client's"
+        "subject", "the proof, and the ledger's answer, are this client's"
     )
