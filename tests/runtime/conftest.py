@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from covey import Config, Run, load, run
+from runtime.left_runs import left_runs
 
 Make = Callable[[Path], object]
 
@@ -145,3 +146,9 @@ def killed() -> Callable[..., None]:
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()
 
     return kill
+
+
+@pytest.fixture(scope="session")
+def left(tmp_path_factory):
+    """Runs that a client left with each answer."""
+    return left_runs(tmp_path_factory.mktemp("left"))

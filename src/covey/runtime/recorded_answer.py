@@ -100,8 +100,8 @@ def recorded_answer(
     expected |= {"guarantee": _guarantee(records[: _position(told)])}
     names = ledger.names()
     problems = (
-        *_problems(answer, config, told, times),
         *problems_after(answer, records, _position(told), names),
+        *_problems(answer, config, told, times),
     )
     return LedgerAnswer(
         expected=json.loads(json.dumps(expected)),

@@ -1,0 +1,96 @@
+"""Small runs that a client has left, one for each answer, and what is signed about them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from covey import Config, run
+from covey.runtime.verification import verify
+from covey.unlearning import Check
+from covey.unlearning.key_files import signing_key
+from covey.unlearning.proof import proof_document, proof_json
+from covey.unlearning.proof_text import Facts
+from covey.unlearning.signature import sign
+
+LEAVER, OTHER = "client-00003", "client-00001"
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "population": {"clients": 8, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "mlp"},
+    "redteam": {"source": "none"},
+    "method": {"name": "fedavg"},
+    "engine": {"name": "reference"},
+    "merge": {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 3},
+}
+NARROW = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
+
+SUMS: dict[str, Any] = {
+    "merge": {"name": "mean"},
+    "method": {"name": "solved", "options": {"initialisation": "random"}},
+    "model": {"name": "linear-head", "options": {"feature_options": {"filters": 4}}},
+}
+KEPT = {"name": "solved", "options": {"initialisation": "random", "keep_sums": True}}
+
+
+@dataclass(frozen=True)
+class Left:
+    """A run that a client has left, and its proof."""
+
+    folder: Path
+    proof: Path
+    salt: str
+
+    def checks(
+        self, document: dict[str, Any], ledger: Path | None = None
+    ) -> list[Check]:
+        forged = self.folder.parent / "forged.json"
+        forged.write_text(proof_json(self.signed(document)))
+        keys = self.folder.parent / "keys" / "covey" / "signing-key.pub.pem"
+        return verify(forged, ledger or self.folder, keys, (LEAVER, self.salt))
+
+    def signed(self, document: dict[str, Any]) -> dict[str, Any]:
+        keys = self.folder.parent / "keys" / "covey" / "signing-key.pem"
+        return sign(signing_key(keys), document)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return json.loads(self.proof.read_text())
+
+
+def left_runs(base: Path) -> Callable[[str], Left]:
+    """Return how a run is made that a client left with an answer; each is made once."""
+    kinds: dict[str, dict[str, Any]] = {
+        "deny": {},
+        "retrain": {},
+        "roll_back": {"merge": NARROW, "train": {"participation": 0.8}},
+        "calibrate": {"merge": {"name": "mean"}, "unlearning": {"store_updates": 1}},
+        "subtract": SUMS,
+        "subtract, kept": SUMS | {"method": KEPT},
+    }
+    made: dict[str, Left] = {}
+
+    def answered(kind: str) -> Left:
+        if kind not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("XDG_CONFIG_HOME", str(base / kind / "keys"))
+                config = Config.of({**SETTINGS, **kinds[kind]})
+                held = run(config=config, out=base / kind / "run")
+                shutil.copytree(held.folder, base / kind / "before")
+                (one,) = held.forget(LEAVER, kind.partition(",")[0])
+            made[kind] = Left(held.folder, one.answered.proof, one.answered.salt)
+        return made[kind]
+
+    return answered
+
+
+def derived(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the sentences that its own, false, facts oblige it to say."""
+    names = {field.name for field in fields(Facts)}
+    facts = {name: value for name, value in document.items() if name in names}
+    return proof_document(TypeAdapter(Facts).validate_json(json.dumps(facts)))
