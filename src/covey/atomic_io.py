@@ -16,6 +16,7 @@ __all__ = [
     "make_folder",
     "move",
     "replace_whole",
+    "user_folder",
 ]
 
 
@@ -82,6 +83,12 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     disk.sync(unfinished)
     disk.rename(unfinished, path)
     flush_folder(path.parent)
+
+
+def user_folder() -> Path:
+    """Return where covey keeps what is a user's, and no run's or node's."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "covey"
 
 
 def make_folder(folder: Path) -> tuple[Path, ...]:

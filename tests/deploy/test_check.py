@@ -312,6 +312,36 @@ def test_without_tls_it_says_so_and_looks_for_no_certificates(federate, now):
     assert not [each for each in check(folder, now) if "ca.crt" in each.about]
 
 
+COUNTED = '[redteam]\nsource = "federated"\n'
+MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[method]\nnum_clusters = 1\n"
+MEANS = MASKS + 'name = "fedavg"\n[merge]\nname = "mean"\n'
+HEADS = MASKS + 'name = "solved"\n'
+
+
+CURIOUS, MALICIOUS = "that keeps to the protocol", "from a malicious server too"
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "told"),
+    [
+        (MEANS, "warning", f"updates from a server {CURIOUS}"),
+        (
+            MEANS + COUNTED,
+            "warning",
+            f"counts of losses and updates from a server {CURIOUS}",
+        ),
+        (HEADS + COUNTED, "warning", f"counts of losses from a server {CURIOUS}"),
+        (HEADS, "ok", f"sums over records {MALICIOUS}"),
+    ],
+)
+def test_it_says_against_whom_masks_protect(federate, now, settings, level, told):
+    folder = federate(settings)
+    for place in (folder, folder / "nodes/alice"):
+        (found,) = [each for each in check(place, now) if each.about == "masks"]
+        assert found.level == level
+        assert told in found.detail
+
+
 def test_a_missing_program(federate, now, programs, monkeypatch):
     (programs / "flower-superexec").unlink()
     monkeypatch.setenv("PATH", str(programs))

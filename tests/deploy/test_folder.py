@@ -254,12 +254,13 @@ def test_the_scripts_call_flower_with_every_switch(federate, programs, read_by_f
         assert environment["FLWR_HOME"] == str(home / "flwr")
 
 
-def test_without_tls_there_are_no_keys_and_the_readme_begins_with_that(
+def test_without_tls_there_are_no_certificates_and_the_readme_begins_with_that(
     federate, programs
 ):
     folder = federate(insecure=True)
     names = {path.name for path in folder.rglob("*")}
-    assert names.isdisjoint({"certificates", "key", "key.pub", "ca.crt", "register.sh"})
+    assert names.isdisjoint({"certificates", "ca.crt", "register.sh"})
+    assert {"key", "key.pub", "peers"} <= names  # by which nodes sign sums
     for script in (folder / "server.sh", folder / "nodes/alice/start.sh"):
         words = called(script)["words"]
         assert "--insecure" in words

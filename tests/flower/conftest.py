@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_public_key,
+)
 from flwr.app import Message
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 
 import covey
 from covey.api import Run
 from covey.config import Config
 from covey.data.examples import Examples
+from covey.deploy.keys import NodeKey
 from covey.events import Event
 from covey.flower import Federated, client_app
 from covey.flower.inprocess import InProcessGrid
@@ -67,6 +74,7 @@ class Built:
     settings: Mapping[str, object]
     files: dict[int, str] = field(default_factory=dict)
     wire: Wire = as_sent
+    identities: dict[int, NodeInfo] = field(default_factory=dict)
 
     def node(self, name: str, **more: object) -> int:
         """Write a node's file; return the node's id."""
@@ -84,8 +92,24 @@ class Built:
         self.files[number] = str(folder / "node.toml")
         return number
 
+    def give_keys(self) -> None:
+        """Give nodes what `covey deploy init` gives them, and the grid what is known."""
+        keys = {
+            n: NodeKey.new(Path(file).parent.name) for n, file in self.files.items()
+        }
+        peers = b"".join(key.public for key in keys.values())
+        for number, key in keys.items():
+            folder = Path(self.files[number]).parent
+            (folder / "key").write_bytes(key.private)
+            (folder / "peers").write_bytes(peers)
+            public = load_ssh_public_key(key.public)
+            pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            self.identities[number] = NodeInfo(node_id=number, public_key=pem)
+
     def grid(self, app: ClientApp = client_app) -> InProcessGrid:
-        grid = InProcessGrid(app, self.files, lambda q, r: self.wire(q, r))
+        grid = InProcessGrid(
+            app, self.files, lambda q, r: self.wire(q, r), self.identities
+        )
         grid.files = self.files  # so that nodes can come and go
         return grid
 
@@ -113,7 +137,12 @@ def own_data(tmp_path_factory: pytest.TempPathFactory, digits: Examples) -> Path
 
 
 @pytest.fixture
-def build(tmp_path: Path, own_data: Path) -> Callable[..., Built]:
+def build(
+    tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Built]:
+    # what is kept of records for all nodes of a user is a test's own, like its nodes
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+
     def built(
         settings: Mapping[str, object], clients: Sequence[int] = range(6)
     ) -> Built:
@@ -124,6 +153,8 @@ def build(tmp_path: Path, own_data: Path) -> Callable[..., Built]:
         (tmp_path / "covey.toml").write_text(tomli_w.dumps({**settings, **engine}))
         for index in clients:
             federation.node(f"client-{index:05}")
+        if Config.of(settings).privacy.secure_sums:
+            federation.give_keys()
         return federation
 
     return built

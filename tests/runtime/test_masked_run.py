@@ -42,6 +42,7 @@ def test_a_masked_run_is_played_left_and_told_as_any_other(tmp_path):
     started = masked.history.started
     assert started is not None
     assert any("sums over clients alone" in note for note in started.notes)
+    assert any("from a malicious server too" in note for note in started.notes)
     assert not any("by themselves" in note for note in started.notes)
     for each in (plain, masked):
         each.forget("client-00001", "subtract")

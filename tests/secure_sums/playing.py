@@ -1,5 +1,6 @@
 """Rounds of secure sums as tests play them: seeded, and all that is sent is kept."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,18 @@ def identities(names: Collection[str]) -> dict[str, Ed25519Identities]:
     keys = {n: Ed25519PrivateKey.from_private_bytes(seeded(n)(32)) for n in names}
     public = {name: key.public_key() for name, key in keys.items()}
     return {name: Ed25519Identities(key, public) for name, key in keys.items()}
+
+
+def smallest_part(sums) -> int:
+    """Return how many clients were in exactly the same of these sums, at least.
+
+    All that can be computed from the sums is a sum over such parts.
+    """
+    within = defaultdict(list)
+    for index, clients in enumerate(sums):
+        for each in clients:
+            within[each].append(index)
+    return min(Counter(map(tuple, within.values())).values(), default=0)
 
 
 def as_it_is(server: ServerRound) -> ServerRound:

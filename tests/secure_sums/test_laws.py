@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.secure_sums import neighbourhood, secure_sum
-from covey.secure_sums.disclosure import movable, smallest_part
+from covey.secure_sums.disclosure import movable, overlapping
 from covey.secure_sums.neighbours import neighbours_of, ring_order
 from covey.secure_sums.shamir import COEFFICIENT_BYTES, PRIME, secret_from, shares_of
+from secure_sums.playing import smallest_part
 
 SECRET = st.binary(min_size=32, max_size=32)
 
@@ -121,3 +122,28 @@ def _pattern(client: str, released: list[frozenset[str]]) -> tuple[int, ...]:
 )
 def test_the_smallest_part_by_hand(sums, smallest):
     assert smallest_part(map(frozenset, sums)) == smallest
+
+
+@pytest.mark.parametrize(
+    ("asked", "earlier", "found"),
+    [
+        ("abc", [], False),
+        ("abc", ["abc", "def"], False),
+        ("abc", ["abcd"], True),
+        ("abcd", ["abc"], True),
+        ("abcdef", ["abc", "def"], True),
+        ("abc", ["cde"], True),
+    ],
+)
+def test_two_sums_are_the_same_or_apart(asked, earlier, found):
+    assert overlapping(frozenset(asked), map(frozenset, earlier)) is found
+
+
+def test_of_sums_that_no_client_sees_together_a_difference_tells_nothing():
+    """Thirteen clients: in each view every part is of three, and yet one is alone."""
+    alone, (p, q, r, s) = "V", ("abc", "def", "ghi", "jkl")
+    sums = [frozenset(each) for each in (alone + p + q, q + r, p + s, r + s)]
+    for each in frozenset().union(*sums):
+        assert smallest_part(one for one in sums if each in one) >= 3
+    assert smallest_part(sums) == 1  # first - second - third + fourth
+    assert overlapping(sums[1], sums[:1])

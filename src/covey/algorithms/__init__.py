@@ -86,6 +86,7 @@ from covey.algorithms.remote import (
     RemoteClients,
     RequestType,
     Send,
+    SummedUp,
     SumStep,
     loss_counter,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "Strategy",
     "Subtraction",
     "SumStep",
+    "SummedUp",
     "Train",
     "Training",
     "Waiting",

@@ -27,18 +27,17 @@ SHAPE = 2, FOLDS, len(EDGES) + 1
 """Of the counts of members and of the others."""
 
 
-def masked_counts(send: Send, min_cohort: int, *, signed: bool) -> Count:
+def masked_counts(send: Send, min_cohort: int) -> Count:
     """Return how remote members count together; fewer than so many count nothing.
 
     Args:
         send: how clients are asked.
         min_cohort: the fewest clients that a sum may be over.
-        signed: whether clients sign.
     """
 
     def count(target: Target, streams: Streams) -> tuple[ndarray, ndarray]:
         length = int(np.prod(SHAPE))
-        counts = SumStep("keys", length, signed, "counts")
+        counts = SumStep("keys", length, "counts")
         bare = ClientRequest("masked", (), (), streams.path, {}, sums=counts)
         whole = replace(bare, models=(target.params,), available=(True,))
         groups = [target.members] if len(target.members) >= min_cohort else []
@@ -46,7 +45,7 @@ def masked_counts(send: Send, min_cohort: int, *, signed: bool) -> Count:
             send,
             lambda step: whole if step == "masked" else bare,
             groups,
-            lambda: Terms.new(length, min_cohort, signed=signed),
+            lambda: Terms.new(length, min_cohort),
             lambda there: [frozenset(there)] * (len(there) >= min_cohort),
         )
         values = played[0].values if played else None
@@ -58,9 +57,7 @@ def masked_counts(send: Send, min_cohort: int, *, signed: bool) -> Count:
     return count
 
 
-def masked_training(
-    send: Send, recipe: Recipe, min_cohort: int, *, signed: bool
-) -> Train:
+def masked_training(send: Send, recipe: Recipe, min_cohort: int) -> Train:
     """Return the step in which remote clients train, and send a mean together.
 
     Every client whose update is in the mean of its cluster yields that mean. Fewer than
@@ -70,7 +67,6 @@ def masked_training(
         send: how clients are asked.
         recipe: how they train.
         min_cohort: the fewest clients that a sum may be over.
-        signed: whether clients sign.
     """
 
     def train(
@@ -82,7 +78,7 @@ def masked_training(
     ) -> Iterator[ClientUpdate]:
         shapes = {name: value.shape for name, value in clusters[0].items()}
         length = 1 + sum(shape.numel() for shape in shapes.values())
-        updates = SumStep("keys", length, signed, "updates")
+        updates = SumStep("keys", length, "updates")
         bare = ClientRequest("masked", (), (), streams.path, {}, recipe, sums=updates)
         whole = replace(
             bare,
@@ -103,7 +99,7 @@ def masked_training(
             send,
             lambda step: whole if step == "masked" else bare,
             groups,
-            lambda: Terms.new(length, min_cohort, signed=signed),
+            lambda: Terms.new(length, min_cohort),
             lambda there: _per_group(groups, there, min_cohort),
         )
         kept = {} if recipe.keeps_memory else None

@@ -146,8 +146,8 @@ def with_waiting_moves(
 ) -> tuple[ServerState, dict[Handle, int], tuple[MovesWaited, ...]]:
     """Return whose sums are counted where, so that no part of them is of too few clients.
 
-    Who moves together with fewer than `minimum` others of its part, or would leave fewer
-    behind, stays counted where it was; who was in no sum yet stays out of them.
+    Who moves without all others of its part stays counted where it was; who was in no sum
+    yet stays out of them until `minimum` come together.
 
     Args:
         state: before the round. Where somebody left and its sums are in them still, they

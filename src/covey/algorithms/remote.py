@@ -94,14 +94,12 @@ class SumStep:
     Attributes:
         step: of the protocol.
         length: how many numbers are added up.
-        signed: whether clients sign what the others are to believe.
         of: what they are: "sums" over records from which heads are solved, "counts" of
             losses under the model that is sent, or "updates" that are trained from it.
     """
 
     step: Step
     length: int
-    signed: bool = False
     of: SummedUp = "sums"
 
 

@@ -53,7 +53,6 @@ class RemoteRecords:
         send: how they are asked.
         classes: how many outputs a head has.
         fingerprint: of the features, which clients compare with their own.
-        signed: whether clients sign what they send each other under masks.
         held: what was sent for this round, of records of weight 1.
         lacking: who was asked for that, and sent nothing that is in order.
         facts: what is to be told of it.
@@ -64,7 +63,6 @@ class RemoteRecords:
     send: Send
     classes: int
     fingerprint: str = ""
-    signed: bool = False
     held: Mapping[Handle, Sums] = field(default_factory=dict[Handle, Sums])
     lacking: frozenset[Handle] = frozenset()
     facts: tuple[Event, ...] = ()
@@ -150,7 +148,7 @@ class RemoteRecords:
             self.send,
             lambda _: request,
             asked,
-            lambda: Terms.new(length, moves.minimum, signed=self.signed),
+            lambda: Terms.new(length, moves.minimum),
             moves.groups,
         )
         facts = [fact for each in played for fact in each.facts()]

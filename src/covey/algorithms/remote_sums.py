@@ -152,7 +152,7 @@ def _asked(
             h: replace(told.get(h, ClientContext()), session=sessions[h])
             for h in letters
         },
-        sums=SumStep(groups[0].round.step, terms.length, terms.signed, of),
+        sums=SumStep(groups[0].round.step, terms.length, of),
         letters=letters,
     )
     return {each.handle: each.letter for each in send(asked, cohort)}

@@ -21,7 +21,7 @@ from .newcomers import brought_client
 from .parts import Components
 from .risk import red_team_of
 from .run import BuiltRun, ClientSecrets, Overrides, build_run, client_runtime_of
-from .settled import algorithm_of
+from .settled import algorithm_of, masks_told, summed_up
 
 __all__ = [
     "BuiltRun",
@@ -47,9 +47,11 @@ __all__ = [
     "data_hash",
     "depends_on_population",
     "has_independent_clusters",
+    "masks_told",
     "noise_on_clients",
     "red_team_of",
     "server_step_of",
     "sum_noise_of",
+    "summed_up",
     "sums_of",
 ]

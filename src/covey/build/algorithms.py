@@ -47,6 +47,7 @@ from covey.build.settled import (
     calibration_of,
     estimator_needs,
     estimator_of,
+    masks_told,
     selection_of,
 )
 from covey.clustering import (
@@ -162,8 +163,7 @@ def _records(components: Components) -> Records | None:
         return None
     if send is None:
         return RecordsHere(records)
-    of_features = records.classes, records.fingerprint
-    return RemoteRecords(send, *of_features, signed=components.signs)
+    return RemoteRecords(send, records.classes, records.fingerprint)
 
 
 def _aggregate(config: Config, population: Population) -> Aggregator:
@@ -180,12 +180,10 @@ def _reached(
     """Return how clients are reached, and how a recipe is carried out: here, or there."""
     config, engine, send = components.config, components.engine, components.send
     if send is not None and config.privacy.secure_sums:
-        least, signed = config.privacy.min_cohort, components.signs
+        least = config.privacy.min_cohort
         return (
             RemoteClients(send, usual),
-            lambda recipe: Training(
-                masked_training(send, recipe, least, signed=signed)
-            ),
+            lambda recipe: Training(masked_training(send, recipe, least)),
         )
     if send is not None:
         return (
@@ -312,6 +310,7 @@ def notes(config: Config) -> tuple[str, ...]:
     found += filter(
         None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,)
     )
+    found += filter(None, (masks_told(config),))
     if config.model.task == "regression":
         found.append(
             "Accuracy and gaps between groups are unknown: a number is never simply right "

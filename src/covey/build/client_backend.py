@@ -11,7 +11,7 @@ from covey.data import Examples
 from covey.events import Event
 from covey.types import ClientName
 
-__all__ = ["ClientBackend", "ClientReports", "DataProfile", "KnowsKeys", "signs"]
+__all__ = ["ClientBackend", "ClientReports", "DataProfile", "KnowsKeys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,3 @@ class KnowsKeys(Protocol):
     def keys(self) -> Mapping[ClientName, str]:
         """Return the fingerprint of the key of each client that has come."""
         ...
-
-
-def signs(backend: ClientBackend | None) -> bool:
-    """Say whether remote clients have keys that last, with which they can sign."""
-    return isinstance(backend, KnowsKeys) and bool(backend.keys())

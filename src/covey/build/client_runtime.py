@@ -30,9 +30,8 @@ from covey.algorithms import (
 from covey.build.algorithms import selection_config
 from covey.build.local_training import recipe_of
 from covey.build.risk import client_assessment_of
-from covey.build.settled import algorithm_of, estimator_of
+from covey.build.settled import estimator_of, summed_up
 from covey.clustering import SelectionInputs, apply_hysteresis
-from covey.components import Capability
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob
@@ -237,11 +236,8 @@ class ClientRuntime:
         """Whether answers tell how many examples it has: by weight, counts or sums."""
         if self.config.privacy.secure_sums:
             return False
-        estimator = estimator_of(self.config)
-        counts = Capability.MEASURED_RISK not in estimator.rules_out
-        counted = counts and not estimator.on_clients
-        sums = algorithm_of(self.config).subtracts
-        return sums or counted or self.config.merge.weights == "examples"
+        told = summed_up(self.config) & {"sums", "counts"}
+        return bool(told) or self.config.merge.weights == "examples"
 
     @property
     def _measures_risk(self) -> bool:

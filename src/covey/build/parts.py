@@ -29,7 +29,6 @@ class Components:
         send: how clients are asked that are remote; None: a simulation.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
-        signs: whether remote clients have keys of their own to sign with.
     """
 
     config: Config
@@ -38,7 +37,6 @@ class Components:
     init: Callable[[Streams], Params]
     send: Send | None = None
     records: LocalRecords | None = None
-    signs: bool = False
 
 
 def longer(recipe: Recipe) -> Recipe:

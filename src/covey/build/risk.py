@@ -134,8 +134,7 @@ def _count(components: Components) -> Count | None:
     """Return how clients count their losses, where it is not in the open, and here."""
     privacy = components.config.privacy
     if components.send is not None and privacy.secure_sums:
-        signed = components.signs
-        return masked_counts(components.send, privacy.min_cohort, signed=signed)
+        return masked_counts(components.send, privacy.min_cohort)
     if components.send is not None:
         count_all = loss_counter(components.send)
         return lambda target, streams: count_all([target], lambda _: streams)[0]

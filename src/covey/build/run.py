@@ -20,7 +20,7 @@ from covey.build.algorithms import (
     num_clusters,
 )
 from covey.build.attested import with_organisations
-from covey.build.client_backend import ClientBackend, signs
+from covey.build.client_backend import ClientBackend
 from covey.build.client_runtime import ClientRuntime
 from covey.build.data_hashes import DataHashes
 from covey.build.given import Overrides, model_of, notes_of_model
@@ -138,15 +138,8 @@ class BuiltRun:
 
     def _components(self) -> Components:
         send = self.client_backend.ask if self.client_backend else None
-        return Components(
-            self.config,
-            self.population,
-            self.engine,
-            self.init,
-            send,
-            self.records,
-            signs(self.client_backend),
-        )
+        of_clients = self.config, self.population
+        return Components(*of_clients, self.engine, self.init, send, self.records)
 
 
 def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
@@ -176,8 +169,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     engine, records = _engine(config, module), None
     if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
-    signed = signs(overrides.client_backend)
-    components = Components(config, population, engine, init, send, records, signed)
+    components = Components(config, population, engine, init, send, records)
     own = (config.train.loss, config.train.objective)
     own_model = overrides.model is not None or config.model.name not in NETWORKS
     if own_model or any(":" in name for name in own):

@@ -181,8 +181,8 @@ class PrivacyConfig(SettingsSection):
     )
     min_cohort: Annotated[int, Field(ge=3)] = Field(
         default=5,
-        description="of at least so many clients together `secure_sums` tell, also two "
-        "sums compared; who moves with fewer waits",
+        description="a sum under masks is over at least so many clients; who comes with "
+        "fewer waits, and who was summed together moves together",
     )
 
 

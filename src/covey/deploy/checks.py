@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from covey.build import algorithm_of
+from covey.build import algorithm_of, masks_told, summed_up
 from covey.config import Config
 from covey.deploy.attesting import organisation_findings
 from covey.deploy.certificates import authority_findings, server_findings
@@ -66,6 +66,7 @@ def _server(folder: Path, now: datetime) -> Iterator[Finding]:
     yield from about_settings
     if settings is not None:
         yield from _merge(settings)
+        yield from _masks(Config.of(settings))
         yield from organisation_findings(settings, _names(folder))
     yield _place(folder)
     if script.has("--insecure"):
@@ -94,6 +95,8 @@ def _node(folder: Path, now: datetime) -> Iterator[Finding]:
     yield from switch_findings(script)
     yield fork_server_finding(script)
     yield from (*about_settings, *about_node)
+    if settings is not None:
+        yield from _masks(Config.of(settings))
     if told is not None:
         yield from data_findings(told, settings, folder)
         yield from withholding_findings(told, settings)
@@ -153,6 +156,13 @@ def _merge(settings: dict[str, Any]) -> Iterator[Finding]:
             "median, or trust every node."
         )
         yield warning("merge", found)
+
+
+def _masks(config: Config) -> Iterator[Finding]:
+    """Say against whom masks protect, where there are any."""
+    if told := masks_told(config):
+        open_ones = summed_up(config) & {"updates", "counts"}
+        yield warning("masks", told) if open_ones else fine("masks", told)
 
 
 def _names(folder: Path) -> list[str]:

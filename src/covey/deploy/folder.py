@@ -134,9 +134,9 @@ def _files(settings: dict[str, Any], out: Path, plan: Plan, now: datetime) -> Fi
         yield ORGANISATIONS, text.encode(), SECRET
     yield from _app(out, plan)
     yield "flwr/config.toml", _toml(_connection(out, plan)), READABLE
+    yield from _keys(plan)
     if authority is not None:
         yield from _certificates(authority, plan, now)
-        yield from _keys(authority, plan)
         yield "register.sh", _rendered("register.sh", told), SCRIPT
     for name in ("server.sh", "flwr.sh"):
         yield name, _rendered(name, told), SCRIPT
@@ -211,14 +211,18 @@ def _certificates(authority: Authority, plan: Plan, now: datetime) -> Files:
     yield "certificates/ca.key", root.key, SECRET
     yield "certificates/server.pem", server.certificate, READABLE
     yield "certificates/server.key", server.key, SECRET
+    for name in plan.nodes:
+        yield f"nodes/{name}/ca.crt", root.certificate, READABLE
 
 
-def _keys(authority: Authority, plan: Plan) -> Files:
-    """Give every node its key, and everybody's public one: `covey.flower.signing`."""
+def _keys(plan: Plan) -> Files:
+    """Give every node its key, and everybody's public one: `covey.flower.signing`.
+
+    They sign sums under masks, with or without TLS.
+    """
     keys = {name: NodeKey.new(name) for name in plan.nodes}
     peers = b"".join(key.public for key in keys.values())
     for name, key in keys.items():
-        yield f"nodes/{name}/ca.crt", authority.pem().certificate, READABLE
         yield f"nodes/{name}/key", key.private, SECRET
         yield f"nodes/{name}/key.pub", key.public, READABLE
         yield f"nodes/{name}/peers", peers, READABLE

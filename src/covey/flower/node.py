@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -129,7 +129,8 @@ class Node:
     def sums(self, run: str) -> SumRounds:
         """Return the client in the rounds of secure sums of a run."""
         kept = SumFiles(self.memory(run).path, run)
-        return SumRounds(self.path.parent, self.config, self.file, kept)
+        simulated = self.examples is None and not self.file.data
+        return SumRounds(self.path.parent, self.config, self.file, kept, simulated)
 
 
 def answer_message(
@@ -240,13 +241,17 @@ def _step(
     """Take a step of a round of secure sums."""
     if question.name != node.file.name:
         raise InvalidMessageError("the question is for another client")
-    member, given = node.member(question.classes), question.slip.given or 0
+    given = question.slip.given or 0
+
+    @cache
+    def member() -> ClientRuntime:
+        return node.member(question.classes)
 
     def trained() -> ClientUpdate:
         folder = node.memory(question.run)
         memory = folder.read()
         folder.write(replace(memory, updates=memory.updates + 1))
-        return _trained(node, member, (question, request), given, train)
+        return _trained(node, member(), (question, request), given, train)
 
     own = own_numbers(member, request, trained)
     letter = request.letters[question.name]

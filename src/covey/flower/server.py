@@ -385,7 +385,7 @@ class FlowerServer:
 
     def _check_signed(self, node: int, question: Question, letter: bytes) -> None:
         asked, session = question.sums, question.slip.session
-        if asked is not None and asked.step == "keys" and asked.signed:
+        if asked is not None and asked.step == "keys":
             terms = Terms(bytes.fromhex(session), asked.length)
             public = self._identities.get(node, NodeIdentity()).public
             check_keys(question.name, terms, letter, public)

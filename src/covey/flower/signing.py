@@ -26,10 +26,9 @@ from covey.secure_sums import (
     Reason,
     RefusedError,
     Terms,
-    Unsigned,
 )
 
-__all__ = ["NodeIdentities", "check_keys", "identities_for"]
+__all__ = ["NodeIdentities", "check_keys", "identities_in"]
 
 KEY, PEERS = "key", "peers"
 """Files beside node.toml: the node's own key, and everybody's public ones."""
@@ -58,14 +57,19 @@ class NodeIdentities:
         return name in self.known and _signed(self.known[name], signature, content)
 
 
-def _identities_in(folder: Path) -> Identities | None:
-    """Return by which keys a node knows the others; None: it has no list of them.
+def identities_in(folder: Path) -> Identities:
+    """Return by what a node signs in a round, and by which keys it knows the others.
 
     Raises:
-        ConfigError: a file is damaged, or the node's own key is missing.
+        ConfigError: a file is missing or damaged. Nobody sends anything under masks to
+            clients that a server may have invented.
     """
     if not (folder / PEERS).is_file():
-        return None
+        raise ConfigError(
+            f"Under masks clients sign what they send: expected {folder / PEERS}, with "
+            f"everybody's public key, found no such file. Put there what `covey deploy "
+            f"init` writes, or set privacy.secure_sums = false everywhere."
+        )
     try:
         own = load_ssh_private_key(read_bounded(folder / KEY), None)
         lines = read_bounded(folder / PEERS).splitlines()
@@ -102,23 +106,6 @@ def check_keys(name: str, terms: Terms, letter: bytes, public: bytes) -> None:
         key, keys.signature, keys.signed_part
     ):
         raise InvalidMessageError(Reason.FORGED_SIGNATURE.value)
-
-
-def identities_for(folder: Path, *, signed: bool) -> Identities:
-    """Return by what a node signs in a round, as the server says that all do.
-
-    Raises:
-        ConfigError: it does not know the others' keys, or they are not to sign.
-    """
-    found = _identities_in(folder)
-    if (found is not None) != signed:
-        raise ConfigError(
-            f"Clients sign what they send under masks where all have keys: expected "
-            f"{'a' if signed else 'no'} file {folder / PEERS}, as `covey deploy init` "
-            f"writes it, found {'none' if signed else 'one'}. Let the server and all "
-            f"nodes be of one deployment."
-        )
-    return found or Unsigned()
 
 
 def _signed(key: EllipticCurvePublicKey, signature: bytes, content: bytes) -> bool:

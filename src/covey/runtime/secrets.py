@@ -9,7 +9,6 @@ draws cannot be repeated once it is over.
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from covey.atomic_io import make_folder, replace_whole
+from covey.atomic_io import make_folder, replace_whole, user_folder
 from covey.bounded_io import read_bounded, read_text
 from covey.errors import RunError
 from covey.ledger import Ledger
@@ -236,8 +235,7 @@ def _ratcheted(key: bytes) -> bytes:
 
 
 def _secret_folder() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "covey" / "runs"
+    return user_folder() / "runs"
 
 
 def _created_secret_folder() -> Path:

@@ -1,5 +1,5 @@
 from .client import ClientRound
-from .disclosure import movable, smallest_part
+from .disclosure import movable, overlapping
 from .identities import Ed25519Identities, Identities, Unsigned
 from .messages import Keys
 from .neighbours import Neighbourhood, neighbourhood
@@ -26,6 +26,6 @@ __all__ = [
     "Unsigned",
     "movable",
     "neighbourhood",
+    "overlapping",
     "secure_sum",
-    "smallest_part",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from covey.secure_sums.broadcasts import Roster
-from covey.secure_sums.disclosure import smallest_part
+from covey.secure_sums.disclosure import overlapping
 from covey.secure_sums.identities import Identities
 from covey.secure_sums.masks import public_of
 from covey.secure_sums.terms import Reason, RefusedError, Terms
@@ -76,5 +76,5 @@ def check_survivors(names: Sequence[str], roster: Roster, own: Own) -> None:
         raise RefusedError(Reason.WRONG_CLIENTS, SERVER)
     if len(names) < own.terms.minimum:
         raise RefusedError(Reason.TOO_FEW_CLIENTS, SERVER)
-    if smallest_part((*own.earlier, frozenset(names))) < own.terms.minimum:
+    if overlapping(frozenset(names), own.earlier):
         raise RefusedError(Reason.SINGLED_OUT, SERVER)

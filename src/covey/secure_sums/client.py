@@ -52,8 +52,8 @@ class ClientRound:
 
     Attributes:
         step: what it sends next.
-        earlier: the sums that this client was counted in before, as far as no other sum
-            may be taken from them to tell of fewer clients than the smallest cohort.
+        earlier: the sums that this client was counted in before, as far as no other one
+            may overlap them.
         roster, deliveries, survivors: what the server sent, once it did.
     """
 
@@ -198,9 +198,11 @@ class ClientRound:
         """Return shares for the sum that a majority signed.
 
         Raises:
-            RefusedError: too few signed the survivors that this client signed.
+            RefusedError: too few signed the survivors that this client signed, or a sum
+                over these would tell too much by now.
         """
         self._check_step("unmasking")
+        check_survivors(self.survivors, self._roster, self)
         signed = self._read(Agreements, data).signed
         said = Agreement.signed_part(self._roster, self.survivors)
         agree = {

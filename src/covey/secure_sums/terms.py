@@ -18,6 +18,11 @@ __all__ = [
 
 SESSION_BYTES = 32
 
+MAJORITY = 0.6
+"""Share that signs, and that takes a mask off, where clients are on machines of their own:
+two lists of survivors need a fifth of the clients on the server's side, and three in ten
+may drop out."""
+
 Step = Literal["keys", "shares", "masked", "agreements", "unmasking", "over"]
 """What the server waits for, and what a client sends next."""
 
@@ -43,7 +48,9 @@ class Reason(StrEnum):
     TOO_FEW_CLIENTS = "fewer clients than the smallest cohort"
     TOO_FEW_SHARES = "too few shares are left to take the masks off"
     TOO_FEW_AGREE = "too few clients signed the same survivors"
-    SINGLED_OUT = "with an earlier sum it would tell of fewer clients than allowed"
+    SINGLED_OUT = (
+        "it overlaps an earlier sum, and their difference tells of few clients"
+    )
 
 
 class RefusedError(CoveyError):
@@ -54,8 +61,9 @@ class RefusedError(CoveyError):
         sender: whose message it was; "server" for what a client receives.
     """
 
-    def __init__(self, reason: Reason, sender: str) -> None:
-        super().__init__(f"The message of {sender} is refused: {reason.value}.")
+    def __init__(self, reason: Reason, sender: str, details: str = "") -> None:
+        told = f"The message of {sender} is refused: {reason.value}."
+        super().__init__(f"{told} {details}".strip())
         self.reason, self.sender = reason, sender
 
 
@@ -85,10 +93,12 @@ class Terms:
         neighbours: k: with how many others each client shares masks and secrets, an even
             number; at least clients - 1: with all of them.
         majority: in [0.5, 1): more than this share of a client's neighbours take its mask
-            off, and more than this share of all sign who survived. Above one half no two
-            disjoint halves can be asked for the two secrets of one client; at
-            (1 + c) / 2 not even with a share c of the clients on the server's side.
-        signed: whether clients sign with keys by which the others know them.
+            off, and more than this share of all sign who survived. At 0.5 no two disjoint
+            halves can be asked for the two secrets of one client; at (1 + c) / 2 nor can
+            two that have less than a share c of the clients in common, who tell the
+            server all that they have.
+        signed: whether clients sign with keys by which the others know them. Where they
+            do not, a server can invent clients: for simulations.
     """
 
     session: bytes
@@ -116,9 +126,16 @@ class Terms:
             )
 
     @classmethod
-    def new(cls, length: int, minimum: int, *, signed: bool = False) -> "Terms":
-        """Return the terms of a round that nobody has played, of all with all."""
-        return cls(os.urandom(SESSION_BYTES), length, minimum, signed=signed)
+    def new(cls, length: int, minimum: int, session: bytes = b"") -> "Terms":
+        """Return terms for clients on machines of their own: all are neighbours, and sign.
+
+        Args:
+            length: how many numbers each client sends.
+            minimum: the fewest clients that a sum may be over.
+            session: of a round that was begun; b"": of one that nobody has played.
+        """
+        session = session or os.urandom(SESSION_BYTES)
+        return cls(session, length, minimum, majority=MAJORITY, signed=True)
 
     def degree(self, clients: int) -> int:
         """Return how many neighbours each of so many clients has."""

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from covey.atomic_io import flush_folder, replace_whole
+from covey.atomic_io import flush_folder, replace_whole, user_folder
 from covey.errors import ConfigError
 from covey.portable import permissions_of_others
 from covey.unlearning.signature import (
@@ -175,8 +175,7 @@ def _pem(public: PublicKey) -> bytes:
 
 
 def _default_key_path() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "covey" / "signing-key.pem"
+    return user_folder() / "signing-key.pem"
 
 
 def _write_new(place: Path) -> None:

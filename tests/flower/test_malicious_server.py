@@ -1,0 +1,232 @@
+"""What a server learns that breaks its own rules, of nodes that keep to theirs."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+
+from covey.flower.messages import Question
+from covey.heads import Sums
+from covey.secure_sums.broadcasts import Survivors
+from covey.version import __version__
+from flower.malicious import MaliciousServer, RefusedByNodeError, Summing, head
+from flower.test_masked import LAST, averaged, masked
+
+FEWER = ["client-00000", "client-00001", "client-00002"]
+ALL = [*FEWER, LAST]
+AT_ONCE = 8
+FORKED = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def server(build) -> MaliciousServer:
+    return MaliciousServer(build(masked(1, num_clusters=1)))
+
+
+def learnt(total: Sums, fewer: Summing) -> Sums | None:
+    """Open a sum of fewer, and take it off: one client's own; None: it is refused."""
+    try:
+        return total - fewer.sums()
+    except RefusedByNodeError as refused:
+        if str(refused) != "SINGLED_OUT":
+            raise
+        return None
+
+
+def test_one_class_more_under_another_run_is_no_other_sum(server):
+    total = server.summing(ALL).sums()
+    assert learnt(total, server.summing(FEWER, "second", classes=11)) is None
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param("masked", marks=pytest.mark.slow), "agreements"]
+)
+def test_of_two_runs_side_by_side_one_is_opened(server, step):
+    first, second = server.summing(ALL), server.summing(FEWER, "second")
+    first.until(step)
+    second.until(step)
+    assert learnt(first.sums(), second) is None
+
+
+def test_what_was_signed_is_opened_and_nothing_beside_it(server):
+    first = server.summing(ALL).until("unmasking")
+    second = server.summing(FEWER, "second").until("agreements")
+    with pytest.raises(RefusedByNodeError, match="SINGLED_OUT"):
+        second.until("unmasking")
+    assert first.sums() - server.own(LAST) != server.own(LAST)
+
+
+def shuffled(data: Path, other: Path) -> None:
+    with np.load(data) as held:
+        order = np.random.default_rng(0).permutation(len(held["y"]))
+        np.savez(other, x=held["x"][order], y=held["y"][order])
+
+
+def linked(data: Path, other: Path) -> None:
+    other.symlink_to(data)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "lay",
+    [
+        pytest.param(linked, marks=SLOW),
+        pytest.param(shutil.copy, marks=SLOW),
+        shuffled,
+    ],
+)
+def test_the_same_records_at_another_node_are_in_the_same_sums(server, lay):
+    """Five nodes are set up once more, with new folders and paths."""
+    folders = {name: set_up_again(server, name, lay) for name in FEWER}
+    again = replace(server, folders=folders)
+    total = server.summing(ALL).sums()
+    assert learnt(total, again.summing(FEWER)) is None
+
+
+def set_up_again(
+    server: MaliciousServer, name: str, lay: Callable[[Path, Path], object]
+) -> Path:
+    here = server.federation.path
+    folder = here / "again" / name
+    folder.mkdir(parents=True)
+    lay((here / "data" / f"{name}.npz").resolve(), folder / "own.npz")
+    told = {"name": name, "seed": 0, "config": "../../covey.toml", "data": "own.npz"}
+    (folder / "node.toml").write_text(tomli_w.dumps(told))
+    for file in ("key", "peers"):
+        shutil.copy(here / name / file, folder / file)
+    return folder
+
+
+def test_a_run_s_name_reaches_nothing_that_is_kept_of_all_runs(server):
+    first = server.summing(ALL)
+    total = first.sums()
+    asked = Question(
+        __version__, "sums", "t", "", "place", 10, 1, (True,), ("round", 0)
+    )
+    for name in FEWER:
+        server.ask(replace(asked, name=name), [head(first.question.width)], b"")
+    assert learnt(total, server.summing(FEWER, "second")) is None
+
+
+def test_other_features_of_the_same_records_are_in_the_same_sums(server):
+    """Fewer pools average those of more, under the same fingerprint."""
+    server.summing(ALL).opened()
+    settings = server.federation.path / "covey.toml"
+    settings.write_text(settings.read_text().replace("pool = 2", "pool = 1"))
+    with pytest.raises(RefusedByNodeError, match="SINGLED_OUT"):
+        server.summing(FEWER, "second").opened()
+
+
+def test_two_sums_of_the_same_clients_do_not_tell_whose_records_changed(server):
+    server.summing(ALL).opened()
+    here = server.federation.path
+    with np.load(here / "data" / f"{LAST}.npz") as held:
+        np.savez(here / "less.npz", x=held["x"][1:], y=held["y"][1:])
+    server.federation.node(LAST, data="../less.npz")
+    with pytest.raises(RefusedByNodeError, match="SINGLED_OUT"):
+        server.summing(ALL, "second").opened()
+
+
+def at_once(tries: list[Callable[[], object]]) -> int:
+    """Try all of these at the same time, each in a process; return how many succeed."""
+    begin = FORKED.Barrier(len(tries))
+
+    def one(trial: Callable[[], object]) -> None:
+        begin.wait()
+        try:
+            trial()
+        except RefusedByNodeError:
+            os._exit(1)
+        os._exit(0)
+
+    processes = [FORKED.Process(target=one, args=(each,)) for each in tries]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join()
+    return [each.exitcode for each in processes].count(0)
+
+
+def test_processes_of_one_node_sign_one_list_of_survivors(server):
+    played = server.summing(ALL).until("agreements")
+    session, name = played.group.round.terms.session, FEWER[0]
+    lists = [Survivors(session, tuple(each)).to_bytes() for each in (ALL, FEWER)]
+    tries = [lambda each=each: played.ask(name, each) for each in lists * AT_ONCE]
+    assert at_once(tries) == 1
+
+
+def test_processes_of_one_node_open_one_of_two_runs(server):
+    two = [server.summing(ALL), server.summing(FEWER, "second")]
+    for each in two:
+        each.until("agreements")
+    name = FEWER[0]
+    tries = [lambda s=s: s.ask(name, s.group.letters[name]) for s in two * AT_ONCE]
+    assert at_once(tries) == 1
+
+
+def test_a_node_that_is_killed_after_it_signed_signs_no_other_sum(server):
+    first = server.summing(ALL).until("agreements")
+    name = FEWER[0]
+
+    def signs_and_dies() -> None:
+        first.ask(name, first.group.letters[name])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = FORKED.Process(target=signs_and_dies)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    second = server.summing(FEWER, "second").until("agreements")
+    with pytest.raises(RefusedByNodeError, match="SINGLED_OUT"):
+        second.ask(name, second.group.letters[name])
+    server.summing(ALL, "third").opened()
+
+
+def test_the_same_sum_is_opened_as_often_as_it_is_asked_for(server):
+    first = server.summing(ALL).opened()
+    assert np.array_equal(first, server.summing(ALL, "second").opened())
+
+
+def test_the_owner_s_word_that_a_client_left_opens_a_sum_without_it(server):
+    total = server.summing(ALL).sums()
+    for name in FEWER:
+        server.federation.node(name, left=[LAST])
+    assert learnt(total, server.summing(FEWER, "second")) == server.own(LAST)
+
+
+@pytest.mark.parametrize("of", ["updates", "counts"])
+def test_a_node_adds_up_nothing_that_its_settings_do_not_need(server, of):
+    model = head(server.summing(ALL).question.width)
+    with pytest.raises(RefusedByNodeError, match="ConfigError"):
+        server.summing(ALL, of=of, model=model).opened()
+
+
+def test_a_node_that_knows_nobody_s_keys_sends_nothing_under_masks(server):
+    for name in ALL:
+        (server.federation.path / name / "peers").unlink()
+    with pytest.raises(RefusedByNodeError, match="ConfigError"):
+        server.summing(ALL).opened()
+
+
+def test_updates_are_hidden_from_a_curious_server_and_from_no_other(build):
+    """As the threat model says: a model that differs by one bit is another sum."""
+    server = MaliciousServer(build(averaged()))
+    start = server.first_model()
+    moved = {name: value.clone() for name, value in start.items()}
+    some = next(iter(moved.values())).view(-1)
+    some[0] = float(np.nextafter(np.float32(some[0]), np.float32(np.inf)))
+    total = server.summing(ALL, of="updates", model=start).opened()
+    with pytest.raises(RefusedByNodeError, match="SINGLED_OUT"):
+        server.summing(FEWER, "second", of="updates", model=start).opened()
+    fewer = server.summing(FEWER, "second", of="updates", model=moved).opened()
+    alone = server.update(LAST, start)
+    assert np.abs(total - fewer - alone).max() < np.abs(alone).max() / 100
