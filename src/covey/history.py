@@ -1,5 +1,6 @@
 """A run's story, folded out of its events: what tables, pictures and progress show."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -10,6 +11,7 @@ from covey.events import (
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
+    ClientsJoined,
     ClientsReported,
     ClusterAbandoned,
     ClusterAudited,
@@ -32,6 +34,7 @@ from covey.events import (
     RoundMeasured,
     RunEndedEarly,
     RunFinished,
+    RunRolledBack,
     RunStarted,
     SumGivenUp,
     ThresholdChanged,
@@ -53,6 +56,8 @@ __all__ = [
 
 SHARED = "shared"
 NEVER = frozenset[int]()
+SOLVED_ANEW = ("subtracted", "changed")
+"""Replays whose models are solved from today's sums, and depend on no earlier round."""
 
 
 T = TypeVar("T")
@@ -94,10 +99,17 @@ class RoundRow:
 class History:
     """Everything that the events of a run say, in the order in which it is asked for.
 
+    Facts about single clients are of those who are in the run now (`clients`): who leaves
+    is in none of them. What is told of a round is of who was there then.
+
     Attributes:
         started: as if all had been known then that is known now: the rounds of a run that
-            ended early, new records.
-        trained: per client, the clusters whose model it ever trained.
+            ended early, new records, who joined and who left.
+        trained: per client, the clusters whose model it ever trained; of who left, where
+            the answer took its updates out of no model.
+        sums_only: whether models were solved anew from sums, and no client's place in
+            these has been read yet.
+        left_since_end: how many left after the end was measured with them.
         reached: per cluster, the clients whose examples came to it by pooling.
         pooling: per cluster, the share of its model that it last had in common.
         moves: per client that moved, the rounds in which it chose another cluster.
@@ -151,6 +163,24 @@ class History:
     )
     components: ComponentsUsed | None = None
     ended_early: RunEndedEarly | None = None
+    sums_only: bool = False
+    left_since_end: int = 0
+
+    @property
+    def clients(self) -> frozenset[Handle]:
+        """Who is in the run now: who was there when it began or came, and has not left."""
+        began = self.started.groups if self.started else {}
+        left = {each.handle for each in self.left}
+        return frozenset({*began, *self.assignment}) - left
+
+    def clusters_of_clients(self) -> tuple[int, ...]:
+        """Count who is in the run now, per cluster of the latest choice."""
+        chosen = self.assignment or {e.handle: e.cluster for e in self.exposures}
+        if not chosen and self.rounds:  # read without choices, see `glance`
+            return self.rounds[-1].clients
+        counts = Counter(chosen.values())
+        known = self.started.num_clusters if self.started else 0
+        return tuple(counts[j] for j in range(max([known, *(j + 1 for j in counts)])))
 
     def over(self) -> int | None:
         """Count the clients whose cluster's figure is above their threshold.
@@ -204,16 +234,56 @@ def _between(history: History, events: Sequence[Event]) -> History:
         if isinstance(event, RunEndedEarly):
             began = _shortened(history.started, event)
             history = replace(history, started=began, ended_early=event)
+        if isinstance(event, ClientsJoined):
+            history = _joined(history, event)
         if isinstance(event, ClientLeft):
-            stay = {h: j for h, j in history.assignment.items() if h != event.handle}
-            began = history.started
-            if began is not None and event.data_hash is not None:
-                began = replace(began, data_hash=event.data_hash)
-            earlier = (e for e in history.left if e.handle != event.handle)
-            history = replace(
-                history, started=began, assignment=stay, left=(*earlier, event)
-            )
+            history = _without(history, event)
+        if isinstance(event, RunRolledBack) and event.how in SOLVED_ANEW:
+            history = replace(history, trained={}, reached={}, sums_only=True)
     return history
+
+
+def _joined(history: History, event: ClientsJoined) -> History:
+    if history.started is None:
+        return history
+    groups = dict.fromkeys(event.handles) | dict(history.started.groups)
+    return replace(history, started=replace(history.started, groups=groups))
+
+
+def _without(history: History, event: ClientLeft) -> History:
+    """Return the story once a client left: what was told of it alone is told no more."""
+    gone, began = event.handle, history.started
+    if began is not None:
+        began = replace(
+            began,
+            data_hash=event.data_hash or began.data_hash,
+            groups=_others(began.groups, gone),
+            risk_thresholds=_others(began.risk_thresholds, gone),
+        )
+    reported, weights = history.reported, history.weights_chosen
+    return replace(
+        history,
+        started=began,
+        assignment=_others(history.assignment, gone),
+        left=(*(e for e in history.left if e.handle != gone), event),
+        exposures=tuple(e for e in history.exposures if e.handle != gone),
+        moves=_others(history.moves, gone),
+        reported=reported
+        and ClientsReported(
+            _others(reported.accuracy, gone), _others(reported.above, gone)
+        ),
+        weights_chosen=weights
+        and replace(
+            weights,
+            weights=_others(weights.weights, gone),
+            risks=_others(weights.risks, gone),
+        ),
+        left_since_end=history.left_since_end + (history.finished is not None),
+    )
+
+
+def _others(of_clients: Mapping[Handle, T], gone: Handle) -> dict[Handle, T]:
+    return {handle: each for handle, each in of_clients.items() if handle != gone}
 
 
 def _shortened(
@@ -313,6 +383,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return replace(history, started=_shortened(event, history.ended_early))
         case ComponentsUsed():
             return replace(history, components=event)
+        case ClientsJoined():
+            return _joined(history, event)
         case ClientsAssigned():
             return _assigned(_with_moves(history, round_index, event), event)
         case ModelsPooled():
@@ -335,7 +407,7 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
         case FairnessMeasured():
             return replace(history, fairness=(*history.fairness, event))
         case RunFinished():
-            return replace(history, finished=event)
+            return replace(history, finished=event, left_since_end=0)
         case ClientsReported():
             return replace(history, reported=event)
         case ModelDiverged():
@@ -376,12 +448,18 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
         for j in set(event.clusters.values())
     }
     known = history.trained
+    if history.sums_only:
+        known = {h: frozenset([j]) for h, j in assignment.items()}
     new = {
         handle: known[handle] | moved[j] if handle in known else moved[j]
         for handle, j in event.clusters.items()
         if not moved[j] <= known.get(handle, NEVER)
     }
     trained = {**known, **new} if new else known
+    if history.sums_only:  # a model that is solved from nobody's sums has no risk
+        used = set(assignment.values())
+        figures = {j: f for j, f in history.figures.items() if j in used}
+        history = replace(history, figures=figures, sums_only=False)
     return _mixed(replace(history, assignment=assignment, trained=trained))
 
 

@@ -78,7 +78,7 @@ def dossier_facts(record: LedgerRecord) -> dict[str, Any]:
             "rounds_played": told["rounds"],
             "finished": told["finished"],
             "ended_early": told["ended_early"],
-            "clients": len(history.assignment),
+            "clients": len(history.clients),
             "components": told["components"],
             "notes": told["notes"],
         },
@@ -104,19 +104,21 @@ def _planned(history: History) -> int | None:
 def _models(history: History) -> Iterator[dict[str, Any]]:
     """Yield the figures of every model, with how many clients it depends on."""
     count = history.started.num_clusters if history.started else 0
+    there, users = history.clients, history.clusters_of_clients()
     trained, pooled = trained_clusters(history, count), pooled_clusters(history, count)
     audits = {each.cluster: each for each in history.audits}
     for j in range(count):
         audit = audits.get(j)
         yield {
             "cluster": j,
-            "clients": sum(j == chosen for chosen in history.assignment.values()),
+            "clients": users[j],
             **measured_risk(history, j),
             "true_risk": audit.true_risk if audit else None,
             "true_risk_standard_error": audit.standard_error if audit else None,
             "true_risk_reason": audit.reason if audit else _why_no_truth(history),
-            "trained_by": len(trained[j]),
-            "reached_by_pooling": len(pooled[j]),
+            "trained_by": len(trained[j] & there),
+            "reached_by_pooling": len(pooled[j] & there),
+            "left_in_it": len((trained[j] | pooled[j]) - there),
         }
 
 

@@ -23,22 +23,24 @@ def lineage(
         folder: the run's, as it is now.
         models: as `dossier_facts` has them.
     """
-    written = [each for each in copies_of(folder) if not each.deleted]
-    kinds = Counter(each.what for each in written)
-    named = sum(bool(each.recipient) for each in written)
+    copies = copies_of(folder)
+    kinds = Counter(each.what for each in copies if not each.deleted)
+    recipients = {each.recipient for each in copies if each.recipient}
     return [
         *(
             {
                 "what": f"model {each['cluster']}",
                 "count": 1,
-                "depends_on_clients": each["trained_by"] + each["reached_by_pooling"],
+                "depends_on_clients": each["trained_by"]
+                + each["reached_by_pooling"]
+                + each["left_in_it"],
             }
             for each in models
         ),
         _counted("states", len(checkpointed_rounds(folder.checkpoints))),
         _counted("rounds of stored updates", len(stored_rounds(folder.updates))),
         *(_counted(f"{kind}s written out", n) for kind, n in sorted(kinds.items())),
-        _counted("of these, for a recipient on record", named),
+        _counted("recipients on record, of deleted files too", len(recipients)),
         _counted("audits", int((folder.path / "audit" / "audit.json").exists())),
         _counted("signed proofs", len(list(folder.proofs.glob("*.json")))),
     ]

@@ -61,7 +61,8 @@ def why_unknown(history: History, clusters: Collection[int] = ()) -> str:
 
 def _no_truth(history: History) -> str:
     """Say why no model that is in use has a true risk, as its audit found."""
-    unknown = [a for a in history.audits if a.clients and a.true_risk is None]
+    users = history.clusters_of_clients()
+    unknown = [a for a in history.audits if users[a.cluster] and a.true_risk is None]
     reasons = dict.fromkeys(audit.reason for audit in unknown)
     return (
         f"no model in use has a true risk: {'; '.join(reasons) or 'none was audited'}"

@@ -62,7 +62,7 @@ def _with_clusters(history: History) -> History:
         history,
         audits=tuple(
             ClusterAudited(j, clients, *[None] * 5, reason=NOT_FINISHED)
-            for j, clients in enumerate(history.rounds[-1].clients)
+            for j, clients in enumerate(history.clusters_of_clients())
         ),
     )
 

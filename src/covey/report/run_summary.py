@@ -82,8 +82,24 @@ def summary(history: History) -> dict[str, Any]:
         **budget_of(history),
         "components": components(history),
         "left": dict(Counter(each.answer for each in history.left)),
-        "notes": [*(started.notes if started else ()), PROMISE],
+        "notes": [
+            *(started.notes if started else ()),
+            *since_the_end(history),
+            PROMISE,
+        ],
     }
+
+
+def since_the_end(history: History) -> list[str]:
+    """Say which figures were measured with clients that have left since."""
+    gone = history.left_since_end
+    if not gone:
+        return []
+    return [
+        f"Accuracies, risks and gaps of the end were measured with "
+        f"{gone} client{'s' if gone > 1 else ''} more, who left after it and whose answer "
+        f"changed no model."
+    ]
 
 
 def components(history: History) -> dict[str, Any]:
@@ -120,12 +136,13 @@ def budget_of(history: History) -> dict[str, Any]:
         return {"budget": None, "budget_reason": STORED}
     facts = [(t, each) for t, each in history.hidden]
     found = participation_of([*facts, *((None, each) for each in history.left)])
-    left = frozenset(found.left)
     counted = budget(
-        remaining_sizes=(each.counted(each.members - left) for each in found.sets),
+        remaining_sizes=(
+            each.counted(each.members.difference(found.left)) for each in found.sets
+        ),
         x=x,
         at_risk=len(at_risk(found, x)),
-        clients=len(started.groups.keys() - left),
+        clients=len(history.clients),
     )
     return {
         "budget": {
@@ -265,7 +282,10 @@ def fairness_reason(history: History) -> str:
 def measured_risk(history: History, cluster: int) -> dict[str, Any]:
     """Return the red team's figure of a cluster that is in force, or why there is none."""
     figure = history.figures.get(cluster)
-    latest = [m.reason for m in history.measured if m.cluster == cluster][-1:]
+    last = [m for m in history.measured if m.cluster == cluster][-1:]
+    latest = [m.reason for m in last]
+    if figure is None and any(m.calibrated for m in last):
+        latest = ["its last figure counts no more"]
     if diverged := history.diverged.get(cluster):
         latest = [f"{DIVERGED}: {diverged.reason}"]
     return {
@@ -279,9 +299,10 @@ def measured_risk(history: History, cluster: int) -> dict[str, Any]:
 
 
 def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
+    clients = history.clusters_of_clients()[audit.cluster]
     return {
         "cluster": audit.cluster,
-        "clients": audit.clients,
+        "clients": clients,
         "groups": _composition(history, audit.cluster),
         **measured_risk(history, audit.cluster),
         "true_risk": audit.true_risk,
@@ -292,7 +313,7 @@ def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
         "exposed_risk": audit.exposed_risk,
         "traced_risk": audit.traced_risk,
         "pooling": history.pooling[audit.cluster] if history.pooling else 0.0,
-        "abandoned": audit.clients == 0,
+        "abandoned": clients == 0,
     }
 
 

@@ -55,7 +55,8 @@ class Copy:
         round_index: how many rounds the model had seen; None: not known.
         subject: the one client that it is about; "": the whole run.
         beside: what was written with it into the same folder, as glob patterns.
-        deleted: when covey deleted it, ISO 8601; "": it did not.
+        deleted: when covey deleted it, or wrote another file in its place, ISO 8601; "":
+            it did not.
     """
 
     id: str
@@ -111,8 +112,8 @@ def record_copy(
 ) -> Copy:
     """Record that something is written to a path; to be called before it is.
 
-    What was written there before, for nobody in particular, is no longer there: its
-    record goes.
+    What was written there before is no longer there. Its record goes, unless it names
+    another recipient, or other bytes: that recipient still has what it was given.
 
     Args:
         folder: of the run that the copy shows.
@@ -135,8 +136,11 @@ def record_copy(
     previous = [each for each in copies_of(folder) if each.path == copy.path]
     keep_copy(folder, copy)
     for each in previous:
-        if not each.recipient:
+        again = (each.recipient, each.sha256) == (copy.recipient, copy.sha256)
+        if again or not each.recipient:
             erase_copy(folder, each)
+        elif not each.deleted:
+            keep_copy(folder, replace(each, deleted=copy.written))
     return copy
 
 

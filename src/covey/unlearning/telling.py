@@ -80,7 +80,7 @@ def _before(facts: Facts) -> str:
 
 def _left(facts: Facts) -> str:
     left = [each for each in facts.copies if each.fate in ("outside", "missing")]
-    owed = sum(each.notify for each in facts.copies)
+    owed = len({each.recipient for each in facts.copies if each.notify})
     if not left and not owed:
         return "No copy of an earlier model or page is on record elsewhere."
     return (

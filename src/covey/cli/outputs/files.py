@@ -101,6 +101,7 @@ class DossierModel(MeasuredRisk):
     """One model, with how many clients it depends on."""
 
     trained_by: int
+    left_in_it: int
     reached_by_pooling: int
 
 

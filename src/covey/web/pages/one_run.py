@@ -151,10 +151,9 @@ def _now(snapshot: Snapshot, cluster: int) -> ClusterNow:
     latest = [m.reason for m in history.measured if m.cluster == cluster][-1:]
     known = snapshot.is_whole and len(accepted) == len(inside)
     lower = figure.risk - 1.96 * figure.standard_error if figure else 0.0
-    sizes = history.rounds[-1].clients if history.rounds else ()
     return ClusterNow(
         cluster=cluster,
-        clients=sizes[cluster] if cluster < len(sizes) else len(inside),
+        clients=history.clusters_of_clients()[cluster],
         risk=figure.risk if figure else None,
         standard_error=figure.standard_error if figure else None,
         round_index=figure.round_index if figure else None,

@@ -1,0 +1,215 @@
+"""Every number of clients is of those who are in the run now."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from covey.dossier.facts import dossier_facts
+from covey.events import (
+    ClientExposed,
+    ClientLeft,
+    ClientsAssigned,
+    ClientsJoined,
+    ClientsReported,
+    ClusterAudited,
+    Event,
+    RoundMeasured,
+    RunRolledBack,
+    RunStarted,
+    event_from,
+    kind_and_body,
+)
+from covey.history import history_of, with_entry
+from covey.ledger import Record
+from covey.report import Reported, summary
+from covey.report.figures import violations_figure
+from covey.report.frames import client_rows
+from covey.report.page_model import run_view
+from covey.report.queries import group_sizes
+from covey.report.tracked_figures import final_figures
+from covey.runtime.ledger_record import LedgerRecord
+
+HANDLES = ("h0", "h1", "h2", "h3", "h4", "h5")
+CHOSEN = dict(zip(HANDLES, (0, 0, 1, 1, 1, 1), strict=True))
+MINORITY = {"h0", "h1"}
+ROUNDS = 3
+FIRST = {"retrain": 0, "calibrate": 0, "roll_back": 1, "subtract": 2, "deny": None}
+HOW = {"subtract": "subtracted", "calibrate": "calibrated"}
+
+ANSWERS: list[list[tuple[str, str]]] = [
+    [],
+    *([("h2", answer)] for answer in FIRST),
+    [("h0", "deny"), ("h1", "deny")],
+    [("h0", "retrain"), ("h1", "retrain")],
+    [("h2", "deny"), ("h3", "subtract"), ("h0", "deny"), ("h1", "roll_back")],
+    [(h, "subtract") for h in ("h2", "h3", "h4", "h5")],
+    [
+        ("h5", "calibrate"),
+        ("h4", "deny"),
+        ("h3", "retrain"),
+        ("h2", "deny"),
+        ("h0", "deny"),
+    ],
+]
+several = pytest.mark.parametrize("told", ANSWERS, ids=str)
+
+
+def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
+    """Yield what a run of these clients records from a round on, with its end."""
+    chosen = {h: CHOSEN[h] for h in present}
+    sizes = tuple(list(chosen.values()).count(j) for j in range(2))
+    for t in range(first, ROUNDS + 1):
+        events: list[Event] = []
+        if t == 0:
+            events.append(started(present))
+        events.append(ClientsAssigned(chosen, "clients" if t < ROUNDS else "final"))
+        if t < ROUNDS:
+            events.append(RoundMeasured(0.5, {"minority": 0.5}, sizes))
+        else:
+            events += [audit(j, n) for j, n in enumerate(sizes)]
+            events += [
+                ClientExposed(h, j, 0.5, 0.6, 0.01, 0.6) for h, j in chosen.items()
+            ]
+            events.append(event_from("RunFinished", FINISHED))
+        yield from (Record(t, *kind_and_body(each)) for each in events)
+
+
+FINISHED = {
+    "model_hash": "0de1",
+    "accuracy": 0.5,
+    "accuracy_by_group": {"minority": 0.5},
+    "adjusted_rand_index": 1.0,
+}
+
+
+def started(present: Sequence[str]) -> RunStarted:
+    return RunStarted(
+        covey_version="0.1.0",
+        method="ifca",
+        config_hash="c0ffee",
+        data_hash="da7a",
+        num_clusters=2,
+        rounds=ROUNDS,
+        group_names=("minority", "majority"),
+        groups={h: int(h not in MINORITY) for h in present},
+        risk_thresholds=dict.fromkeys(present, 0.55),
+        risk_lives=4,
+        notes=(),
+    )
+
+
+def audit(cluster: int, clients: int) -> ClusterAudited:
+    risk = 0.6 if clients else None
+    return ClusterAudited(cluster, clients, risk, 0.01, 0.6, risk, 0.5, "matched")
+
+
+def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
+    """Return a ledger of six clients, who leave one after the other once it ended."""
+    present, records = list(HANDLES), list(rounds(HANDLES))
+    for handle, answer in given_answers:
+        present.remove(handle)
+        first = FIRST[answer]
+        facts: list[Event] = [ClientLeft(handle, answer, "da7b")]
+        if first is not None:
+            how = HOW.get(answer, "recorded")
+            facts.append(RunRolledBack(first, ROUNDS + 1, how))
+        records += [Record(None, *kind_and_body(each)) for each in facts]
+        if first is not None:
+            records += rounds(present, first)
+    return LedgerRecord([f"{i:064x}" for i in range(len(records))], records)
+
+
+def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
+    """Return every number of all clients that is told anywhere, by where it is told."""
+    history = record.history
+    told, facts = summary(history), dossier_facts(record)
+    view = run_view(Reported("run", history, ""))
+    figures = final_figures(history)
+    axes = violations_figure(history).axes[0]
+    points = sum(
+        len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"
+    )  # pyright: ignore
+    of = [re.findall(r"of (\d+)", view["violations"][k])[0] for k in ("now", "lower")]
+    by_group = re.findall(r"of (\d+)", view["violations"]["by_group"])
+    keys = [re.findall(r"(\d+) clients", each.note) for each in view["keys"]]
+    names = {h: h for h in HANDLES if h in history.clients}
+    return {
+        "history": len(history.clients),
+        "choices": len(history.assignment),
+        "clusters": sum(each["clients"] for each in told["clusters"]),
+        "groups of clusters": sum(
+            sum(each["groups"].values()) for each in told["clusters"]
+        ),
+        "violations and unknown": told["violations"]["count"]
+        + told["violations"]["unknown"],
+        "groups": sum(group_sizes(history).values()),
+        "page, violations": int(of[0]),
+        "page, lower bound": int(of[1]),
+        "page, by group": sum(map(int, by_group)),
+        "page, keys": sum(int(n) for found in keys for n in found),
+        "dossier": facts["run"]["clients"],
+        "dossier, models": sum(each["clients"] for each in facts["models"]),
+        "figure": points,
+        "trackers": int(sum(figures[f"final/clients/cluster_{j}"] for j in range(2))),
+        "frame": sum(row["cluster"] is not None for row in client_rows(history, names)),
+        "frame, groups": sum(
+            row["group"] is not None for row in client_rows(history, names)
+        ),
+    }
+
+
+@several
+def test_after_any_answers_every_number_of_clients_is_of_those_in_the_run(
+    told: list[tuple[str, str]],
+):
+    found = numbers_of_clients(recorded(told))
+    assert found == dict.fromkeys(found, len(HANDLES) - len(told))
+
+
+@several
+def test_who_left_is_in_no_model_or_told_apart(told: list[tuple[str, str]]):
+    record = recorded(told)
+    there = record.history.clients
+    for each in dossier_facts(record)["models"]:
+        assert each["trained_by"] + each["reached_by_pooling"] <= len(there)
+        stays = {"deny", "roll_back"}
+        kept = [
+            h for h, answer in told if answer in stays and CHOSEN[h] == each["cluster"]
+        ]
+        assert each["left_in_it"] <= len(kept)
+    if told and told[-1][1] == "deny":
+        h = told[-1][0]
+        assert dossier_facts(record)["models"][CHOSEN[h]]["left_in_it"] >= 1
+
+
+def test_models_that_are_solved_anew_hold_only_those_whose_sums_are_left():
+    gone = [(h, "subtract") for h in HANDLES if CHOSEN[h] == 1]
+    models = dossier_facts(recorded(gone))["models"]
+    assert [each["clients"] for each in models] == [2, 0]
+    assert [each["trained_by"] for each in models] == [2, 0]
+    assert [each["left_in_it"] for each in models] == [0, 0]
+
+
+def test_figures_that_were_measured_with_somebody_who_left_say_so():
+    (note, _) = summary(recorded([("h0", "deny"), ("h2", "deny")]).history)["notes"]
+    assert "with 2 clients more, who left after it" in note
+    assert len(summary(recorded([("h0", "retrain")]).history)["notes"]) == 1
+
+
+def test_who_joins_is_in_the_run_and_what_nodes_tell_is_of_those_in_it():
+    joined = ClientsJoined(("h5", "h9"))
+    told = ClientsReported({"h0": 0.5, "h9": 0.7}, {"h0": True, "h9": True})
+    story = history_of(
+        [
+            (0, [started(HANDLES)]),
+            (1, [joined, told, ClientsAssigned({"h9": 1}, "clients")]),
+        ]
+    )
+    assert story.clients == {*HANDLES, "h9"}
+    assert story.started is not None
+    assert story.started.groups["h5"] == 1
+    after = with_entry(story, None, [ClientLeft("h0", "deny", None)])
+    assert after.clients == {*HANDLES[1:], "h9"}
+    assert summary(after)["violations"]["clients"] == ["h9"]
