@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Treated as a value: nothing may write into its tensors.
     """
 
-__all__ = ["BASES", "Basis", "ClientName", "Handle", "Params"]
+__all__ = ["BASES", "Basis", "ClientName", "Handle", "Params", "round_number"]
 
 ClientName = str
 """What people call a client: `client-00017`, or the stem of its file."""
@@ -26,6 +26,16 @@ Basis = Literal["erasure", "withdrawal", "objection", "restriction", "none"]
 """What a request to leave rests on: it bounds the answers that may be given."""
 
 BASES: tuple[Basis, ...] = get_args(Basis)
+
+
+def round_number(t: int, rounds: int | None = None) -> int:
+    """Return a round as people count it, from 1; its index counts from 0.
+
+    Args:
+        t: the index.
+        rounds: how many the run has: what is told of its end is told of the last one.
+    """
+    return t + 1 if rounds is None else max(1, min(t + 1, rounds))
 
 
 def __getattr__(name: str) -> object:

@@ -6,6 +6,7 @@ from typing import Any
 from covey.events import ClientExposed
 from covey.history import History
 from covey.membership import DIVERGED
+from covey.types import round_number
 
 __all__ = [
     "diverged_models",
@@ -28,8 +29,10 @@ def diverged_models(history: History) -> list[dict[str, Any]]:
 
 def diverged_sentences(history: History) -> list[str]:
     """Return one sentence per cluster whose model is none now, for a person."""
+    rounds = history.started.rounds if history.started else None
     return [
-        f"the model of cluster {each['cluster']} diverged (round {each['round']}): "
+        f"the model of cluster {each['cluster']} diverged "
+        f"(round {round_number(each['round'], rounds)}): "
         f"{each['reason']}"
         for each in diverged_models(history)
     ]

@@ -17,6 +17,7 @@ from covey.report.run_comparison import comparison
 from covey.report.run_labels import labels, with_baselines
 from covey.report.run_summary import PROMISE, guarantee_of
 from covey.report.wording import estimate, interval, number, spread
+from covey.types import round_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,6 +123,7 @@ def rendered(
     )
     environment.globals |= {
         "number": number,
+        "round_number": round_number,
         "estimate": estimate,
         "spread": spread,
         "interval": interval,

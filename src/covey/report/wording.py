@@ -1,6 +1,7 @@
 """Figures and facts in words: a number that is not known is never 0 and never blank."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from covey.events import (
@@ -17,6 +18,7 @@ from covey.events import (
     SumGivenUp,
 )
 from covey.history import History
+from covey.types import round_number
 
 __all__ = [
     "early_end_told",
@@ -89,6 +91,10 @@ def early_end_told(ended: RunEndedEarly | None) -> str:
 
 def happenings(history: History) -> list[str]:
     """Return what is worth knowing of how the rounds went, one sentence each."""
+    if history.started is not None:  # what is told of the end is told of the last round
+        last = max(0, history.started.rounds - 1)
+        notable = [(min(t, last), event) for t, event in history.notable]
+        history = replace(history, notable=notable)
     sentences = [
         sentence
         for round_index, event in history.notable
@@ -126,51 +132,52 @@ def _diverged(history: History) -> Iterator[str]:
 
 
 def _sentences(round_index: int, event: Event) -> Iterator[str]:
+    number = round_number(round_index)
     match event:
         case ClustersCollapsed(cluster):
             yield (
-                f"Round {round_index}: collapse. Every client sits in cluster {cluster}; "
+                f"Round {number}: collapse. Every client sits in cluster {cluster}; "
                 f"there is nothing personalised left."
             )
         case ClusterWaited(cluster, clients, least) if clients >= least:
             yield (
-                f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "
+                f"Round {number}: cluster {cluster} waited. Its {clients} clients are "
                 f"of fewer organisations than merge.min_organisations asks for."
             )
         case ClusterWaited(cluster, clients, least):
             yield (
-                f"Round {round_index}: cluster {cluster} waited. Its {clients} clients are "
+                f"Round {number}: cluster {cluster} waited. Its {clients} clients are "
                 f"fewer than the {least} that its aggregation needs."
             )
         case MovesWaited(clients, least):
             yield (
-                f"Round {round_index}: {len(clients)} clients wait, as with fewer than "
+                f"Round {number}: {len(clients)} clients wait, as with fewer than "
                 f"{least} who move alike their sums would stand out between two rounds."
             )
         case SumGivenUp(clients, reason):
             yield (
-                f"Round {round_index}: the sums of {len(clients)} clients came to nothing "
+                f"Round {number}: the sums of {len(clients)} clients came to nothing "
                 f"({reason}), and are asked for again."
             )
         case ClusterAbandoned(cluster):
             yield (
-                f"Round {round_index}: cluster {cluster} was abandoned by its last "
+                f"Round {number}: cluster {cluster} was abandoned by its last "
                 f"client. It is frozen, and offered no more."
             )
         case GroupsSought():
-            yield _sought(round_index, event)
+            yield _sought(number, event)
         case _:
             return
 
 
-def _sought(round_index: int, event: GroupsSought) -> str:
+def _sought(number: int, event: GroupsSought) -> str:
     gaps = ", ".join(f"{name} {gap:.1f}" for name, gap in event.gaps.items())
     clear = event.gaps.get(event.chosen, 0.0) >= GROUPS_SHOW
     verdict = (
         "the clients fall into groups" if clear else "the clients hardly show groups"
     )
     return (
-        f"Round {round_index}: the server split the clients by their {event.chosen} "
+        f"Round {number}: the server split the clients by their {event.chosen} "
         f"(gap statistic: {gaps}; above about {GROUPS_SHOW:g} there are groups): "
         f"{verdict}. Beyond its update each client sent: {event.sent or 'nothing'}."
     )
@@ -184,7 +191,8 @@ def _clusters(clusters: Sequence[int]) -> str:
 
 
 def _rounds(rounds: Sequence[int]) -> str:
-    spans = [f"{a} to {b}" if b > a else f"{a}" for a, b in _spans(rounds)]
+    numbers = list(map(round_number, rounds))
+    spans = [f"{a} to {b}" if b > a else f"{a}" for a, b in _spans(numbers)]
     return f"Round{'s' if len(rounds) > 1 else ''} {', '.join(spans)}"
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from covey.errors import RunError
-from covey.types import Handle
+from covey.types import Handle, round_number
 from covey.unlearning.participation import AnonymitySet, Participation
 
 __all__ = [
@@ -223,8 +223,8 @@ def _deny(broken: int | None, rules: AnswerRules) -> Option:
         return Option(
             "deny",
             f"A denial must leave at least {x} {members} in every anonymity set that held "
-            f"the client, and in round {broken} fewer would be left. Ask with --answer "
-            f"auto, roll_back or retrain.",
+            f"the client, and in round {round_number(broken)} fewer would be left. "
+            f"Ask with --answer auto, roll_back or retrain.",
         )
     return Option("deny")
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from covey.errors import LedgerError
+from covey.types import round_number
 from covey.unlearning.proof_text import (
     FORBIDDEN,
     STRICT,
@@ -166,7 +167,12 @@ def _page() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["digits"] = _digits
+    environment.filters["numbered"] = _numbered
     return environment.get_template("proof.html")
+
+
+def _numbered(t: int | None) -> int | None:
+    return None if t is None else round_number(t)
 
 
 def _digits(value: object) -> object:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict
 
-from covey.types import Basis
+from covey.types import Basis, round_number
 
 __all__ = [
     "FORBIDDEN",
@@ -298,7 +298,8 @@ def beginning(start: int | None) -> str:
     """Return where a replay began, in words."""
     if start is None:
         return "from nowhere"
-    return f"from just before {f'round {start}' if start else 'the first round'}"
+    name = f"round {round_number(start)}" if start else "the first round"
+    return f"from just before {name}"
 
 
 def counted(count: int, what: str) -> str:
@@ -432,9 +433,9 @@ def _earlier_rounds(facts: Facts) -> Iterator[str]:
         return  # a model that is solved from sums begins with no earlier one
     if first is not None and start is not None and first < start:
         yield (
-            f"Every round from {first} to {start - 1}, before the first replayed one, "
-            f"still includes the requester, and so do the models that the replay began "
-            f"with."
+            f"Every round from {round_number(first)} to {start}, before the first replayed "
+            f"one, still includes the requester, and so do the models that the replay "
+            f"began with."
         )
 
 

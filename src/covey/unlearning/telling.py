@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from covey.types import round_number
 from covey.unlearning.proof_text import Facts, ValueOrReason, beginning, counted
 
 __all__ = ["answer_sentences", "summary_sentences"]
@@ -73,7 +74,9 @@ def _before(facts: Facts) -> str:
     if first is None or start is None or first >= start:
         return "No round before them includes it."
     rounds = (
-        f"round {first}" if first == start - 1 else f"rounds {first} to {start - 1}"
+        f"round {start}"
+        if first == start - 1
+        else f"rounds {round_number(first)} to {start}"
     )
     return f"The model was not rid of what it learnt from the client in {rounds}."
 
@@ -111,13 +114,15 @@ def _replayed(facts: Facts) -> Iterator[str]:
         yield "No round was played again."
         return
     if facts.answer == "subtract":
-        yield f"The heads of round {start} were solved again; no client chose or trained."
+        number = round_number(start)
+        yield f"The heads of round {number} were solved again; no client chose or trained."
         if facts.own_sums_kept:
             yield "What was subtracted are the requester's own sums, which were kept."
         return
     yield f"{_were(facts.rounds_replayed)} played again, {beginning(start)}."
     if first is not None and first >= start > 0:
-        yield f"No round before them includes the requester, whose first is {first}."
+        number = round_number(first)
+        yield f"No round before them includes the requester, whose first is {number}."
 
 
 def _sums(facts: Facts) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from covey.types import round_number
 from covey.unlearning.proof import Proof, proof_json, subject_mark
 from covey.unlearning.proof_facts import check_facts, check_text
 from covey.unlearning.sealing import unsealed
@@ -127,8 +128,8 @@ def _check_set_sizes(told: Proof) -> Check:
     if small:
         return Check.failed(
             "set sizes",
-            f"in round {small[0].round_index} {small[0].size_left} members remain, "
-            f"fewer than {x}",
+            f"in round {round_number(small[0].round_index)} {small[0].size_left} members "
+            f"remain, fewer than {x}",
         )
     return Check.passed("set sizes", f"at least {x} members remain in every set")
 

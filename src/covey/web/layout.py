@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.report import PROMISE
 from covey.report.wording import estimate, number
+from covey.types import round_number
 from covey.version import __version__
 from covey.web.charts import drawn, table_of
 
@@ -30,6 +31,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["round_number"] = round_number
     environment.globals |= {
         "age": age,
         "drawn": drawn,

@@ -8,6 +8,7 @@ from covey.events import RiskMeasured, RiskUnknown
 from covey.history import History
 from covey.report import OVERALL, accuracy_lines
 from covey.report.queries import finish_line
+from covey.types import round_number
 from covey.web.charts import Level, Line, Plot, Point
 
 __all__ = [
@@ -36,6 +37,7 @@ def accuracy_plot(history: History) -> Plot:
         words="Accuracy per round, of all clients and of each group. A mean can hide a "
         "group that is left behind.",
         x_label="round",
+        first=round_number(0),
         y_label="accuracy",
         lines=drawn,
         x_range=_rounds(history),
@@ -64,6 +66,7 @@ def risk_plot(history: History) -> Plot:
         "record from a new one; 0.5 is a coin. Bands are one standard error either way; "
         "rings are figures that nobody may act on. Dashed: what clients accept.",
         x_label="round",
+        first=round_number(0),
         y_label="MIA accuracy",
         lines=lines,
         x_range=_rounds(history),
@@ -97,6 +100,7 @@ def sizes_plot(history: History) -> Plot:
         title="Clients per cluster",
         words="How many clients sit in each cluster by their latest choice.",
         x_label="round",
+        first=round_number(0),
         y_label="clients",
         lines=lines,
         x_range=_rounds(history),
@@ -114,6 +118,7 @@ def moves_plot(history: History) -> Plot:
         title="Clients that moved",
         words="How many of a round's clients chose another cluster than the last time.",
         x_label="round",
+        first=round_number(0),
         y_label="clients",
         lines=[Line("moved", points, "all")],
         x_range=_rounds(history),
@@ -159,6 +164,7 @@ def compared_accuracy(runs: Sequence[tuple[str, History]], group: str = "") -> P
         title=f"Accuracy, {name}",
         words="Accuracy per round of each run, on unseen data.",
         x_label="round",
+        first=round_number(0),
         y_label="accuracy",
         lines=lines,
         x_range=(0, max((_rounds(h)[1] for _, h in runs), default=1)),

@@ -16,6 +16,7 @@ from covey.report.figures.style import (
     quiet,
     say,
 )
+from covey.types import round_number
 
 __all__ = ["heads_figure"]
 
@@ -43,7 +44,8 @@ def heads_figure(history: History) -> Figure:
         return figure
     handles: dict[float, Artist] = {}
     for axes, (cluster, (t, chosen)) in zip(panels, sorted(tried.items()), strict=True):
-        quiet(axes, f"Cluster {cluster}, round {t}", "accuracy, left out", "risk")
+        title = f"Cluster {cluster}, round {round_number(t)}"
+        quiet(axes, title, "accuracy, left out", "risk")
         handles |= _lines(axes, chosen)
     taken = key("o", "taken", INK, "none")
     accepted = key("", "accepted by all but a quarter", INK)

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from covey.types import round_number
+
 __all__ = [
     "CLUSTERS",
     "GROUPS",
@@ -78,9 +80,14 @@ def quiet(axes: Axes, title: str, down: str, along: str) -> None:
 
 
 def whole_rounds(axes: Axes, end: int) -> None:
-    """Let the horizontal axis run from round 0 to the end of the run."""
+    """Let the horizontal axis run from the first round, called 1, to the end of the run."""
     axes.set_xlim(-0.6, end + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+    def label(t: float, _: int | None = None) -> str:
+        return "end" if t == end else str(round_number(int(t)))
+
+    axes.xaxis.set_major_formatter(label)
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:

@@ -111,7 +111,7 @@ def drawn(plot: Plot, size: str) -> Drawing:
         right=axes.right,
         top=TOP,
         bottom=axes.bottom,
-        x_ticks=[Tick(f"{v:,.0f}", axes.x(v)) for v in _whole(axes, size)],
+        x_ticks=[Tick(f"{v + plot.first:,.0f}", axes.x(v)) for v in _whole(axes, size)],
         y_ticks=[Tick(_text(v), axes.y(v)) for v in _steps(axes.low, axes.high, 5)],
         levels=_rules(plot, axes),
         curves=[_curve(line, axes) for line in plot.lines if line.points],

@@ -50,6 +50,7 @@ class Plot:
         y_range: at least shown, whatever the lines are; it grows around them.
         shaded: values along the bottom that are shaded, and what that means.
         missing: why there is nothing to see; "": there is.
+        first: what 0 along the bottom is called; rounds are counted from 1 for a reader.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Plot:
     shaded: Sequence[Number] = ()
     shaded_means: str = ""
     decimals: int = 3
+    first: int = 0
     missing: str = ""
 
     @property
@@ -108,7 +110,10 @@ def table_of(plot: Plot) -> Table:
         low, high = bands[index][x]
         return f"{text} ({low:.{plot.decimals}f} to {high:.{plot.decimals}f})"
 
-    rows = [[f"{x:g}", *(cell(i, x) for i in range(len(columns)))] for x in shown]
+    rows = [
+        [f"{x + plot.first:g}", *(cell(i, x) for i in range(len(columns)))]
+        for x in shown
+    ]
     return Table([plot.x_label, *(line.name for line in plot.lines)], rows, step)
 
 

@@ -67,6 +67,7 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
         "snapshot": snapshot,
         **_row(history, names, handle),
         "figure": _figure(history, handle),
+        "played": len(history.rounds),
         "exposed": exposed,
         "moves": history.moves.get(handle, ()),
         "weight": _weight(history, handle),
