@@ -1,0 +1,51 @@
+"""A run whose clients leave until a cluster is empty tells only of those who are in it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import covey
+from covey.dossier import write_dossier
+from covey.runtime import RunFolder
+from runtime.solved_runs import SOLVED
+
+
+@pytest.mark.slow
+def test_a_cluster_that_everybody_left_has_not_diverged(tmp_path: Path):
+    settings: dict[str, Any] = SOLVED | {
+        "population": {**SOLVED["population"], "audit_examples": 60}
+    }
+    run = covey.run(config=settings, out=tmp_path / "run")
+    users = Counter(run.history.assignment.values())
+    j = min(users, key=lambda each: users[each])
+    assert 0 < users[j] < 8
+    leavers = [n for n, h in run.names.items() if run.history.assignment[h] == j]
+    run.forget(leavers, "subtract")
+    told = covey.load(run.folder).summary
+    assert told["diverged"] == []
+    assert [each["clients"] for each in told["clusters"]][j] == 0
+    there = 8 - len(leavers)
+    assert sum(each["clients"] for each in told["clusters"]) == there
+    assert told["violations"]["count"] is not None
+    folder = RunFolder(run.folder)
+    for _ in range(2):
+        run.export(1 - j, recipient="Clinic")
+    out = write_dossier(folder, tmp_path / "dossier")
+    dossier = json.loads((out / "dossier.json").read_text())
+    assert dossier["facts"]["run"]["clients"] == there
+    trained = [each["trained_by"] for each in dossier["facts"]["models"]]
+    assert (trained[j], trained[1 - j]) == (0, there)
+    assert counted(dossier)["recipients on record, of deleted files too"] == 1
+    assert counted(dossier)["models written out"] == 1
+    run.forget(next(iter(covey.load(run.folder).names)), "subtract")
+    again = write_dossier(folder, tmp_path / "again")
+    dossier = json.loads((again / "dossier.json").read_text())
+    assert counted(dossier)["recipients on record, of deleted files too"] == 1
+    assert "models written out" not in counted(dossier)
+
+
+def counted(dossier: dict[str, Any]) -> dict[str, int]:
+    return {each["what"]: each["count"] for each in dossier["lineage"]}
