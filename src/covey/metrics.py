@@ -72,13 +72,8 @@ def one_vs_rest_gaps(
     is_class = _memberships(judged.labels, judged.num_classes)
     in_group = np.equal.outer(np.unique(judged.groups), judged.groups).astype(float)
     total = in_group.sum(axis=1, keepdims=True)
-    return _gaps(
-        in_group @ (says * is_class),
-        in_group @ is_class,
-        in_group @ says,
-        total,
-        fewest,
-    )
+    right, positive = in_group @ (says * is_class), in_group @ is_class
+    return _gaps(_rates(right, positive, in_group @ says, total, fewest))
 
 
 def fairness(
@@ -86,34 +81,40 @@ def fairness(
 ) -> tuple[FairnessMeasured, ...]:
     """Return mean and maximum of each gap, its interval, and what chance alone does.
 
-    The null shuffles which group each example belongs to; a shuffle that leaves a group
-    without a class has no gap and does not count. The maximum over ten classes
-    is well above 0 even where there is no disparity at all. The interval is of the mean
-    gap, see `bootstrapped`; None where it is not known who uses which model.
+    The gaps are those of what all models say, weighted by who uses them, where that is
+    known, with a 95% interval of their mean (`bootstrapped`); else they are of the
+    examples that clients answered in turns, without an interval.
+
+    The null shuffles which group each of these examples belongs to; a shuffle that leaves
+    a group without a class has no gap and does not count. The maximum over ten classes
+    is well above 0 even where there is no disparity at all.
     """
     if len(np.unique(judged.groups)) < 2:
         return ()
-    found = one_vs_rest_gaps(judged, fewest)
+    in_turns = one_vs_rest_gaps(judged, fewest)
     null = np.stack(
         [
             _means(one_vs_rest_gaps(_shuffled(judged, generator), fewest))
             for _ in range(PERMUTATIONS)
         ]
     )
-    at_least = (null >= _means(found)).sum(axis=0)
+    at_least = (null >= _means(in_turns)).sum(axis=0)
     p_values = (1 + at_least) / (1 + np.isfinite(null).sum(axis=0))
-    limits = _limits(judged, generator, fewest)
+    found, reach, use = in_turns, np.full(len(GAPS), np.nan), judged.by_model
+    if use is not None:
+        found = _gaps(_rates_of_clients(use, use.clients[None], fewest))[:, 0]
+        reach = np.quantile(bootstrapped(use, generator, fewest), 0.95, axis=1)
     return tuple(
         FairnessMeasured(
             gap=gap,
             mean=_known(mean),
             maximum=_known(np.max(row)),
             p_value=None if np.isnan(mean) else float(p),
-            low=_known(low),
-            high=_known(high),
+            low=_known(np.maximum(mean - most, 0)),
+            high=_known(np.minimum(mean + most, 1)),
         )
-        for gap, row, mean, p, (low, high) in zip(
-            GAPS, found, _means(found), p_values, limits, strict=True
+        for gap, row, mean, p, most in zip(
+            GAPS, found, _means(found), p_values, reach, strict=True
         )
     )
 
@@ -121,11 +122,14 @@ def fairness(
 def bootstrapped(
     by_model: ByModel, generator: np.random.Generator, fewest: int = FEWEST
 ) -> Float[ndarray, "gaps resamples"]:
-    """Return the mean gap over the classes, for clients resampled within their group.
+    """Return how far rates move, in gaps, for clients resampled within their group.
 
-    A group's confusion counts are those of its models, weighted by how many of its
-    resampled clients use each. Only who the clients are is drawn anew, not the test
-    examples: where a whole group uses one model, its rates do not vary.
+    A gap is a seminorm of the rates r, so that |gap(r*) - gap(r)| <= gap(r* - r): what is
+    returned bounds how far each mean gap moves, where the gaps themselves only grow by
+    chance, and their percentiles lie above what was found. A group's rates are those of
+    its models, weighted by how many of its resampled clients use each. Only who the
+    clients are is drawn anew, not the test examples: where a whole group uses one model,
+    its rates do not move.
     """
     weights = np.stack(
         [
@@ -134,36 +138,47 @@ def bootstrapped(
         ],
         axis=1,
     )
-    counts = np.einsum("bgj,gjtp->bgtp", weights, by_model.confusions)
-    clients = by_model.clients.sum(axis=1)[:, None, None]
-    return _confusion_gaps(counts / clients, fewest).mean(axis=-1)
+    moved = _rates_of_clients(by_model, weights, fewest)
+    found = _rates_of_clients(by_model, by_model.clients[None], fewest)
+    return _gaps(moved - found).mean(axis=-1)
 
 
-def _confusion_gaps(
-    counts: Float[ndarray, "resamples groups classes classes"], fewest: int
-) -> Float[ndarray, "gaps resamples classes"]:
-    """Return the gaps of `one_vs_rest_gaps` for mean counts [..., true, predicted]."""
+def _rates_of_clients(
+    by_model: ByModel, users: Int[ndarray, "resamples groups clusters"], fewest: int
+) -> Float[ndarray, "rates resamples groups classes"]:
+    """Return the rates where so many clients of each group use each model."""
+    counts = np.einsum("bgj,gjtp->bgtp", users, by_model.confusions)
+    counts = counts / by_model.clients.sum(axis=1)[:, None, None]
     right = np.diagonal(counts, axis1=-2, axis2=-1)
     is_class, says = counts.sum(axis=-1), counts.sum(axis=-2)
-    return _gaps(right, is_class, says, is_class.sum(axis=-1, keepdims=True), fewest)
+    return _rates(right, is_class, says, is_class.sum(axis=-1, keepdims=True), fewest)
 
 
-def _gaps(
+def _rates(
     right: Float[ndarray, "*resamples groups classes"],
     is_class: Float[ndarray, "*resamples groups classes"],
     says: Float[ndarray, "*resamples groups classes"],
     total: Float[ndarray, "*resamples groups 1"],
     fewest: int,
+) -> Float[ndarray, "rates *resamples groups classes"]:
+    """Return shares of yes, of hits and of false alarms: P(c), P(c | y = c), P(c | y != c).
+
+    Of counts of true positives, positives and answers of yes.
+    """
+    parts, wholes = (says, right, says - right), (total, is_class, total - is_class)
+    return np.stack(
+        [
+            _share(part, np.broadcast_to(whole, part.shape), fewest)
+            for part, whole in zip(parts, wholes, strict=True)
+        ]
+    )
+
+
+def _gaps(
+    rates: Float[ndarray, "rates *resamples groups classes"],
 ) -> Float[ndarray, "gaps *resamples classes"]:
-    """Return the gaps for counts of true positives, positives and answers of yes."""
-
-    def gap(part: ndarray, whole: ndarray) -> ndarray:
-        rates = _share(part, np.broadcast_to(whole, part.shape), fewest)
-        return rates.max(axis=-2) - rates.min(axis=-2)
-
-    hits = gap(right, is_class)
-    alarms = gap(says - right, total - is_class)
-    return np.stack([gap(says, total), hits, np.maximum(hits, alarms)])
+    parity, hits, alarms = rates.max(axis=-2) - rates.min(axis=-2)
+    return np.stack([parity, hits, np.maximum(hits, alarms)])
 
 
 def _memberships(
@@ -174,15 +189,6 @@ def _memberships(
         labels == 1 if labels.ndim == 2 else labels[:, None] == np.arange(num_classes)
     )
     return inside.astype(float)
-
-
-def _limits(
-    judged: Judged, generator: np.random.Generator, fewest: int
-) -> Float[ndarray, "gaps two"]:
-    if judged.by_model is None:
-        return np.full((len(GAPS), 2), np.nan)
-    drawn = bootstrapped(judged.by_model, generator, fewest)
-    return np.quantile(drawn, [0.025, 0.975], axis=1).T
 
 
 def _share(part: ndarray, whole: ndarray, fewest: int) -> Float[ndarray, "*shape"]:
