@@ -245,8 +245,12 @@ def turn_taking(use: ByModel, size: int) -> Judged:
             true, answer = divmod(
                 int(draw.choice(cells.size, p=cells.ravel() / cells.sum())), len(cells)
             )
-            labels.append(true), said.append(answer), groups.append(group)
-    return Judged(*map(np.array, (labels, said, groups)), len(cells), use)
+            labels.append(true)
+            said.append(answer)
+            groups.append(group)
+    classes = use.confusions.shape[-1]
+    arrays = np.array(labels), np.array(said), np.array(groups)
+    return Judged(*arrays, num_classes=classes, by_model=use)
 
 
 @pytest.mark.usefixtures("few_shuffles")
@@ -267,6 +271,7 @@ def test_every_interval_holds_its_own_estimate(models: int, clients: int, seed: 
 @pytest.mark.usefixtures("few_shuffles")
 @pytest.mark.parametrize("are_alike", [True, False])
 def test_intervals_cover_the_gap_of_the_population_that_the_clients_come_from(
+    *,
     are_alike: bool,
 ):
     # Where groups are alike, chance alone makes gaps, in the clients and once more in

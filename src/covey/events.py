@@ -46,6 +46,7 @@ __all__ = [
     "HeadChosen",
     "HeadsSolved",
     "LeaveRequested",
+    "ModelAttacked",
     "ModelDiverged",
     "ModelsMerged",
     "ModelsPooled",
@@ -472,6 +473,7 @@ class RiskMeasured(Event):
         calibrated: whether the figure may be acted on; a withheld one never is, nor one
             that was extrapolated from smaller federations.
         reason: what the figure rests on, or why it is "withheld: " or "extrapolated: ".
+        attack: which attack on the model's own members it is of; "" for an estimate.
     """
 
     cluster: int
@@ -484,6 +486,7 @@ class RiskMeasured(Event):
     non_members: int
     calibrated: bool
     reason: str
+    attack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,6 +529,25 @@ class ClusterAudited(Event):
     blind_auc: float | None
     reason: str
     traced_risk: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttacked(Event):
+    """What one more attack achieves on a final model, beside that of `ClusterAudited`.
+
+    At the end of a run, or between rounds after it, by an audit.
+
+    Attributes:
+        attack: its name.
+        risk: MIA accuracy (TPR + TNR) / 2.
+        model_hash: of the models that a run ended with; of others it says nothing.
+    """
+
+    cluster: int
+    attack: str
+    risk: float
+    standard_error: float
+    model_hash: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from covey.events import (
     FairnessMeasured,
     GroupsSought,
     HeadChosen,
+    ModelAttacked,
     ModelDiverged,
     ModelsPooled,
     MovesWaited,
@@ -118,6 +119,7 @@ class History:
         weights_chosen: how much each client enters, where its own risk decided it last.
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was last answered to each, in order.
+        attacks: all others on final models, of whatever models those were.
         reported: what clients that are apart last told of themselves.
         refused: whose updates were ever refused.
         diverged: per cluster whose model is none after the latest round, why, and since
@@ -152,6 +154,7 @@ class History:
     hidden: Sequence[tuple[int, AnonymitySetsFormed | OrganisationsAttested]] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
+    attacks: tuple[ModelAttacked, ...] = ()
     exposures: tuple[ClientExposed, ...] = ()
     fairness: tuple[FairnessMeasured, ...] = ()
     finished: RunFinished | None = None
@@ -231,6 +234,8 @@ def _between(history: History, events: Sequence[Event]) -> History:
             history = replace(history, started=began)
         if isinstance(event, RecordsChanged) and history.started:
             history = replace(history, started=_with_records(history.started, event))
+        if isinstance(event, ModelAttacked):
+            history = _attacked(history, event)
         if isinstance(event, RunEndedEarly):
             began = _shortened(history.started, event)
             history = replace(history, started=began, ended_early=event)
@@ -402,6 +407,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return _measured(history, event)
         case ClusterAudited():
             return replace(history, audits=(*history.audits, event))
+        case ModelAttacked():
+            return _attacked(history, event)
         case ClientExposed():
             return replace(history, exposures=(*history.exposures, event))
         case FairnessMeasured():
@@ -489,6 +496,17 @@ def _measured(history: History, event: RiskMeasured) -> History:
         return replace(history, measured=measured)
     figures = {**history.figures, event.cluster: found}
     return replace(history, measured=measured, figures=figures)
+
+
+def _attacked(history: History, event: ModelAttacked) -> History:
+    """Remember an attack; of the same one on the same model the newest counts."""
+    same = (event.model_hash, event.cluster, event.attack)
+    others = (
+        each
+        for each in history.attacks
+        if (each.model_hash, each.cluster, each.attack) != same
+    )
+    return replace(history, attacks=(*others, event))
 
 
 def _diverged(history: History, event: ModelDiverged) -> History:

@@ -170,6 +170,8 @@ def _beside(run: Path) -> str:
 
 def _headline(answer: dict[str, Any]) -> str:
     """Return the outcome in a few lines: no figure without what it rests on."""
+    from covey.report import by_attacks
+
     accuracy = answer["accuracy"]
     groups = "".join(f", {name} {v:.3f}" for name, v in accuracy["by_group"].items())
     overall = "unknown" if accuracy["overall"] is None else f"{accuracy['overall']:.3f}"
@@ -181,6 +183,7 @@ def _headline(answer: dict[str, Any]) -> str:
             f"cluster {j}: {cluster['clients']} clients, "
             f"measured risk {_figure(cluster, 'risk', 'reason')}, "
             f"true risk {_figure(cluster, 'true_risk', 'true_risk_reason')}"
+            f"{_stronger(cluster['strongest_attack'])}"
         )
     found = answer["violations"]
     if found["count"] is None:
@@ -188,7 +191,7 @@ def _headline(answer: dict[str, Any]) -> str:
     else:
         lines.append(
             f"violations: {found['count']} clients end above what they accept "
-            f"({found['count_lower']} by the 95% lower bound)"
+            f"({found['count_lower']} by the 95% lower bound){by_attacks(found)}"
         )
     for each in answer["guarantees"]:
         lines.append(
@@ -199,6 +202,15 @@ def _headline(answer: dict[str, Any]) -> str:
             f"what it does not cover"
         )
     return "\n".join(lines)
+
+
+def _stronger(found: dict[str, Any] | None) -> str:
+    """Return an attack that says more than the loss threshold does."""
+    from covey.report import LOSS
+
+    if found is None or found["attack"] == LOSS:
+        return ""
+    return f", by {found['attack']} {found['risk']:.3f}±{found['standard_error']:.3f}"
 
 
 def _figure(cluster: dict[str, Any], key: str, reason: str) -> str:

@@ -7,6 +7,8 @@ headings are named in short; what a run does not know is left to fill in, and sa
 from collections.abc import Mapping
 from typing import Any
 
+from covey.report.wording import by_attacks
+
 __all__ = ["annex_iv"]
 
 HEADINGS = {
@@ -81,5 +83,6 @@ def _limits(facts: Mapping[str, Any]) -> str:
         return f"Clients whose risk is above what they accept: unknown: {why}."
     return (
         f"{violations['count']} clients use a model whose measured membership risk is "
-        f"above what they accept; of {violations['unknown']} it is unknown."
+        f"above what they accept{by_attacks(violations)}; "
+        f"of {violations['unknown']} it is unknown."
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 from covey.history import History, pooled_clusters, trained_clusters
 from covey.ledger import current_records
+from covey.report.attacks import attacks_on, strongest
 from covey.report.divergence import NOT_FINISHED
-from covey.report.run_summary import measured_risk, summary
+from covey.report.run_summary import attack_figure, measured_risk, summary
 from covey.runtime.ledger_record import LedgerRecord
 
 __all__ = ["Trace", "dossier_facts", "traces_of"]
@@ -25,7 +26,13 @@ NOISE = (
 RUN_FIGURES = {
     "run": ("RunStarted", "RunEndedEarly"),
     "accuracy": ("RunFinished",),
-    "violations": ("RunStarted", "ClientExposed", "ClientsReported"),
+    "violations": (
+        "RunStarted",
+        "ClientExposed",
+        "ClusterAudited",
+        "ModelAttacked",
+        "ClientsReported",
+    ),
     "fairness": ("FairnessMeasured",),
     "guarantees": NOISE,
     "budget": (
@@ -116,6 +123,7 @@ def _models(history: History) -> Iterator[dict[str, Any]]:
             "true_risk": audit.true_risk if audit else None,
             "true_risk_standard_error": audit.standard_error if audit else None,
             "true_risk_reason": audit.reason if audit else _why_no_truth(history),
+            "strongest_attack": attack_figure(strongest(attacks_on(history, j))),
             "trained_by": len(trained[j] & there),
             "reached_by_pooling": len(pooled[j] & there),
             "left_in_it": len((trained[j] | pooled[j]) - there),

@@ -9,6 +9,8 @@ A run's figures are evidence for an answer, and never the answer itself.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from covey.report.attacks import LOSS
+
 __all__ = ["likelihoods"]
 
 NEVER_TRIED = (
@@ -72,6 +74,12 @@ def _attacked(facts: Mapping[str, Any]) -> Iterator[str]:
                 f"{_with_interval(each['true_risk'], each['true_risk_standard_error'])}; "
                 f"0.5 is a coin. {each['true_risk_reason']}".strip()
             )
+        found = each["strongest_attack"]
+        if found is not None and found["attack"] != LOSS:
+            yield (
+                f"Model {j}: the strongest attack, {found['attack']}, reached balanced "
+                f"accuracy {_with_interval(found['risk'], found['standard_error'])}."
+            )
         if each["risk"] is not None:
             yield (
                 f"Model {j}: the red team ({each['source']}) measured "
@@ -87,7 +95,8 @@ def _with_interval(value: float, standard_error: float | None) -> str:
 
 def _unmeasured(facts: Mapping[str, Any]) -> Iterator[str]:
     for each in facts["models"]:
-        if each["true_risk"] is None and each["risk"] is None:
+        figures = (each["true_risk"], each["strongest_attack"], each["risk"])
+        if all(figure is None for figure in figures):
             why = each["reason"] or each["true_risk_reason"]
             yield f"Model {each['cluster']}: its membership risk is unknown: {why}."
 

@@ -11,6 +11,7 @@ from covey.events import (
     Event,
     FairnessMeasured,
     GroupsSought,
+    ModelAttacked,
     ModelDiverged,
     ModelsPooled,
     PricesSet,
@@ -97,6 +98,7 @@ OPEN: Mapping[type[Event], str] = {
     ClientsReported: "what clients tell of themselves: accuracies, and one bit each",
     RoundMeasured: "how many clients are in each cluster",
     ClusterAudited: AUDITED,
+    ModelAttacked: AUDITED,
     ClientExposed: AUDITED,
     FairnessMeasured: AUDITED,
 }

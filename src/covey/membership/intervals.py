@@ -54,6 +54,11 @@ class Estimate:
         reach = Z * standard_error
         return cls(value, max(0.0, value - reach), min(1.0, value + reach))
 
+    def standard_error(self) -> float:
+        """Return the standard error that a value was given its interval for."""
+        low, value = self.low or 0.0, self.value or 0.0
+        return (value - low) / Z
+
     @classmethod
     def unknown(cls, reason: str) -> "Estimate":
         """Return no figure, and why."""

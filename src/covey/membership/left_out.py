@@ -57,6 +57,7 @@ def loss_threshold_risk(
         members=rates.members,
         non_members=rates.non_members,
         reason="a loss threshold between records and the same records left out",
+        attack="loss-left-out",
     )
 
 
@@ -77,4 +78,5 @@ def likelihood_ratio_risk(
         members=n,
         non_members=n,
         reason="the likelihood ratio of every record, in and left out",
+        attack="likelihood-ratio",
     )

@@ -1,4 +1,12 @@
 from .aggregate import means
+from .attacks import (
+    LOSS,
+    attacks_on,
+    final_exposure,
+    final_risk,
+    final_risks,
+    strongest,
+)
 from .auditing import audit_rows, write_audit
 from .divergence import diverged_models, diverged_sentences
 from .explanation import write_explanation
@@ -23,27 +31,34 @@ from .queries import (
     home_of,
 )
 from .run_comparison import comparison
-from .run_summary import PROMISE, budget_of, summary
+from .run_summary import PROMISE, attack_figure, budget_of, summary, violations
 from .tracked_figures import final_figures, replays, round_figures, told_settings
-from .wording import early_end_told, spread
+from .wording import by_attacks, early_end_told, spread
 
 __all__ = [
     "CLUSTERS_SHOWN",
+    "LOSS",
     "OVERALL",
     "PROMISE",
     "Reported",
     "accuracies",
     "accuracy_lines",
+    "attack_figure",
+    "attacks_on",
     "audit_rows",
     "budget_of",
     "budget_told",
+    "by_attacks",
     "client_rows",
     "comparison",
     "count_told",
     "diverged_models",
     "diverged_sentences",
     "early_end_told",
+    "final_exposure",
     "final_figures",
+    "final_risk",
+    "final_risks",
     "frame_of",
     "group_sizes",
     "home_of",
@@ -57,8 +72,10 @@ __all__ = [
     "round_rows",
     "share_told",
     "spread",
+    "strongest",
     "summary",
     "told_settings",
+    "violations",
     "write_audit",
     "write_explanation",
     "write_exposed_records",

@@ -5,6 +5,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from covey.components.built_ins import REFERENCES
+from covey.report.attacks import LOSS
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes
 from covey.report.run_labels import labels, method_of, settings_of, twin, with_baselines
 from covey.report.run_summary import violations
@@ -67,7 +68,7 @@ def _reference(
 
 
 def _metrics(run: Reported) -> Metrics:
-    found, above = accuracies(run.history), violations(run.history)
+    found, above = accuracies(run.history), violations(run.history, LOSS)
     smallest = next(iter(group_sizes(run.history)), None)
     count = None if above["unknown"] else above["count"]
     return {

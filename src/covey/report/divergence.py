@@ -13,6 +13,7 @@ __all__ = [
     "diverged_sentences",
     "reaches_diverged",
     "sits_in_diverged",
+    "touched_clusters",
     "why_unknown",
 ]
 
@@ -45,9 +46,15 @@ def sits_in_diverged(history: History) -> frozenset[int]:
 
 def reaches_diverged(history: History, each: ClientExposed) -> bool:
     """Say whether a model that is none now was ever reached by a client's examples."""
+    return not history.diverged.keys().isdisjoint(touched_clusters(history, each))
+
+
+def touched_clusters(history: History, each: ClientExposed) -> set[int]:
+    """Return the clusters whose model a client uses, or its examples ever reached."""
     touched = {each.cluster, *history.trained.get(each.handle, ())}
-    touched |= {j for j, reached in history.reached.items() if each.handle in reached}
-    return not history.diverged.keys().isdisjoint(touched)
+    return touched | {
+        j for j, reached in history.reached.items() if each.handle in reached
+    }
 
 
 def why_unknown(history: History, clusters: Collection[int] = ()) -> str:

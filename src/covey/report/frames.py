@@ -6,6 +6,7 @@ from typing import Any
 
 from covey.errors import ConfigError
 from covey.history import History
+from covey.report.attacks import final_exposure, final_risk
 from covey.report.run_summary import client_groups
 from covey.types import ClientName, Handle
 
@@ -18,9 +19,10 @@ def client_rows(
     """Return one row per client that has not left, by name.
 
     threshold: the highest risk that it accepts. risk: the newest estimate of its
-    cluster's that is still valid; true_risk: what a simulation knows of it at the end;
-    exposure: the highest true risk of all models that its examples ever reached; weight:
-    how much it enters, where its own risk decides that. A figure that is not known is
+    cluster's that is still valid; true_risk: what a simulation knows of it at the end,
+    by the strongest attack that was run, which `attack` names; exposure: the highest true
+    risk of all models that its examples ever reached; weight: how much it enters, where
+    its own risk decides that. A figure that is not known is
     None.
     """
     began, groups = history.started, client_groups(history)
@@ -32,6 +34,7 @@ def client_rows(
     for name, handle in sorted(names.items()):
         cluster, end = history.assignment.get(handle), ends.get(handle)
         risk = history.figures.get(cluster) if cluster is not None else None
+        true = final_risk(history, end) if end else None
         rows.append(
             {
                 "name": name,
@@ -41,9 +44,10 @@ def client_rows(
                 "risk": risk.risk if risk else None,
                 "risk_standard_error": risk.standard_error if risk else None,
                 "accuracy": end.accuracy if end else None,
-                "true_risk": end.risk if end else None,
-                "true_risk_standard_error": end.standard_error if end else None,
-                "exposure": end.exposure if end else None,
+                "true_risk": true.risk if true else None,
+                "true_risk_standard_error": true.standard_error if true else None,
+                "attack": true.attack if true else None,
+                "exposure": final_exposure(history, end) if end else None,
                 "weight": weights.get(handle),
             }
         )

@@ -16,7 +16,7 @@ from covey.report.queries import Reported, group_sizes
 from covey.report.run_comparison import comparison
 from covey.report.run_labels import labels, with_baselines
 from covey.report.run_summary import PROMISE, guarantee_of
-from covey.report.wording import estimate, interval, number, spread
+from covey.report.wording import by_attacks, estimate, interval, number, spread
 from covey.types import round_number
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def rendered(
         "estimate": estimate,
         "spread": spread,
         "interval": interval,
+        "by_attacks": by_attacks,
     }
     encoded = {name: b64encode(each).decode() for name, each in pictures.items()}
     page = environment.get_template(template).render(

@@ -12,7 +12,7 @@ from covey.report.divergence import NOT_FINISHED, diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes
 from covey.report.run_labels import method_of, selection_of
 from covey.report.run_summary import NO_GROUPS, summary
-from covey.report.wording import happenings, number
+from covey.report.wording import by_attacks, happenings, number
 
 __all__ = ["MOST_CLUSTERS", "run_view"]
 
@@ -96,8 +96,10 @@ def _violations_key(history: History, baseline: History | None) -> KeyFigure:
     return KeyFigure(
         "Violations",
         counts["now"],
-        f"by the 95% lower bound: {counts['lower']}",
-        f"{beside['now']}; lower bound: {beside['lower']}" if beside else None,
+        f"by the 95% lower bound: {counts['lower']}{counts['attacks']}",
+        f"{beside['now']}; lower bound: {beside['lower']}{beside['attacks']}"
+        if beside
+        else None,
     )
 
 
@@ -121,12 +123,14 @@ def _counts(history: History) -> dict[str, str]:
     found = summary(history)["violations"]
     if found["count"] is None:
         unknown = number(None, found["reason"])
-        return dict.fromkeys(("now", "lower", "exposed", "by_group"), unknown)
+        keys = ("now", "lower", "exposed", "by_group")
+        return {**dict.fromkeys(keys, unknown), "attacks": ""}
     known = len(history.exposures) - found["unknown"]
     rest = f" ({found['unknown']} more unknown)" if found["unknown"] else ""
     sizes = group_sizes(history)
     by_group = [f"{found['by_group'].get(g, 0)} of {n} {g}" for g, n in sizes.items()]
     return {
+        "attacks": by_attacks(found),
         "now": f"{found['count']} of {known}{rest}",
         "lower": f"{found['count_lower']} of {known}{rest}",
         "exposed": number(None, found["reason"])

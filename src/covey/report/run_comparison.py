@@ -5,6 +5,7 @@ from typing import Any
 
 from covey.history import History
 from covey.membership import DIVERGED
+from covey.report.attacks import LOSS
 from covey.report.divergence import diverged_sentences
 from covey.report.queries import OVERALL, Reported, accuracies, group_sizes, home_of
 from covey.report.run_labels import (
@@ -22,7 +23,8 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
     """Return one row per run, and one per FedAvg baseline that no run is.
 
     All rows have the same keys: name, method, selection, seed, accuracy, per group
-    accuracy_GROUP, violations by point estimate and by 95% lower bound, the true risk
+    accuracy_GROUP, violations by point estimate and by 95% lower bound, counted with
+    the loss threshold, which is tried at the end of every run; the true risk
     (with its standard error) of the cluster that holds most of the smallest group and
     of the one that holds most of the largest, adjusted_rand_index; the clusters whose
     model diverged; the epsilon that
@@ -35,7 +37,7 @@ def comparison(runs: Sequence[Reported]) -> list[dict[str, Any]]:
 
 
 def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
-    found, above = accuracies(run.history), violations(run.history)
+    found, above = accuracies(run.history), violations(run.history, LOSS)
     guarantee = guarantee_of(run.history)["guarantee"]
     sizes = list(group_sizes(run.history))
     finished = run.history.finished

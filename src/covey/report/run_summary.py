@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from covey.dp import guarantee_status
-from covey.events import ClientExposed, ClusterAudited
+from covey.events import ClusterAudited
 from covey.history import History
 from covey.membership import DIVERGED
+from covey.report.attacks import (
+    Attacked,
+    attacks_on,
+    final_exposure,
+    final_risk,
+    strongest,
+)
 from covey.report.divergence import (
     NOT_FINISHED,
     diverged_models,
@@ -23,6 +30,7 @@ from covey.unlearning import at_risk, budget, participation_of
 
 __all__ = [
     "PROMISE",
+    "attack_figure",
     "budget_of",
     "client_groups",
     "components",
@@ -153,8 +161,11 @@ def budget_of(history: History) -> dict[str, Any]:
     }
 
 
-def violations(history: History) -> dict[str, Any]:
-    """Count the clients whose final model's true risk is above what they accept.
+def violations(history: History, by: str | None = None) -> dict[str, Any]:
+    """Count the clients whose final model's risk is above what they accept.
+
+    The risk is of the strongest attack that was run on the model, or of the attack `by`
+    alone, which makes runs comparable; `attacks` names those that were counted with.
 
     `count` by point estimate, as the papers do; `count_lower` only where the 95% lower
     bound risk - 1.96 SE is above; by group; and the same for exposure, the highest risk
@@ -178,10 +189,13 @@ def violations(history: History) -> dict[str, Any]:
             h for h, risk in risks.items() if risk is not None and risk > thresholds[h]
         ]
 
-    known = [each for each in history.exposures if each.risk is not None]
-    now = above({each.handle: each.risk for each in known})
-    lower = above({each.handle: _lower_bound(each) for each in known})
-    exposed = above({each.handle: each.exposure for each in history.exposures})
+    ends = {each.handle: final_risk(history, each, by) for each in history.exposures}
+    known = {handle: each for handle, each in ends.items() if each is not None}
+    now = above({handle: each.risk for handle, each in known.items()})
+    lower = above({handle: each.lower_bound() for handle, each in known.items()})
+    exposed = above(
+        {each.handle: final_exposure(history, each, by) for each in history.exposures}
+    )
     reached = _reached(history)
     return {
         "count": len(now) if known else None,
@@ -189,6 +203,7 @@ def violations(history: History) -> dict[str, Any]:
         "count_exposed": len(exposed) if known and not reached else None,
         "by_group": dict(Counter(groups[h] for h in now if h in groups)),
         "clients": now,
+        "attacks": sorted({each.attack for each in known.values()}),
         "unknown": len(history.exposures) - len(known),
         "reason": why_unknown(history, reached) if reached or not known else "",
     }
@@ -201,6 +216,7 @@ def _unknown_violations(history: History, reason: str) -> dict[str, Any]:
         "count_exposed": None,
         "by_group": None,
         "clients": None,
+        "attacks": [],
         "unknown": len(history.assignment),
         "reason": reason,
     }
@@ -214,6 +230,7 @@ def _told_violations(history: History, above: Mapping[str, bool]) -> dict[str, A
         "count_exposed": None,
         "by_group": {},
         "clients": over,
+        "attacks": [],
         "unknown": len(history.assignment.keys() - above.keys()),
         "reason": "" if above else "no client tells whether a risk is above its own",
     }
@@ -238,9 +255,9 @@ def moves(history: History) -> dict[str, int | None]:
         each.handle
         for each in history.exposures
         if each.handle in history.moves
-        and each.risk is not None
-        and each.exposure is not None
-        and each.exposure > each.risk
+        and (risk := final_risk(history, each)) is not None
+        and (exposure := final_exposure(history, each)) is not None
+        and exposure > risk.risk
     ]
     movers = (each for each in history.exposures if each.handle in history.moves)
     unknown = any(reaches_diverged(history, each) for each in movers)
@@ -308,6 +325,9 @@ def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
         "true_risk": audit.true_risk,
         "true_risk_standard_error": audit.standard_error,
         "true_risk_reason": audit.reason,
+        "strongest_attack": attack_figure(
+            strongest(attacks_on(history, audit.cluster))
+        ),
         "auc": audit.auc,
         "blind_auc": audit.blind_auc,
         "exposed_risk": audit.exposed_risk,
@@ -335,15 +355,15 @@ def client_groups(history: History) -> dict[str, str]:
     }
 
 
-def _lower_bound(each: ClientExposed) -> float | None:
-    if each.risk is None or each.standard_error is None:
-        return None
-    return each.risk - 1.96 * each.standard_error
+def attack_figure(found: Attacked | None) -> dict[str, Any] | None:
+    """Return an attack's name, risk and standard error; None: there is no figure."""
+    return None if found is None else found._asdict()
 
 
 def _exposure(history: History) -> dict[str, float | str | None]:
     reached, exposures = _reached(history), history.exposures
-    known = [each.exposure for each in exposures if each.exposure is not None]
+    found = [final_exposure(history, each) for each in exposures]
+    known = [each for each in found if each is not None]
     if reached or not known:
         reason = why_unknown(history, reached)
         return {"mean": None, "maximum": None, "reason": reason}

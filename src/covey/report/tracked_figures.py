@@ -49,8 +49,9 @@ def final_figures(history: History) -> dict[str, float]:
     """Return the figures of a run's end that are known, by names that begin with `final`.
 
     Of all clients and of each group the accuracy, violations and exposure; of each
-    cluster the measured and the true risk with their standard errors, and the AUC of the
-    audit; of each guarantee its epsilon.
+    cluster the measured and the true risk with their standard errors, the AUC of the
+    audit, and the risk by the strongest attack, which names it and is what violations
+    follow; of each guarantee its epsilon.
     """
     told = summary(history)
     found: dict[str, Any] = {
@@ -66,6 +67,9 @@ def final_figures(history: History) -> dict[str, float]:
     for each in told["clusters"]:
         for figure, key in OF_CLUSTERS.items():
             found[f"{figure}/cluster_{each['cluster']}"] = each[key]
+        if strongest := each["strongest_attack"]:
+            name = re.sub(r"[^\w-]", "_", strongest["attack"])
+            found[f"risk_by_{name}/cluster_{each['cluster']}"] = strongest["risk"]
     for each in told["guarantees"]:
         found[f"epsilon/{each['unit']}"] = each["epsilon"]
     return {f"final/{k}": float(v) for k, v in found.items() if v is not None}

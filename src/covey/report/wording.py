@@ -21,6 +21,7 @@ from covey.history import History
 from covey.types import round_number
 
 __all__ = [
+    "by_attacks",
     "early_end_told",
     "estimate",
     "happenings",
@@ -62,6 +63,12 @@ def interval(estimate: Mapping[str, Any]) -> str:
     if estimate["value"] is None:
         return "unknown"
     return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
+
+
+def by_attacks(violations: Mapping[str, Any]) -> str:
+    """Name the attacks that violations are counted with; "" where clients only tell."""
+    named = " and ".join(violations["attacks"])
+    return f", by the strongest attack: {named}" if named else ""
 
 
 def spread(row: Mapping[str, float | str | None] | None) -> str:

@@ -54,6 +54,7 @@ from covey.runtime import (
     forget,
     join_run,
     open_session,
+    record_attacks,
 )
 from covey.runtime.copies import Copy
 from covey.runtime.early_end import BestRound
@@ -462,7 +463,10 @@ class Run:
         """Attack every final cluster model; arguments as of `covey.audit`."""
         request = AuditRequest(tuple(attacks), references, observe)
         run = playable(self._folder, self._overrides, "audit(...)")
-        return write_audit(audit_run(run, self._folder, request), self.folder)
+        found = audit_run(run, self._folder, request)
+        record_attacks(self._folder, self.history, found)
+        self._record = read_run_record(self._folder)
+        return write_audit(found, self.folder)
 
     def audit_epsilon(self, draws: int = 10_000) -> dict[str, Any]:
         """Put the run's noise to the test; arguments as of `covey.audit_epsilon`."""

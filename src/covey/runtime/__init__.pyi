@@ -1,5 +1,12 @@
 from .asking import Returning
-from .auditing import DEFAULT_ATTACKS, Audit, AuditRequest, audit_run, named_attack
+from .auditing import (
+    DEFAULT_ATTACKS,
+    Audit,
+    AuditRequest,
+    audit_run,
+    named_attack,
+    record_attacks,
+)
 from .changing import ChangedRecords, change_records, join_run
 from .completed_run import CompletedRun, is_finished, load_completed
 from .federation_metadata import FederationMetadata, Unreachable, rebuilt_run
@@ -62,6 +69,7 @@ __all__ = [
     "read_events",
     "read_history",
     "rebuilt_run",
+    "record_attacks",
     "recorded_run",
     "run_rounds",
     "unplayed_reason",

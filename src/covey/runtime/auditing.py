@@ -18,6 +18,9 @@ from covey.components.built_ins import USUAL_ATTACKS
 from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
+from covey.events import ModelAttacked, kind_and_body
+from covey.history import History
+from covey.ledger import Ledger, Record
 from covey.membership import (
     DIVERGED,
     FEDMIA,
@@ -34,7 +37,7 @@ from covey.membership import (
     source_of,
 )
 from covey.runtime.completed_run import CompletedRun, load_completed
-from covey.runtime.folder import RunFolder
+from covey.runtime.folder import RunFolder, now
 from covey.runtime.session import rounds_of
 from covey.types import Params
 
@@ -45,6 +48,7 @@ __all__ = [
     "AuditRequest",
     "audit_run",
     "named_attack",
+    "record_attacks",
 ]
 
 DEFAULT_ATTACKS = USUAL_ATTACKS
@@ -151,6 +155,31 @@ def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:
     called = f"{name}({told})" if told else name
     known = is_built_in("attack", name)
     return called, found if known else user_function(f"attack {name}", found)
+
+
+def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
+    """Record what attacks achieved on final models: violations follow the strongest.
+
+    The same audit again adds nothing.
+
+    Raises:
+        LedgerLocked: another process is writing this run.
+    """
+    if history.finished is None:
+        return
+    facts = [
+        ModelAttacked(
+            each.cluster, name, found.value, found.standard_error(), of_models
+        )
+        for of_models in [history.finished.model_hash]
+        for each in audit.clusters
+        for name, figures in each.attacks.items()
+        if (found := figures.overall.balanced_accuracy).value is not None
+    ]
+    new = [each for each in facts if each not in history.attacks]
+    if new:
+        with Ledger.open(folder.ledger, now) as ledger:
+            ledger.append_between([Record(None, *kind_and_body(each)) for each in new])
 
 
 def _targets(found: CompletedRun) -> list[Target]:

@@ -10,7 +10,15 @@ from typing import Any
 from covey.api import load
 from covey.history import History
 from covey.metrics import GAPS
-from covey.report import OVERALL, accuracies, group_sizes, home_of, summary
+from covey.report import (
+    LOSS,
+    OVERALL,
+    accuracies,
+    group_sizes,
+    home_of,
+    summary,
+    violations,
+)
 from covey_papers.reproduce.nonmember_mismatch import KINDS, Attacked, attacked
 from covey_papers.reproduce.reasons import non_members_reason
 
@@ -107,6 +115,16 @@ def _non_members(which: int) -> Callable[[Sequence[Seen]], str]:
     return why
 
 
+def _violations(key: str) -> Callable[[Seen], Value]:
+    """Count with the papers' attack, whatever others were run."""
+
+    def of(seen: Seen) -> Value:
+        count = violations(seen.history, LOSS)[key]
+        return None if count is None else float(count)
+
+    return of
+
+
 def _summarised(*keys: str) -> Callable[[Seen], Value]:
     def of(seen: Seen) -> Value:
         found: Any = seen.summary
@@ -152,13 +170,13 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             for name, which in GROUPS.items()
             for kind in KINDS
         },
-        "violations": Measure("violations", _summarised("violations", "count")),
+        "violations": Measure("violations, loss threshold", _violations("count")),
         "violations_lower": Measure(
-            "violations, 95% lower bound", _summarised("violations", "count_lower")
+            "violations, loss threshold, 95% lower bound", _violations("count_lower")
         ),
         "violations_exposed": Measure(
             "clients ever exposed above their threshold",
-            _summarised("violations", "count_exposed"),
+            _violations("count_exposed"),
         ),
         "exposure": Measure("mean exposure", _summarised("exposure", "mean")),
         **{

@@ -34,6 +34,14 @@ class Accuracy(TypedDict):
     by_group: dict[str, float]
 
 
+class StrongestAttack(TypedDict):
+    """An attack on a final model, by its name."""
+
+    attack: str
+    risk: float
+    standard_error: float
+
+
 class MeasuredRisk(TypedDict):
     """The red team's figure of one cluster model.
 
@@ -45,7 +53,9 @@ class MeasuredRisk(TypedDict):
         source: which risk source measured it.
         calibrated: whether clients may act on it.
         reason: what the figure rests on, or why there is none.
-        true_risk: the same attack at the end, on real members; None: `true_risk_reason`.
+        true_risk: a loss threshold at the end, on real members; None: `true_risk_reason`.
+        strongest_attack: of all attacks on this model at the end or since, the one that
+            succeeds most often; None: no attack has a figure.
     """
 
     cluster: int
@@ -59,6 +69,7 @@ class MeasuredRisk(TypedDict):
     true_risk: float | None
     true_risk_standard_error: float | None
     true_risk_reason: str
+    strongest_attack: StrongestAttack | None
 
 
 class ClusterTold(MeasuredRisk):
@@ -103,6 +114,7 @@ class ViolationCounts(TypedDict):
         count_lower: only where the 95% lower bound is above.
         count_exposed: by the highest risk of all models that their examples reached.
         by_group: of `count`.
+        attacks: those that these figures are of, the strongest on each model.
         unknown: of how many clients it is not known.
     """
 
@@ -110,6 +122,7 @@ class ViolationCounts(TypedDict):
     count_lower: int | None
     count_exposed: int | None
     by_group: dict[str, int] | None
+    attacks: list[str]
     unknown: int
     reason: str
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covey.events import ClientExposed, FairnessMeasured
 from covey.history import History
+from covey.report.attacks import final_risks
 from covey.report.figures.style import (
     GROUPS,
     INK,
@@ -27,7 +28,7 @@ from covey.report.figures.style import (
     say,
 )
 from covey.report.queries import group_sizes
-from covey.report.run_summary import client_groups
+from covey.report.run_summary import client_groups, violations
 
 __all__ = ["fairness_figure", "samples_figure", "violations_figure"]
 
@@ -43,15 +44,18 @@ def violations_figure(history: History) -> Figure:
     Read off it who is above what it accepts: filled points above the line. Bars are one
     standard error, so a point just above may be chance. A pale dash is the client's
     exposure where that is higher: the riskiest model that it ever trained, which it
-    cannot take back by moving. A grey cross has no figure.
+    cannot take back by moving. A grey cross has no figure. Risks are of the strongest
+    attack on each model, which the axis names.
     """
     figure, axes = canvas(4.2)
-    quiet(axes, "Risk against what each client accepts", "MIA accuracy",
+    named = " and ".join(violations(history)["attacks"])
+    quiet(axes, "Risk against what each client accepts",
+          f"MIA accuracy, {named}" if named else "MIA accuracy",
           "clients, by their threshold")  # fmt: skip
     axes.set_xticks([])
     thresholds = history.started.risk_thresholds if history.started else {}
     clients = sorted(
-        (each for each in history.exposures if each.handle in thresholds),
+        (each for each in final_risks(history) if each.handle in thresholds),
         key=lambda each: (thresholds[each.handle], each.handle),
     )
     if not clients:

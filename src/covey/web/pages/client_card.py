@@ -6,6 +6,7 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.history import History
 from covey.ledger import Ledger
+from covey.report.attacks import final_risk, final_risks
 from covey.report.run_summary import client_groups
 from covey.runtime.client_record import ClientRecord, read_client
 from covey.types import ClientName, Handle
@@ -61,7 +62,8 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
     if handle not in _known(history, names):
         return None
     record = run.made_later(f"client {handle}", lambda now: _record(run, now, handle))
-    exposed = next((e for e in history.exposures if e.handle == handle), None)
+    exposed = next((e for e in final_risks(history) if e.handle == handle), None)
+    attack = final_risk(history, exposed) if exposed else None
     return {
         "run": run,
         "snapshot": snapshot,
@@ -69,6 +71,7 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
         "figure": _figure(history, handle),
         "played": len(history.rounds),
         "exposed": exposed,
+        "attack": attack.attack if attack else "",
         "moves": history.moves.get(handle, ()),
         "weight": _weight(history, handle),
         "diverged": history.diverged,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from covey.report import accuracies, comparison, group_sizes
+from covey.report.attacks import LOSS
 from covey.report.queries import OVERALL
 from covey.report.run_summary import violations
 from covey.web.charts import Plot
@@ -71,7 +72,7 @@ def _figures(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
     found = accuracies(history)
     groups = group_sizes(history)
     over = history.over()
-    above = violations(history)
+    above = violations(history, LOSS)
     return {
         "Method": f"{row['method']} {row['selection']}".strip(),
         "State": state_of(snapshot),
@@ -79,7 +80,7 @@ def _figures(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
         "Accuracy": (found[OVERALL], "no round was measured"),
         **{f"Accuracy, {g}": (found.get(g), "not measured") for g in groups},
         "Clients above what they accept, by the figures now": over,
-        "Violations, by the true risk at the end": above["count"],
+        "Violations, by the loss threshold at the end": above["count"],
         "of these, by the 95% lower bound": above["count_lower"],
         "True risk, smallest group": (row["true_risk_minority"], row["reason"]),
         "True risk, largest group": (row["true_risk_majority"], row["reason"]),
