@@ -5,7 +5,7 @@ never by name. Rounds count from 0; the last entry of a run has round index `rou
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
@@ -498,11 +498,20 @@ class RiskUnknown(Event):
 
 @dataclass(frozen=True, slots=True)
 class RoundMeasured(Event):
-    """How the models do on unseen data, each client under the model it last chose."""
+    """How the models do on unseen data, each client under the model it last chose.
+
+    Attributes:
+        accuracy: None where models answer a number, which is not simply right or wrong.
+        squared_error: the mean over clients of their mean squared error; of such models.
+    """
 
     accuracy: float | None
     accuracy_by_group: Mapping[str, float]
     clients: tuple[int, ...]
+    squared_error: float | None = None
+    squared_error_by_group: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,16 +596,21 @@ class ClientExposed(Event):
     risk: float | None
     standard_error: float | None
     exposure: float | None
+    squared_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished(Event):
-    """The last fact of a run."""
+    """The last fact of a run; figures as of `RoundMeasured`."""
 
     model_hash: str
     accuracy: float | None
     accuracy_by_group: Mapping[str, float]
     adjusted_rand_index: float | None
+    squared_error: float | None = None
+    squared_error_by_group: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )
 
 
 @dataclass(frozen=True, slots=True)

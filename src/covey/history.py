@@ -94,6 +94,10 @@ class RoundRow:
     moved: int
     risks: tuple[RiskEstimate | None, ...]
     over: int | None
+    squared_error: float | None = None
+    squared_error_by_group: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,8 @@ def after(history: History, round_index: int, events: Sequence[Event]) -> Histor
         moved=moved,
         risks=tuple(figures.get(j) for j in range(len(row.clients))),
         over=history.over(),
+        squared_error=row.squared_error,
+        squared_error_by_group=row.squared_error_by_group,
     )
     rounds = history.rounds
     found = _sharing(found, rounds[-1]) if rounds else found

@@ -19,12 +19,14 @@ from covey.data import (
     build_population,
 )
 from covey.data.shift import NoShift, ShiftRange
-from covey.engine import MULTILABEL, ReferenceEngine
+from covey.engine import MULTILABEL, ReferenceEngine, Scored
 from covey.errors import DataError
 from covey.metrics import fairness
+from covey.report import client_rows, final_figures, round_figures, round_line
 from covey.rng import Streams
 from covey.runs import page_of
 from covey.runtime.evaluation import ModelsInUse, accuracies, labelled_predictions
+from covey.web.plots import accuracy_plot
 
 MIXTURE = {
     "rounds": 3,
@@ -155,3 +157,55 @@ def test_several_labels_of_a_simulated_population_by_hand():
     gaps = fairness(answers, np.random.default_rng(0))
     assert [each.mean for each in gaps] == [0.0, 0.0, 0.0]  # the same answer to all
     assert all(each.low is None for each in gaps)
+
+
+def test_where_models_answer_a_number_their_squared_error_stands_for_an_accuracy(
+    numbers: Run,
+):
+    found = numbers.summary
+    assert found["accuracy"] == {"overall": None, "by_group": {}}
+    error = found["squared_error"]
+    assert 0 < error["by_group"]["minority"] < 10
+    # of every client, from its model's answers in 64 bits, by the run's own data
+    ends = numbers.history.exposures
+    mean = np.mean([each.squared_error for each in ends if each.squared_error])
+    assert mean == pytest.approx(error["overall"], rel=1e-12)
+    first, *_, last = numbers.history.rounds
+    assert first.squared_error is not None
+    assert last.squared_error is not None
+    assert last.squared_error < first.squared_error
+    shown = f"{error['overall']:.3f}"
+    page = page_of(numbers.folder).read_text()
+    assert "Mean squared error, all clients" in page
+    assert shown in page
+    assert "Accuracy, all clients" not in page
+    assert "squared_error" in (numbers.folder / "metrics.csv").read_text()
+    assert f"mean squared error {last.squared_error:.3f}" in round_line(numbers.history)
+    assert {"squared_error"} <= round_figures_of(numbers)
+    assert final_figures(numbers.history)["final/squared_error"] == error["overall"]
+    (axes,) = numbers.plot.accuracy().axes
+    assert axes.get_ylabel() == "mean squared error"
+    assert accuracy_plot(numbers.history).y_label == "mean squared error"
+    rows = client_rows(numbers.history, numbers.names)
+    assert all(row["squared_error"] > 0 and row["accuracy"] is None for row in rows)
+
+
+def round_figures_of(run: Run) -> set[str]:
+    return {name for _, figures in round_figures(run.history) for name in figures}
+
+
+@pytest.mark.parametrize(("right", "of"), [(17, 20), (1, 3), (85, 100), (7, 9)])
+def test_an_accuracy_is_a_quotient_of_counts_in_64_bits(right: int, of: int):
+    correct = (torch.arange(of) < right).float()
+    answers = Scored(torch.zeros(of), torch.zeros(of, dtype=torch.long), correct, None)
+    assert answers.accuracy == right / of
+    thirds = torch.full((of,), 2 / 3)  # two of three labels of each example are right
+    labels = torch.zeros(of, 3, dtype=torch.long)
+    assert Scored(torch.zeros(of), labels, thirds, None).accuracy == 2 * of / (3 * of)
+
+
+def test_no_accuracy_of_a_run_carries_the_noise_of_32_bits(several: Run):
+    for each in several.history.exposures:
+        assert each.accuracy is not None
+        right = each.accuracy * 3 * 12  # labels of a client's holdout
+        assert right == pytest.approx(round(right), abs=1e-12)

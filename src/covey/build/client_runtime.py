@@ -220,7 +220,7 @@ class ClientRuntime:
         if not len(holdout):
             return None
         (scored,) = self.engine.score([ScoringJob(params, holdout)])
-        return None if scored.correct is None else float(scored.correct.mean())
+        return scored.accuracy
 
     def _streams(self, request: ClientRequest) -> Streams:
         """Return the client's draws for a question.

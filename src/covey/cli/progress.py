@@ -108,9 +108,10 @@ def _panel(title: str, history: History, seconds_per_round: float | None) -> Gro
 
 
 def _accuracy_table(row: RoundRow) -> Table:
-    table = Table("accuracy", *row.accuracy_by_group, box=None, pad_edge=False)
-    by_group = [report.share_told(value) for value in row.accuracy_by_group.values()]
-    table.add_row(report.share_told(row.accuracy), *by_group)
+    found = report.utility_of(row)
+    table = Table(found.name, *found.by_group, box=None, pad_edge=False)
+    by_group = [report.share_told(value) for value in found.by_group.values()]
+    table.add_row(report.share_told(found.overall), *by_group)
     return table
 
 

@@ -172,11 +172,13 @@ def _headline(answer: dict[str, Any]) -> str:
     """Return the outcome in a few lines: no figure without what it rests on."""
     from covey.report import by_attacks
 
-    accuracy = answer["accuracy"]
+    is_number = answer["squared_error"]["overall"] is not None
+    name = "mean squared error" if is_number else "accuracy"
+    accuracy = answer["squared_error" if is_number else "accuracy"]
     groups = "".join(f", {name} {v:.3f}" for name, v in accuracy["by_group"].items())
     overall = "unknown" if accuracy["overall"] is None else f"{accuracy['overall']:.3f}"
     lines = [
-        f"{answer['method']}: accuracy {overall}{groups} after {answer['rounds']} rounds"
+        f"{answer['method']}: {name} {overall}{groups} after {answer['rounds']} rounds"
     ]
     for j, cluster in enumerate(answer["clusters"][:6]):
         lines.append(

@@ -67,13 +67,15 @@ def annex_iv(facts: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _accuracy(facts: Mapping[str, Any]) -> str:
-    overall = facts["accuracy"]["overall"]
-    groups = facts["accuracy"]["by_group"]
+    is_number = facts["squared_error"]["overall"] is not None
+    name = "Mean squared error" if is_number else "Accuracy"
+    found = facts["squared_error" if is_number else "accuracy"]
+    overall, groups = found["overall"], found["by_group"]
     if overall is None:
         return "Accuracy: not known before the run has finished."
     told = ", ".join(f"{name} {value:.3f}" for name, value in sorted(groups.items()))
     fairness = facts["fairness_reason"] or "gaps between groups are in the report"
-    return f"Accuracy {overall:.3f}; by group: {told or 'none known'}; {fairness}."
+    return f"{name} {overall:.3f}; by group: {told or 'none known'}; {fairness}."
 
 
 def _limits(facts: Mapping[str, Any]) -> str:

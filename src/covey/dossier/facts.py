@@ -26,6 +26,7 @@ NOISE = (
 RUN_FIGURES = {
     "run": ("RunStarted", "RunEndedEarly"),
     "accuracy": ("RunFinished",),
+    "squared_error": ("RunFinished",),
     "violations": (
         "RunStarted",
         "ClientExposed",
@@ -91,6 +92,7 @@ def dossier_facts(record: LedgerRecord) -> dict[str, Any]:
         },
         "models": list(_models(history)),
         "accuracy": told["accuracy"],
+        "squared_error": told["squared_error"],
         "violations": violations,
         "fairness": told["fairness"],
         "fairness_reason": told["fairness_reason"],

@@ -61,6 +61,15 @@ class Scored:
     correct: Float[Tensor, " examples"] | None
     log_probs: Float[Tensor, "examples classes"] | None
 
+    @property
+    def accuracy(self) -> float | None:
+        """The share of all labels that are right, from whole counts; None as `correct`."""
+        if self.correct is None or not len(self.correct):
+            return None
+        labels = self.predictions[0].numel()
+        right = int((self.correct.double() * labels).round().sum())
+        return right / (labels * len(self.correct))
+
 
 @runtime_checkable
 class Engine(Protocol):

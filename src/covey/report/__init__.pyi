@@ -26,9 +26,11 @@ from .queries import (
     OVERALL,
     Reported,
     accuracies,
-    accuracy_lines,
     group_sizes,
     home_of,
+    utility,
+    utility_lines,
+    utility_of,
 )
 from .run_comparison import comparison
 from .run_summary import PROMISE, attack_figure, budget_of, summary, violations
@@ -42,7 +44,6 @@ __all__ = [
     "PROMISE",
     "Reported",
     "accuracies",
-    "accuracy_lines",
     "attack_figure",
     "attacks_on",
     "audit_rows",
@@ -75,6 +76,9 @@ __all__ = [
     "strongest",
     "summary",
     "told_settings",
+    "utility",
+    "utility_lines",
+    "utility_of",
     "violations",
     "write_audit",
     "write_explanation",

@@ -44,6 +44,7 @@ def client_rows(
                 "risk": risk.risk if risk else None,
                 "risk_standard_error": risk.standard_error if risk else None,
                 "accuracy": end.accuracy if end else None,
+                "squared_error": end.squared_error if end else None,
                 "true_risk": true.risk if true else None,
                 "true_risk_standard_error": true.standard_error if true else None,
                 "attack": true.attack if true else None,

@@ -2,6 +2,7 @@
 
 from covey.history import History
 from covey.report.divergence import diverged_sentences
+from covey.report.queries import utility_of
 from covey.report.run_summary import budget_of
 from covey.risk import RiskEstimate
 
@@ -21,11 +22,12 @@ CLUSTERS_SHOWN = 6
 def round_line(history: History) -> str:
     """Return the newest round's figures; there is one."""
     row, rounds = history.rounds[-1], history.started.rounds if history.started else 0
+    found = utility_of(row)
     parts = [
         f"round {row.round_index + 1}/{rounds}",
-        f"accuracy {share_told(row.accuracy)}",
+        f"{found.name} {share_told(found.overall)}",
     ]
-    parts += [f"{name} {share_told(v)}" for name, v in row.accuracy_by_group.items()]
+    parts += [f"{name} {share_told(v)}" for name, v in found.by_group.items()]
     parts.append(
         "risk " + " ".join(risk_told(risk) for risk in row.risks[:CLUSTERS_SHOWN])
     )

@@ -9,7 +9,7 @@ import tomli_w
 from covey.events import ClusterAudited
 from covey.history import History
 from covey.report.divergence import NOT_FINISHED, diverged_sentences
-from covey.report.queries import OVERALL, Reported, accuracies, group_sizes
+from covey.report.queries import OVERALL, Reported, group_sizes, utility
 from covey.report.run_labels import method_of, selection_of
 from covey.report.run_summary import NO_GROUPS, summary
 from covey.report.wording import by_attacks, happenings, number
@@ -43,6 +43,7 @@ def run_view(run: Reported) -> dict[str, Any]:
         "baseline": summary(baseline) if baseline else None,
         "keys": _key_figures(run.history, run.baseline),
         "groups": group_sizes(history),
+        "utility": utility(history).name,
         "violations": _counts(run.history),
         "baseline_violations": _counts(run.baseline) if run.baseline else None,
         "diverged": diverged_sentences(run.history),
@@ -68,21 +69,31 @@ def _with_clusters(history: History) -> History:
 
 
 def _key_figures(history: History, baseline: History | None) -> list[KeyFigure]:
-    accuracy = accuracies(history)
-    beside = accuracies(baseline) if baseline else {}
+    found = utility(history)
+    name = found.name.capitalize()
+    accuracy = {OVERALL: found.overall, **found.by_group}
+    other = utility(baseline) if baseline else None
+    beside = {OVERALL: other.overall, **other.by_group} if other else {}
     sizes = group_sizes(history)
     reason = "no round has been measured"
     keys = [
         KeyFigure(
-            f"Accuracy, {name}",
-            number(accuracy[name], reason),
-            f"{sizes[name]} clients" if name in sizes else "on unseen data",
-            number(beside.get(name), reason) if baseline else None,
+            f"{name}, {who}",
+            number(accuracy.get(who), reason),
+            f"{sizes[who]} clients" if who in sizes else "on unseen data",
+            number(beside.get(who), reason) if baseline else None,
         )
-        for name in [OVERALL, *sizes][:3]
+        for who in [OVERALL, *sizes][:3]
     ]
     if not sizes:
-        keys.append(KeyFigure("Accuracy, minority", f"unknown: {NO_GROUPS}", "", None))
+        keys.append(
+            KeyFigure(
+                f"{found.name.capitalize()}, minority",
+                f"unknown: {NO_GROUPS}",
+                "",
+                None,
+            )
+        )
     return [
         *keys,
         _violations_key(history, baseline),

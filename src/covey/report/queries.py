@@ -3,21 +3,24 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
-from covey.events import ClusterAudited
-from covey.history import History
+from covey.events import ClusterAudited, RunFinished
+from covey.history import History, RoundRow
 from covey.report.run_summary import client_groups
 
 __all__ = [
     "OVERALL",
     "Reported",
     "accuracies",
-    "accuracy_lines",
     "finish_line",
     "group_sizes",
     "home_of",
+    "utility",
+    "utility_lines",
+    "utility_of",
 ]
 
 OVERALL = "all clients"
@@ -41,6 +44,24 @@ class Reported:
     ledger_head: str | None = None
 
 
+SQUARED_ERROR = ("squared_error", "mean squared error")
+ACCURACY = ("accuracy", "accuracy")
+
+
+class Utility(NamedTuple):
+    """How good models are on unseen data.
+
+    Attributes:
+        key: "accuracy", or "squared_error" where models answer a number.
+        name: the same, for people.
+    """
+
+    key: str
+    name: str
+    overall: float | None
+    by_group: Mapping[str, float]
+
+
 def group_sizes(history: History) -> dict[str, int]:
     """Count the clients of each group, the smallest group first."""
     counts = Counter(client_groups(history).values())
@@ -57,16 +78,29 @@ def accuracies(history: History) -> dict[str, float | None]:
     }
 
 
-def accuracy_lines(history: History) -> dict[str, list[tuple[int, float]]]:
-    """Return (round, accuracy) of all clients and of each group, where known.
+def utility_of(row: RoundRow | RunFinished | None) -> Utility:
+    """Return how good the models are: accuracy, or mean squared error of numbers."""
+    if row is not None and row.squared_error is not None:
+        return Utility(*SQUARED_ERROR, row.squared_error, row.squared_error_by_group)
+    if row is None:
+        return Utility(*ACCURACY, None, {})
+    return Utility(*ACCURACY, row.accuracy, row.accuracy_by_group)
+
+
+def utility(history: History) -> Utility:
+    """Return the latest utility of all clients and of the groups."""
+    return utility_of(history.finished or (history.rounds or [None])[-1])
+
+
+def utility_lines(history: History) -> dict[str, list[tuple[int, float]]]:
+    """Return (round, utility) of all clients and of each group, where known.
 
     The last point of a finished run is every client's final choice.
     """
-    points = [
-        (row.round_index, row.accuracy, row.accuracy_by_group) for row in history.rounds
-    ]
+    rows = [(row.round_index, utility_of(row)) for row in history.rounds]
     if end := history.finished:
-        points.append((finish_line(history), end.accuracy, end.accuracy_by_group))
+        rows.append((finish_line(history), utility_of(end)))
+    points = [(t, found.overall, found.by_group) for t, found in rows]
     lines: dict[str, list[tuple[int, float]]] = {}
     for name in (OVERALL, *group_sizes(history)):
         values = [

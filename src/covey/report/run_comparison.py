@@ -48,6 +48,7 @@ def _row(run: Reported, groups: Sequence[str]) -> dict[str, Any]:
         "seed": settings_of(run).get("seed"),
         "accuracy": found[OVERALL],
         **{f"accuracy_{group}": found.get(group) for group in groups},
+        "squared_error": finished.squared_error if finished else None,
         "violations": above["count"],
         "violations_lower": above["count_lower"],
         "violations_unknown": above["unknown"],

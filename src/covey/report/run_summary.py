@@ -77,6 +77,10 @@ def summary(history: History) -> dict[str, Any]:
             "overall": finished.accuracy if finished else None,
             "by_group": dict(finished.accuracy_by_group) if finished else {},
         },
+        "squared_error": {
+            "overall": finished.squared_error if finished else None,
+            "by_group": dict(finished.squared_error_by_group) if finished else {},
+        },
         "clusters": [_cluster(history, audit) for audit in history.audits],
         "diverged": diverged_models(history),
         "violations": violations(history),

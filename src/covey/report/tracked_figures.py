@@ -15,7 +15,7 @@ from covey.told import of_kinds
 
 __all__ = ["final_figures", "replays", "round_figures", "told_settings"]
 
-GROUPS = "accuracy_"
+GROUPS = ("accuracy_", "squared_error_")
 CLUSTERS = ("clients_", "risk_se_", "risk_")
 
 
@@ -24,7 +24,7 @@ def round_figures(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield each round from `first` on, with what `metrics.csv` holds of it and is known.
 
-    `accuracy`, `accuracy/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
+    `accuracy` or `squared_error`, the same `/GROUP`, `clients/cluster_0`, `risk/cluster_0`,
     `risk_se/cluster_0`, `participants`, `moved` and `over`.
     """
     rounds = tuple(row for row in history.rounds if row.round_index >= first)
@@ -37,8 +37,9 @@ def round_figures(
 
 def _name(column: str) -> str:
     """Return a column's name as trackers group them: what it is, then of whom."""
-    if column.startswith(GROUPS):
-        return f"accuracy/{column.removeprefix(GROUPS)}"
+    for prefix in GROUPS:
+        if column.startswith(prefix):
+            return f"{prefix.rstrip('_')}/{column.removeprefix(prefix)}"
     for prefix in CLUSTERS:
         if column.startswith(prefix):
             return f"{prefix.rstrip('_')}/cluster_{column.removeprefix(prefix)}"
@@ -57,6 +58,11 @@ def final_figures(history: History) -> dict[str, float]:
     found: dict[str, Any] = {
         "accuracy": told["accuracy"]["overall"],
         **{f"accuracy/{k}": v for k, v in told["accuracy"]["by_group"].items()},
+        "squared_error": told["squared_error"]["overall"],
+        **{
+            f"squared_error/{k}": v
+            for k, v in told["squared_error"]["by_group"].items()
+        },
         "violations": told["violations"]["count"],
         "violations_lower": told["violations"]["count_lower"],
         "violations_exposed": told["violations"]["count_exposed"],

@@ -1,12 +1,14 @@
 """How good the models are on unseen data, as a simulation can tell."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from numpy import ndarray
+from torch import Tensor
 
 from covey.algorithms import ServerState, personal_models
 from covey.data import Client, Examples, Population
@@ -22,6 +24,7 @@ __all__ = [
     "adjusted_rand_index",
     "labelled_predictions",
     "round_measured",
+    "squared_errors",
     "with_fewer_tests",
 ]
 
@@ -70,15 +73,42 @@ def accuracies(
 
     Nobody has one where nothing is simply right or wrong (`Scored.correct`).
     """
+    return _measured(engine, models, population, lambda scored, _: scored.accuracy)
+
+
+def squared_errors(
+    engine: Engine, models: ModelsInUse, population: Population
+) -> Mapping[Handle, float]:
+    """Measure every client's mean squared error, where models answer a number."""
+    examples = (*population.test, *(client.holdout for client in population.clients))
+    if not any(each.labels.is_floating_point() for each in examples):
+        return {}
+    return _measured(engine, models, population, _squared_error)
+
+
+def _squared_error(scored: Scored, labels: Tensor) -> float:
+    return float((scored.predictions.double() - labels.double()).square().mean())
+
+
+def _measured(
+    engine: Engine,
+    models: ModelsInUse,
+    population: Population,
+    figure: Callable[[Scored, Tensor], float | None],
+) -> Mapping[Handle, float]:
+    """Return a figure of the model that each client uses, on unseen examples."""
     if not population.groups:
-        return _on_holdouts(engine, models, population.clients)
-    right = {
-        pair: float(scored.correct.double().mean())
+        return _on_holdouts(engine, models, population.clients, figure)
+    of_pairs = {
+        pair: figure(scored, population.test[pair[0]].labels)
         for pair, scored in _answers(engine, models, population).items()
-        if scored.correct is not None
     }
     pairs = {client.handle: _pair(client, models) for client in population.clients}
-    return {handle: right[pair] for handle, pair in pairs.items() if pair in right}
+    return {
+        handle: value
+        for handle, pair in pairs.items()
+        if (value := of_pairs[pair]) is not None
+    }
 
 
 def with_fewer_tests(population: Population, max_examples: int) -> Population:
@@ -100,21 +130,33 @@ def round_measured(
     assignment: Mapping[Handle, int],
     population: Population,
     num_clusters: int,
+    errors: Mapping[Handle, float] = MappingProxyType({}),
 ) -> RoundMeasured:
-    """Average the clients' accuracies, overall and by group."""
+    """Average the clients' accuracies, or their squared errors, overall and by group."""
+    counts = Counter(assignment.values())
+    accuracy, accuracy_by_group = _averaged(found, population)
+    squared_error, squared_error_by_group = _averaged(errors, population)
+    return RoundMeasured(
+        accuracy=accuracy,
+        accuracy_by_group=accuracy_by_group,
+        clients=tuple(counts[j] for j in range(num_clusters)),
+        squared_error=squared_error,
+        squared_error_by_group=squared_error_by_group,
+    )
+
+
+def _averaged(
+    found: Mapping[Handle, float], population: Population
+) -> tuple[float | None, dict[str, float]]:
     by_group: dict[str, list[float]] = {}
     for client in population.clients:
         if client.group is not None and client.handle in found:
             name = population.groups[client.group].name
             by_group.setdefault(name, []).append(found[client.handle])
-    counts = Counter(assignment.values())
-    return RoundMeasured(
-        accuracy=float(np.mean(list(found.values()))) if found else None,
-        accuracy_by_group={
-            name: float(np.mean(values)) for name, values in sorted(by_group.items())
-        },
-        clients=tuple(counts[j] for j in range(num_clusters)),
-    )
+    overall = float(np.mean(list(found.values()))) if found else None
+    return overall, {
+        name: float(np.mean(values)) for name, values in sorted(by_group.items())
+    }
 
 
 def labelled_predictions(
@@ -199,15 +241,18 @@ def _answers(
 
 
 def _on_holdouts(
-    engine: Engine, models: ModelsInUse, clients: Sequence[Client]
-) -> Accuracies:
+    engine: Engine,
+    models: ModelsInUse,
+    clients: Sequence[Client],
+    figure: Callable[[Scored, Tensor], float | None],
+) -> Mapping[Handle, float]:
     testable = [client for client in clients if len(client.holdout)]
     jobs = [
         ScoringJob(models.params(models.name(client)), client.holdout)
         for client in testable
     ]
     return {
-        client.handle: float(each.correct.mean())
+        client.handle: value
         for client, each in zip(testable, engine.score(jobs), strict=True)
-        if each.correct is not None
+        if (value := figure(each, client.holdout.labels)) is not None
     }

@@ -38,6 +38,7 @@ from covey.runtime.evaluation import (
     adjusted_rand_index,
     labelled_predictions,
     round_measured,
+    squared_errors,
 )
 from covey.runtime.remote_hooks import reported_accuracies
 from covey.told import of_kinds
@@ -83,10 +84,14 @@ def finalize(
         if answers and comparable
         else ()
     )
-    exposed = _exposed(run, final, history, (found, audits))
+    errors = squared_errors(*args)
+    exposed = tuple(
+        replace(each, squared_error=errors.get(each.handle))
+        for each in _exposed(run, final, history, (found, audits))
+    )
     new = (each for each in diverged.values() if each not in last.events)
     measured = (_voided(each, diverged) for each in last.events)
-    finished = _finished(run, final, found)
+    finished = _finished(run, final, found, errors)
     told = (*reports.events, *measured, *new)
     attacks = _attacks(told, finished.model_hash)
     return RoundResult(final, (*told, *audits, *attacks, *gaps, *exposed, finished))
@@ -188,7 +193,7 @@ def _exposed(
     final: ServerState,
     history: History,
     measured: tuple[Accuracies, tuple[ClusterAudited, ...]],
-) -> tuple[Event, ...]:
+) -> tuple[ClientExposed, ...]:
     """Return each client's risk at the end, and the highest that it was ever part of."""
     found, audits = measured
     reached = pooled_clusters(history, run.num_clusters)
@@ -215,8 +220,15 @@ def _exposed(
     )
 
 
-def _finished(run: BuiltRun, final: ServerState, found: Accuracies) -> RunFinished:
-    overall = round_measured(found, final.assignment, run.population, run.num_clusters)
+def _finished(
+    run: BuiltRun,
+    final: ServerState,
+    found: Accuracies,
+    errors: Mapping[Handle, float],
+) -> RunFinished:
+    overall = round_measured(
+        found, final.assignment, run.population, run.num_clusters, errors
+    )
     return RunFinished(
         model_hash=model_hash(final.clusters),
         accuracy=overall.accuracy,
@@ -225,4 +237,6 @@ def _finished(run: BuiltRun, final: ServerState, found: Accuracies) -> RunFinish
             final.assignment,
             run.population.clients,
         ),
+        squared_error=overall.squared_error,
+        squared_error_by_group=overall.squared_error_by_group,
     )

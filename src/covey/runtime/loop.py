@@ -16,6 +16,7 @@ from covey.build import BuiltRun, ClientReports, ReplayOptions, anonymity_of
 from covey.checkpoints import checkpoint_of, thin
 from covey.config import Config
 from covey.data import Client, Population
+from covey.engine.scored_once import ScoredOnce
 from covey.errors import LedgerError, RunError
 from covey.events import (
     ClientsAssigned,
@@ -33,6 +34,7 @@ from covey.runtime.evaluation import (
     ModelsInUse,
     accuracies,
     round_measured,
+    squared_errors,
     with_fewer_tests,
 )
 from covey.runtime.finalization import finalize
@@ -322,10 +324,15 @@ def _round(  # noqa: PLR0913 - the last one says who listens
         refused = with_stalled_clusters(played.state, (*reports.events, *played.events))
         played = played._replace(state=refused)
     queue_requests(session, reports.leaving)
-    found = accuracies(
-        run.engine, ModelsInUse.of(played.state), tested
-    ) or reported_accuracies(reports.events)
-    measured = round_measured(found, played.state.assignment, tested, run.num_clusters)
+    args = (ScoredOnce(run.engine), ModelsInUse.of(played.state), tested)
+    found = accuracies(*args) or reported_accuracies(reports.events)
+    measured = round_measured(
+        found,
+        played.state.assignment,
+        tested,
+        run.num_clusters,
+        squared_errors(*args),
+    )
     sampled = CohortSampled(tuple(client.handle for client in cohort))
     facts = (sampled, *reports.events, *played.events)
     return played._replace(

@@ -52,6 +52,8 @@ class PlayedRound:
     participants: int
     accuracy: float | None
     accuracy_by_group: Mapping[str, float]
+    squared_error: float | None
+    squared_error_by_group: Mapping[str, float]
     loss: float | None
     clients: tuple[int, ...]
     risks: tuple[RiskEstimate | None, ...]
@@ -78,6 +80,8 @@ def played_round(
         participants=row.participants,
         accuracy=row.accuracy,
         accuracy_by_group=row.accuracy_by_group,
+        squared_error=row.squared_error,
+        squared_error_by_group=row.squared_error_by_group,
         loss=fmean(losses.values()) if losses else None,
         clients=row.clients,
         risks=row.risks,

@@ -1,12 +1,13 @@
 """The charts of a run: the same figures as the report's, as lines that grow."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median, quantiles
 
 from covey.dp.guarantee import Unit
 from covey.events import RiskMeasured, RiskUnknown
 from covey.history import History
-from covey.report import OVERALL, accuracy_lines
+from covey.report import OVERALL, utility, utility_lines
 from covey.report.queries import finish_line
 from covey.types import round_number
 from covey.web.charts import Level, Line, Plot, Point
@@ -29,19 +30,20 @@ def accuracy_plot(history: History) -> Plot:
     """Return accuracy on unseen data per round, overall and by group."""
     drawn = [
         Line(name, points, "all" if name == OVERALL else f"group-{(i - 1) % 6}")
-        for i, (name, points) in enumerate(accuracy_lines(history).items())
+        for i, (name, points) in enumerate(utility_lines(history).items())
     ]
+    name = utility(history).name
     return Plot(
         key="accuracy",
-        title="Accuracy on unseen data",
-        words="Accuracy per round, of all clients and of each group. A mean can hide a "
-        "group that is left behind.",
+        title=f"{name.capitalize()} on unseen data",
+        words=f"{name.capitalize()} per round, of all clients and of each group. A mean "
+        "can hide a group that is left behind.",
         x_label="round",
         first=round_number(0),
-        y_label="accuracy",
+        y_label=name,
         lines=drawn,
         x_range=_rounds(history),
-        y_range=_y_range(drawn, 0.0, 1.0),
+        y_range=_y_range(drawn, 0.0, _most(name)),
         missing=""
         if any(line.points for line in drawn)
         else "no round was measured yet",
@@ -155,20 +157,21 @@ def epsilon_plot(
 def compared_accuracy(runs: Sequence[tuple[str, History]], group: str = "") -> Plot:
     """Return two runs' accuracy in one chart: of all clients, or of a group."""
     name = group or OVERALL
+    good = " or ".join(dict.fromkeys(utility(history).name for _, history in runs))
     lines = [
-        Line(label, accuracy_lines(history).get(name, []), f"group-{i % 6}")
+        Line(label, utility_lines(history).get(name, []), f"group-{i % 6}")
         for i, (label, history) in enumerate(runs)
     ]
     return Plot(
         key="group" if group else "accuracy",
-        title=f"Accuracy, {name}",
-        words="Accuracy per round of each run, on unseen data.",
+        title=f"{good.capitalize()}, {name}",
+        words=f"{good.capitalize()} per round of each run, on unseen data.",
         x_label="round",
         first=round_number(0),
-        y_label="accuracy",
+        y_label=good,
         lines=lines,
         x_range=(0, max((_rounds(h)[1] for _, h in runs), default=1)),
-        y_range=_y_range(lines, 0.0, 1.0),
+        y_range=_y_range(lines, 0.0, _most(good)),
         missing="" if any(line.points for line in lines) else "nothing was measured",
     )
 
@@ -219,9 +222,14 @@ def _y_range(lines: Sequence[Line], low: float, high: float) -> Point:
     """Return a range around what is drawn, with a tenth at least, within two bounds."""
     values = [y for line in lines for _, y in line.points]
     if not values:
-        return low, high
+        return low, min(high, 1.0)
     least, most = min(values), max(values)
     return max(low, least - 0.05), min(high, max(most + 0.02, least + 0.1))
+
+
+def _most(utility_name: str) -> float:
+    """Return the upper bound of a utility: an accuracy's is 1, an error has none."""
+    return 1.0 if utility_name == "accuracy" else math.inf
 
 
 def _rounds(history: History) -> Point:

@@ -7,7 +7,7 @@ from covey.api import load
 from covey.config import Config
 from covey.errors import DataError
 from covey.params import norm, subtract
-from covey.report import accuracy_lines
+from covey.report import utility_lines
 from covey_papers.reproduce.measures import MEASURES, Seen
 from covey_papers.reproduce.papers import Table, printed_table
 from covey_papers.reproduce.reasons import with_settings
@@ -152,7 +152,7 @@ def _printed(table: Table, row: Row, column: Column, measure: str) -> Printed | 
 def _lines(runs: Runs) -> Iterator[Line]:
     """Average each group's accuracy per round over the repeats."""
     for (row, column), repeats in runs.items():
-        every = [accuracy_lines(seen.history) for seen in repeats]
+        every = [utility_lines(seen.history) for seen in repeats]
         for group in list(every[0])[1:]:
             points = averaged([lines[group] for lines in every])
             yield Line(column, f"{row}, {group}", points)

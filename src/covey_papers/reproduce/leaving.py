@@ -8,7 +8,7 @@ from statistics import fmean
 from covey.api import load
 from covey.config import Config
 from covey.errors import DataError
-from covey.report import OVERALL, accuracy_lines
+from covey.report import OVERALL, utility_lines
 from covey_papers.bench import Leaving, Outcome, outcomes
 from covey_papers.reproduce.papers import Table, printed_table
 from covey_papers.reproduce.provenance import commit
@@ -95,7 +95,7 @@ def _lines(
                 load(place / (each.shared_with or each.name))
                 for place, each in zip(places, same, strict=True)
             ]
-            every = [accuracy_lines(run.history)[OVERALL] for run in runs]
+            every = [utility_lines(run.history)[OVERALL] for run in runs]
             yield Line(column.name, name, averaged(every))
 
 

@@ -111,6 +111,7 @@ class DossierFacts(TypedDict):
     run: DossierRun
     models: list[DossierModel]
     accuracy: Accuracy
+    squared_error: Accuracy
     violations: ViolationCounts
     fairness: dict[str, FairnessGap] | None
     fairness_reason: str

@@ -26,7 +26,8 @@ class Accuracy(TypedDict):
     """Of the models that clients chose, on unseen examples of their own group.
 
     Attributes:
-        overall: None: the run has not finished.
+        overall: None: the run has not finished, or models answer a number and have a
+            `squared_error` in place of an accuracy.
         by_group: only of groups that are known.
     """
 
@@ -208,6 +209,7 @@ class RunSummary(TypedDict):
     ended_early: str
     model_hash: str | None
     accuracy: Accuracy
+    squared_error: Accuracy
     clusters: list[ClusterTold]
     diverged: list[DivergedModel]
     violations: Violations

@@ -309,7 +309,8 @@ class RunCompared(TypedDict):
 
     Attributes:
         seed: None: the run's settings name none.
-        violations: by point estimate.
+        squared_error: the mean; None where models have an accuracy instead.
+        violations: by the loss threshold, by point estimate.
         violations_lower: by the 95% lower bound.
         violations_unknown: of how many clients it is not known.
         true_risk_minority: of the cluster that holds most of the smallest group.
@@ -332,6 +333,7 @@ class RunCompared(TypedDict):
     selection: str
     seed: int | None
     accuracy: float | None
+    squared_error: float | None
     violations: int | None
     violations_lower: int | None
     violations_unknown: int

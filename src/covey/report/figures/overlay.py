@@ -19,7 +19,13 @@ from covey.report.figures.style import (
     say,
     whole_rounds,
 )
-from covey.report.queries import OVERALL, accuracy_lines, finish_line, group_sizes
+from covey.report.queries import (
+    OVERALL,
+    finish_line,
+    group_sizes,
+    utility,
+    utility_lines,
+)
 
 __all__ = ["overlaid_accuracy"]
 
@@ -36,11 +42,13 @@ def overlaid_accuracy(runs: Sequence[tuple[str, History]]) -> Figure:
     """
     figure = Picture(figsize=(8.0, 4.2), layout="constrained")
     everybody, smallest = figure.subplots(1, 2, sharey=True)
-    quiet(everybody, "All clients", "accuracy on unseen data", "round")
+    names = dict.fromkeys(utility(history).name for _, history in runs)
+    down = f"{' or '.join(names) or 'accuracy'} on unseen data"
+    quiet(everybody, "All clients", down, "round")
     quiet(smallest, "Smallest group", "", "round")
     looks = _looks(runs)
     for label, history in runs:
-        lines = accuracy_lines(history)
+        lines = utility_lines(history)
         group = next(iter(group_sizes(history)), None)
         for axes, name in ((everybody, OVERALL), (smallest, group)):
             points = lines.get(name, []) if name else []

@@ -20,7 +20,7 @@ from covey.report.figures.style import (
     say,
     whole_rounds,
 )
-from covey.report.queries import OVERALL, accuracy_lines, finish_line
+from covey.report.queries import OVERALL, finish_line, utility, utility_lines
 
 __all__ = ["accuracy_figure", "clusters_figure", "prices_figure"]
 
@@ -29,14 +29,15 @@ WIDTHS = {OVERALL: 2.4}
 
 
 def accuracy_figure(history: History, baseline: History | None = None) -> Figure:
-    """Draw accuracy on unseen data per round, overall and by group.
+    """Draw accuracy, or squared error, on unseen data per round, overall and by group.
 
     Read off it whether a group is left behind while the mean does well, and whether
     personalisation helps at all: dashed is FedAvg, one model for everybody. The legend
     has the values at the end.
     """
     figure, axes = canvas(4.0)
-    quiet(axes, "Accuracy on unseen data", "accuracy", "round")
+    name = utility(history).name
+    quiet(axes, f"{name.capitalize()} on unseen data", name, "round")
     handles = _accuracies(axes, history, "", "-")
     if baseline is not None:
         handles += _accuracies(axes, baseline, "FedAvg, ", "--")
@@ -127,7 +128,7 @@ def _prices(prices: Axes, shares: Axes, history: History) -> list[Artist]:
 
 def _accuracies(axes: Axes, history: History, prefix: str, dash: str) -> list[Artist]:
     handles: list[Artist] = []
-    for index, (name, points) in enumerate(accuracy_lines(history).items()):
+    for index, (name, points) in enumerate(utility_lines(history).items()):
         if not points:
             continue
         (line,) = axes.plot(

@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from covey.report import accuracies, comparison, group_sizes
+from covey.report import comparison, group_sizes, utility
 from covey.report.attacks import LOSS
-from covey.report.queries import OVERALL
 from covey.report.run_summary import violations
 from covey.web.charts import Plot
 from covey.web.followed_run import FollowedRun, Snapshot
@@ -69,7 +68,8 @@ def _figures(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
     reported = run.reported(snapshot)
     history = snapshot.history
     (row,) = comparison([reported])
-    found = accuracies(history)
+    good = utility(history)
+    name = good.name.capitalize()
     groups = group_sizes(history)
     over = history.over()
     above = violations(history, LOSS)
@@ -77,8 +77,8 @@ def _figures(run: FollowedRun, snapshot: Snapshot) -> Mapping[str, Any]:
         "Method": f"{row['method']} {row['selection']}".strip(),
         "State": state_of(snapshot),
         "Seed": row["seed"],
-        "Accuracy": (found[OVERALL], "no round was measured"),
-        **{f"Accuracy, {g}": (found.get(g), "not measured") for g in groups},
+        name: (good.overall, "no round was measured"),
+        **{f"{name}, {g}": (good.by_group.get(g), "not measured") for g in groups},
         "Clients above what they accept, by the figures now": over,
         "Violations, by the loss threshold at the end": above["count"],
         "of these, by the 95% lower bound": above["count_lower"],
