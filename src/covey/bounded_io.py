@@ -1,10 +1,18 @@
 """Reading files that anybody may have written: only files, and only so much of them."""
 
+import hashlib
 import stat
 import zlib
 from pathlib import Path
 
-__all__ = ["MEBIBYTE", "check_regular", "gunzip", "read_bounded", "read_text"]
+__all__ = [
+    "MEBIBYTE",
+    "check_regular",
+    "file_hash",
+    "gunzip",
+    "read_bounded",
+    "read_text",
+]
 
 MEBIBYTE = 2**20
 
@@ -46,6 +54,17 @@ def read_text(path: Path, at_most: int = 16 * MEBIBYTE) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_bounded(path, at_most).decode("utf-8")
+
+
+def file_hash(path: Path) -> str:
+    """Return SHA-256 of a regular file's bytes, as hex, read piece by piece.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    check_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def gunzip(content: bytes, at_most: int) -> bytes:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from covey.atomic_io import delete, flush_folder, make_folder, move, replace_whole
+from covey.bounded_io import check_regular
 from covey.errors import RunError
 from covey.tensor_bytes import safetensors_pieces
 
@@ -86,6 +87,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         RunError: the file is missing, torn or something else.
     """
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             round_index, state = _header(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -199,6 +201,7 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
 def _is_whole(path: Path) -> bool:
     """Return whether the file is a checkpoint with as many bytes as it announces."""
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             _header(file.metadata())
     except TORN:

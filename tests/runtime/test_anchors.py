@@ -1,12 +1,14 @@
 """History that is rewritten and sealed again, and what holds it fast."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.conftest import command
 from covey import Config, load, run
 from covey.dossier.checking import check_dossier
 from covey.dossier.writing import FORMAT, VERSION
@@ -364,3 +366,46 @@ def test_sealed_salts_open_for_the_operator_alone(copy):
     rotate_key()
     with pytest.raises(CoveyError, match="the key was replaced"):
         load(copy / "run").unacknowledged  # noqa: B018
+
+
+def endless(folder: Path, kind: str) -> Path:
+    """A file that nobody may read to its end: a pipe, a device, or 20 GB of nothing."""
+    place = folder / "endless"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "device":
+        place = Path("/dev/zero")
+    else:
+        with place.open("wb") as file:
+            file.truncate(20 * 2**30)
+    return place
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "sparse"])
+@pytest.mark.parametrize("option", ["proof", "--receipt", "--key", "note", "witness"])
+def test_what_never_ends_is_refused_before_it_is_read(base, tmp_path, kind, option):
+    place = endless(tmp_path, kind)
+    note, key = witnessed(base)
+    words = {
+        "proof": [place],
+        "--receipt": [base / "proof.json", "--receipt", place],
+        "--key": [base / "proof.json", "--key", place],
+        "note": [base / "proof.json", "--witness", place, key],
+        "witness": [base / "proof.json", "--witness", note, place],
+    }[option]
+
+    told = command("verify", *words)
+
+    assert told[0] in (1, 2)
+    assert "must be a regular file" in told[1] + told[2] or "bytes at most" in (
+        told[1] + told[2]
+    )
+
+
+@pytest.mark.parametrize("kind", ["pipe", "sparse"])
+def test_a_receipt_in_the_folder_that_never_ends_is_refused(copy, tmp_path, kind):
+    (receipt,) = (copy / "run" / "receipts").glob("*.json")
+    receipt.unlink()
+    endless(tmp_path, kind).rename(receipt)
+    with pytest.raises(LedgerError, match="must be the receipt of a request"):
+        load(copy / "run").forget("client-00001", "deny")

@@ -5,7 +5,6 @@ A name is one of `BUILT_INS`, or that of an installed plug-in (an entry point
 the component itself, and `reference` returns the name under which it is recorded.
 """
 
-import hashlib
 import importlib
 import inspect
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from covey.bounded_io import file_hash
 from covey.components.built_ins import BUILT_INS, RETIRED
 from covey.components.component import Component
 from covey.components.foreign_code import check_import
@@ -228,4 +228,4 @@ def source_hash(maker: Callable[..., object]) -> str:
         file = None
     if file is None or not Path(file).is_file():
         return ""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return file_hash(Path(file))

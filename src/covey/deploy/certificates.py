@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from covey.bounded_io import read_bounded
 from covey.deploy.diagnostics import Finding, error, fine, warning
 
 __all__ = ["authority_findings", "server_findings"]
@@ -49,7 +50,7 @@ def server_findings(folder: Path, host: str, now: datetime) -> Iterator[Finding]
 
 def _read(path: Path) -> x509.Certificate | Finding:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(read_bounded(path))
     except (OSError, ValueError) as problem:
         return error(
             path.name, f"expected a certificate in {path}, found: {problem}. {AGAIN}"
@@ -113,7 +114,7 @@ def _issuer(
 
 def _key(path: Path, server: x509.Certificate) -> Finding:
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(read_bounded(path), password=None)
     except (OSError, ValueError, TypeError) as problem:
         return error(
             path.name, f"expected a private key in {path}, found: {problem}. {AGAIN}"

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from covey.bounded_io import read_text
 from covey.build import algorithm_of, masks_told, summed_up
 from covey.config import Config
 from covey.deploy.attesting import organisation_findings
@@ -176,7 +177,7 @@ def _names(folder: Path) -> list[str]:
 
 def _app(folder: Path) -> dict[str, Any]:
     path = folder / "app" / "pyproject.toml"
-    told = tomllib.loads(path.read_text(encoding="utf-8"))
+    told = tomllib.loads(read_text(path))
     return told["tool"]["flwr"]["app"]["config"]
 
 

@@ -15,6 +15,7 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from covey.atomic_io import flush_folder, replace_whole
+from covey.bounded_io import read_text
 from covey.build import algorithm_of
 from covey.components.built_ins import ROBUST
 from covey.components.registry import reference
@@ -86,7 +87,7 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
     """
     engine = f"engine.name={reference(FlowerNodes())}"
     usual = load_config(config, [engine])
-    given = tomllib.loads(config.read_text(encoding="utf-8"))
+    given = tomllib.loads(read_text(config))
     hidden = usual.privacy.client_noise > 0
     if "merge" not in given and not hidden and not algorithm_of(usual).subtracts:
         usual = load_config(config, [engine, f"merge.name={ROBUST}"])

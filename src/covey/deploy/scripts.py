@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from covey.bounded_io import read_text
 from covey.deploy.plan import CONNECTION
 from covey.errors import RunError
 
@@ -30,7 +31,7 @@ class Script:
             RunError: it is not there, or not a script.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
             return cls(path, tuple(shlex.split(text, comments=True)))
         except (OSError, ValueError) as problem:
             raise RunError(
@@ -56,7 +57,7 @@ def connection_of(folder: Path) -> dict[str, Any]:
     """
     path = folder / "flwr" / "config.toml"
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        told = tomllib.loads(read_text(path))
         connection = told["superlink"][CONNECTION]
         host_and_port(connection["address"])
     except DAMAGE as problem:

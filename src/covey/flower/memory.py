@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from covey.atomic_io import replace_whole
-from covey.bounded_io import read_bounded
+from covey.bounded_io import check_regular, read_bounded
 from covey.checked_json import checked, checked_json
 from covey.errors import CoveyError, RunError
 from covey.membership import RiskEstimate
@@ -132,6 +132,7 @@ class MemoryFolder:
 
 def _whole(file: Path) -> dict[str, Tensor]:
     """Return a file's tensors; one of an earlier covey holds no hash of them."""
+    check_regular(file)
     with safe_open(file, framework="pt") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         known = (opened.metadata() or {}).get("sha256")

@@ -5,6 +5,7 @@ import stat
 import sys
 from pathlib import Path
 
+from covey.bounded_io import read_text
 from covey.errors import LedgerUnavailable
 
 __all__ = ["resolved"]
@@ -39,7 +40,7 @@ def _from_environment(name: str) -> str:
 
 def _from_file(path: Path) -> str:
     try:
-        mode, url = path.stat().st_mode, path.read_text(encoding="utf-8").strip()
+        mode, url = path.stat().st_mode, read_text(path).strip()
     except (OSError, ValueError) as error:
         raise LedgerUnavailable(
             f"The ledger's URL is to be in the file {path}, but it cannot be read "

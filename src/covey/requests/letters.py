@@ -196,7 +196,7 @@ def _answer_told(register: Register, given: RunAnswered, load: Load) -> dict[str
     except OSError as error:
         raise RunError(
             f"{path} must be the proof of what this run answered, but it cannot be read: "
-            f"{error.strerror}. Restore it from a copy."
+            f"{error.strerror or error}. Restore it from a copy."
         ) from error
     if sha256(written).hexdigest() != given.proof_sha256:
         raise RunError(

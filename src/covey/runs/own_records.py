@@ -27,6 +27,7 @@ from covey.algorithms.loss_traces import (
     with_final_losses,
     withheld,
 )
+from covey.bounded_io import check_regular
 from covey.build import Overrides
 from covey.components.foreign_code import no_foreign_code
 from covey.config import load_config
@@ -223,6 +224,7 @@ def _of_node(path: Path) -> Mapping[str, Params]:
     if not files:
         return {}
     try:
+        check_regular(files[-1])
         tensors = safetensors.torch.load_file(files[-1])
     except (OSError, SafetensorError) as error:
         raise RunError(f"{files[-1]} cannot be read: {error}. Restore it.") from error

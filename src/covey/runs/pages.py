@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from covey.bounded_io import read_text
 from covey.build import build_run
 from covey.components.foreign_code import no_foreign_code
 from covey.config import brings_clients, without_passwords
@@ -89,7 +90,7 @@ def reported(
     return Reported(
         name=path.name,
         history=events.history,
-        config_toml=without_passwords(folder.config_path.read_text(encoding="utf-8")),
+        config_toml=without_passwords(read_text(folder.config_path)),
         ledger_head=events.ledger_head,
         samples=samples,
         baseline=baseline_of(path),

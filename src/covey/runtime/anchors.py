@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from covey.bounded_io import read_bounded, read_text
 from covey.errors import LedgerError
 from covey.ledger import Ledger
 from covey.ledger.merkle import entries_of, is_consistent, root_of
@@ -121,7 +122,7 @@ def check_witness(
         hashes: of the ledger's events, if it is at hand.
     """
     try:
-        head = TreeHead.parse(note.read_text(encoding="utf-8"))
+        head = TreeHead.parse(read_text(note))
     except (OSError, ValueError, LedgerError) as error:
         return Anchored(Check.failed("witness", ascii(str(error))))
     seen = head.cosigned_by(key_records(key))
@@ -235,7 +236,7 @@ def _grew(head: TreeHead, told: Told) -> bool:
 
 def _receipt_head(path: Path) -> TreeHead:
     try:
-        return TreeHead.parse(json.loads(path.read_bytes())["checkpoint"])
+        return TreeHead.parse(json.loads(read_bounded(path))["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LedgerError(
             f"{path} must be the receipt of a request, as covey wrote it, but it cannot "

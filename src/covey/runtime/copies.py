@@ -4,7 +4,6 @@ The record stands in the run's folder, one file per copy, beside the ledger's ch
 not in it: it holds paths, times and names of recipients, and these can be erased.
 """
 
-import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ import safetensors.torch
 from pydantic import TypeAdapter
 
 from covey.atomic_io import delete_whole, make_folder, replace_whole
-from covey.bounded_io import read_bounded
+from covey.bounded_io import file_hash, read_bounded
 from covey.checked_json import checked, checked_json
 from covey.errors import ConfigError, RunError
 from covey.runtime.folder import RunFolder
@@ -195,8 +194,7 @@ def hash_of(path: Path) -> str | None:
     """
     if not path.is_file():
         return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_hash(path)
 
 
 def timestamp() -> str:

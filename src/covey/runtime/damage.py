@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from covey.atomic_io import delete_whole, replace_whole
+from covey.bounded_io import read_bounded
 from covey.checkpoints import checkpoint_paths, round_of
 from covey.errors import CoveyError
 from covey.ledger import Ledger
@@ -163,13 +164,12 @@ def _updates(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
 def proof_damages(folder: RunFolder) -> Iterator[Damage]:
     """Yield the proofs whose own signature does not hold, and pages that are others."""
     for path in sorted(folder.proofs.glob("*.json")):
-        failed = [each for each in check_proof(path.read_bytes()) if each.ok is False]
-        if failed:
+        if problem := _proof_problem(path):
             lost = "Who asked has a copy of it; a second one is not signed."
-            yield Damage(path, "a proof", failed[0].detail, lost)
+            yield Damage(path, "a proof", problem, lost)
             continue
         page, whole = path.with_suffix(".html"), _page(path)
-        if not page.is_file() or page.read_bytes() != whole:
+        if not page.is_file() or read_bounded(page) != whole:
             yield Damage(
                 page,
                 "a proof's page",
@@ -179,8 +179,16 @@ def proof_damages(folder: RunFolder) -> Iterator[Damage]:
             )
 
 
+def _proof_problem(path: Path) -> str:
+    try:
+        checks = check_proof(read_bounded(path))
+    except OSError as error:
+        return str(error)
+    return next((each.detail for each in checks if each.ok is False), "")
+
+
 def _page(proof: Path) -> bytes:
-    return proof_page(json.loads(proof.read_bytes())).encode()
+    return proof_page(json.loads(read_bounded(proof))).encode()
 
 
 def _leftovers(folder: RunFolder) -> Iterator[Damage]:

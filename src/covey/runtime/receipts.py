@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.atomic_io import replace_whole
+from covey.bounded_io import read_bounded
 from covey.errors import LedgerError
 from covey.ledger import Request
 from covey.ledger.merkle import consistency_proof, entries_of, root_of
@@ -104,8 +105,7 @@ def anchoring_facts(
     leaves, path = entries_of(hashes), _path(folder, request)
     facts: dict[str, Any] = {"receipt": None, "consistency": []}
     if path.exists():
-        written = path.read_bytes()
-        size = _size(written, path)
+        written, size = _read(path)
         grown = consistency_proof(leaves, size)
         facts = {
             "receipt": hashlib.sha256(written).hexdigest(),
@@ -149,10 +149,12 @@ def _path(folder: RunFolder, request: str) -> Path:
     return folder.receipts / f"{request}.json"
 
 
-def _size(written: bytes, path: Path) -> int:
+def _read(path: Path) -> tuple[bytes, int]:
+    """Return a receipt's bytes, and the size of the tree that it was signed at."""
     try:
-        return TreeHead.parse(json.loads(written)["checkpoint"]).size
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        written = read_bounded(path)
+        return written, TreeHead.parse(json.loads(written)["checkpoint"]).size
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LedgerError(
             f"{path} must be the receipt that was signed when this was asked, but it "
             f"cannot be read: {type(error).__name__}. Restore it from a copy."

@@ -12,6 +12,7 @@ from pathlib import Path
 import safetensors.torch
 
 from covey.atomic_io import delete_whole, make_folder, replace_whole
+from covey.bounded_io import check_regular, file_hash, read_bounded
 from covey.build import BuiltRun
 from covey.data import Client, Examples, Preference
 from covey.errors import RunError
@@ -128,7 +129,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
             f"{path} must hold a client's records as covey wrote them, but {problem}. "
             f"Restore it from a copy."
         )
-    found = safetensors.torch.load(path.read_bytes())
+    found = safetensors.torch.load(read_bounded(path, check_regular(path)))
     train, holdout = (
         Examples(found[f"{part}.inputs"], found[f"{part}.labels"])
         for part in ("train", "holdout")
@@ -138,9 +139,9 @@ def _read(path: Path, ledger: Ledger) -> tuple[Examples, Examples]:
 
 def _problem(path: Path, ledger: Ledger) -> str:
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = file_hash(path)
     except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+        return f"it cannot be read ({error})"
     known = digest in ledger.files.of(_noted(path.name))
     return "" if known else "its bytes are not those that were written"
 

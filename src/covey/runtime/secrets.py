@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from covey.atomic_io import make_folder, replace_whole, user_folder
-from covey.bounded_io import read_bounded, read_text
+from covey.bounded_io import file_hash, read_bounded, read_text
 from covey.errors import RunError
 from covey.ledger import Ledger
 from covey.rng import Streams
@@ -211,7 +211,7 @@ def restored_marker(marker: Path, ledger: Ledger) -> bool:
 
 
 def _digest(marker: Path) -> str:
-    return hashlib.sha256(marker.read_bytes()).hexdigest()
+    return file_hash(marker)
 
 
 def _whole(kept: dict[str, Any]) -> dict[str, Any]:

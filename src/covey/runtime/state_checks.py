@@ -4,11 +4,11 @@ The ledger holds the hash of every state's file. Of a state from before it did, 
 models are compared with the hash that the round's events hold of them.
 """
 
-import hashlib
 import logging
 from pathlib import Path
 
 from covey.algorithms import ServerState
+from covey.bounded_io import file_hash
 from covey.checkpoints import checkpoint_paths, round_of
 from covey.errors import LedgerError, RunError
 from covey.events import event_from
@@ -36,9 +36,9 @@ def state_problem(path: Path, ledger: Ledger) -> str:
         LedgerError: the state is whole, and the ledger lost what it has seen.
     """
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = file_hash(path)
     except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+        return f"it cannot be read ({error})"
     written_after = ledger.files.round_of_state(digest)
     if written_after is not None:
         same = written_after == round_of(path)

@@ -6,13 +6,13 @@ process then, the round begins with the same bits. Should it be damaged, the sta
 came of does as well, as the sums can be made anew from the records of those who stay.
 """
 
-import hashlib
 import logging
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from covey.algorithms import Cohort, RoundResult, ServerState, Subtraction
+from covey.bounded_io import file_hash
 from covey.build import BuiltRun
 from covey.checkpoints import checkpoint_of, checkpoint_paths, round_of
 from covey.errors import RunError
@@ -140,4 +140,4 @@ def _subtraction(run: BuiltRun) -> Subtraction:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_hash(path)

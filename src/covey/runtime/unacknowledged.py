@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from covey.atomic_io import flush_folder, replace_whole
+from covey.bounded_io import read_bounded
 from covey.errors import RunError
 from covey.runtime.folder import RunFolder
 from covey.unlearning.signature import SigningKey
@@ -85,12 +86,12 @@ def acknowledge(folder: RunFolder, request: str) -> None:
 
 def _opened(folder: RunFolder, key: SigningKey) -> Iterator[Handover]:
     for path in sorted(folder.unacknowledged.glob("*.sealed")):
-        written = path.read_bytes()
         try:
+            written = read_bounded(path)
             told = _cipher(key).decrypt(
                 written[:NONCE], written[NONCE:], path.stem.encode()
             )
-        except (InvalidTag, ValueError) as error:
+        except (InvalidTag, OSError, ValueError) as error:
             raise RunError(
                 f"{path} must open with the signing key that it was sealed with, but it "
                 f"does not: the key was replaced, or the file is damaged. Put the old key "

@@ -1,6 +1,5 @@
 """Raw updates on disk, for who wants to calibrate them later."""
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from covey.aggregation import ClientUpdate
 from covey.atomic_io import delete, flush_folder
+from covey.bounded_io import file_hash
 from covey.checkpoints import load_checkpoint, save_checkpoint
 from covey.errors import RunError
 from covey.ledger.file_hashes import FileHashes
@@ -107,4 +107,4 @@ def _noted_name(round_index: int) -> str:
 
 
 def _file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_hash(path)

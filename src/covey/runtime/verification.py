@@ -61,7 +61,7 @@ def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
     try:
         written = read_bounded(Path(proof))
         subject = _with_bytes(name_and_salt) if name_and_salt else None
-        given = Path(receipt).read_bytes() if receipt is not None else None
+        given = read_bounded(Path(receipt)) if receipt is not None else None
     except (OSError, ValueError) as error:
         raise RunError(
             f"A proof must be a file that can be read, and a salt hexadecimal, but: "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.atomic_io import replace_whole
-from covey.bounded_io import read_text
+from covey.bounded_io import read_bounded, read_text
 from covey.errors import LedgerError, RunError
 from covey.ledger import Ledger
 from covey.ledger.merkle import consistency_proof, entries_of, is_consistent
@@ -88,7 +88,7 @@ def read_update(path: Path) -> HeadUpdate:
         LedgerError: it is no such file.
     """
     try:
-        told: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        told: Mapping[str, Any] = json.loads(read_text(path))
         hashes = tuple(bytes.fromhex(each) for each in told["consistency"])
         return HeadUpdate(
             TreeHead.parse(told["checkpoint"]), int(told["since"]), hashes
@@ -159,7 +159,7 @@ def _check_signed(
             f"fetch the new file of public keys by another way, and give it as --key."
         )
     if operator is not None:
-        replace_whole(pinned, operator.read_bytes())
+        replace_whole(pinned, read_bounded(operator))
 
 
 def _check_grown(known: TreeHead, update: HeadUpdate) -> None:

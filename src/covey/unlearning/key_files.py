@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from covey.atomic_io import flush_folder, replace_whole, user_folder
+from covey.bounded_io import MEBIBYTE, check_regular, read_bounded
 from covey.errors import ConfigError
 from covey.portable import permissions_of_others
 from covey.unlearning.signature import (
@@ -99,7 +100,7 @@ def key_records(path: Path) -> tuple[KeyRecord, ...]:
         ConfigError: it holds none, or something else.
     """
     with _explained(path):
-        written = path.read_bytes()
+        written = read_bounded(path, MEBIBYTE)
         blocks = list(PUBLIC.finditer(written))
         keys = [load_pem_public_key(block[0]) for block in blocks]
         ours = [key for key in keys if isinstance(key, PublicKey)]
@@ -156,7 +157,7 @@ def revoke_key(mark: str, path: Path | None = None) -> datetime:
             f"A key is revoked once, by its fingerprint in {place}, found {mark!r}: "
             f"{found}. Copy the fingerprint from `covey keys`."
         )
-    pem, written = _pem(record.public), place.read_bytes()
+    pem, written = _pem(record.public), read_bounded(place, MEBIBYTE)
     line = f"revoked: {now.isoformat(timespec='milliseconds')}\n".encode()
     replace_whole(place, written.replace(pem, line + pem, 1))
     return now
@@ -201,9 +202,10 @@ def _write_new(place: Path) -> None:
 
 
 def _read_private(place: Path) -> SigningKey:
+    check_regular(place)
     with place.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        pem = file.read()
+        pem = file.read(MEBIBYTE)
     if permissions_of_others(mode):
         raise ConfigError(
             f"The signing key {place} must be readable by its owner alone (mode 0600), "
@@ -242,7 +244,7 @@ def _check_undamaged(public: PublicKey, place: Path, pem: bytes) -> None:
 def _publish(place: Path, public: PublicKey) -> None:
     """Add the key to the file of public keys, unless it is there."""
     pem = _pem(public)
-    if place.exists() and pem in place.read_bytes():
+    if place.exists() and pem in read_bounded(place, MEBIBYTE):
         return
     since = f"since: {datetime.now(UTC).isoformat(timespec='milliseconds')}\n"
     with place.open("ab") as file:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Condition
 from typing import Any
 
+from covey.bounded_io import read_text
 from covey.components.foreign_code import no_foreign_code
 from covey.config import Config, without_passwords
 from covey.errors import CoveyError
@@ -136,7 +137,7 @@ class FollowedRun:
 
     def reported(self, snapshot: Snapshot) -> Reported:
         """Return the run as the report takes it."""
-        text = self.folder.config_path.read_text(encoding="utf-8")
+        text = read_text(self.folder.config_path)
         return Reported(
             name=self.name,
             history=snapshot.history,
