@@ -1,11 +1,12 @@
 import json
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 import covey.events
 from covey.events import ClientsAssigned, Event, RiskMeasured, event_from, kind_and_body
@@ -27,6 +28,9 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     origin, inside = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        rules = [each for each in inside[1:] if isinstance(each, FieldInfo)]
+        return bounded(inside[0], rules[0]) if rules else values_of(inside[0])
     if origin in (Union, types.UnionType):
         return st.one_of(*map(values_of, inside))
     if origin in (tuple, Sequence):
@@ -37,8 +41,31 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     return PLAIN[hint]
 
 
+def bounded(of: type, field: FieldInfo) -> st.SearchStrategy[Any]:
+    """Values that a field's own rule lets through."""
+    rules = {
+        name: getattr(each, name)
+        for each in field.metadata
+        for name in ("ge", "gt", "le", "lt", "pattern")
+        if hasattr(each, name) and getattr(each, name) is not None
+    }
+    if "pattern" in rules:
+        return st.from_regex(rules["pattern"].replace("$", r"\Z"))
+    least, most = rules.get("ge", rules.get("gt")), rules.get("le", rules.get("lt"))
+    if of is int:
+        return st.integers(least, most or 2**53)
+    return st.floats(
+        least,
+        most,
+        exclude_min="gt" in rules,
+        exclude_max="lt" in rules,
+        allow_nan=False,
+        allow_infinity=False,
+    )
+
+
 def fields_of(of: type[Event]) -> st.SearchStrategy[dict[str, Any]]:
-    hints = get_type_hints(of)
+    hints = get_type_hints(of, include_extras=True)
     return st.fixed_dictionaries({n: values_of(hint) for n, hint in hints.items()})
 
 
@@ -85,3 +112,18 @@ def test_a_withheld_figure_stays_withheld():
         reason="withheld: too few",
     )
     assert event_from(*kind_and_body(figure)) == figure
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("ClusterAbandoned", {"cluster": -1}, "'cluster' of ClusterAbandoned"),
+        ("ClusterAbandoned", {"cluster": 1, "odd": 2}, "'odd' of ClusterAbandoned"),
+        ("ClusterAbandoned", {}, "'cluster' of ClusterAbandoned"),
+        ("CohortSampled", {"handles": {"a": 1}}, "'handles' of CohortSampled"),
+    ],
+)
+def test_what_is_no_event_is_one_line_that_names_the_field(kind, body, said):
+    with pytest.raises(ValueError, match=said) as raised:
+        event_from(kind, body)
+    assert "\n" not in str(raised.value)

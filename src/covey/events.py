@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import AfterValidator, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from covey.columns import (
     Column,
@@ -75,10 +75,16 @@ T = TypeVar("T")
 Many = Annotated[Sequence[T], AfterValidator(tuple)]
 """A tuple, or a column that equals it (`covey.columns`)."""
 
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """A fact of a run."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +111,18 @@ class RunStarted(Event):
     method: str
     config_hash: str
     data_hash: str
-    num_clusters: int
-    rounds: int
+    num_clusters: Annotated[int, Field(ge=1)]
+    rounds: Annotated[int, Field(ge=1)]
     group_names: tuple[str, ...]
     groups: Mapping[Handle, int | None]
     risk_thresholds: Mapping[Handle, float]
-    risk_lives: int
+    risk_lives: Count
     notes: tuple[str, ...]
-    releases: int = 1
+    releases: Annotated[int, Field(ge=1)] = 1
     deniability_threshold: int | None = None
     updates_stored: bool = False
-    secrets: str = "seeded"
-    delta: float = 1e-5
+    secrets: Annotated[str, Field(pattern="^(os|seeded)$")] = "seeded"
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,7 @@ class ClientsAssigned(Event):
             good) or "final".
     """
 
-    clusters: Mapping[Handle, int]
+    clusters: Mapping[Handle, Count]
     by: str
 
 
@@ -193,9 +199,9 @@ class AnonymitySetsFormed(Event):
             where there is no such limit.
     """
 
-    cluster: int
+    cluster: Count
     sets: Many[tuple[Handle, ...]]
-    diameters: Many[float | None]
+    diameters: Many[Amount | None]
     near: tuple[tuple[tuple[Handle, ...], ...], ...] = ()
 
 
@@ -213,10 +219,10 @@ class DistancesSketched(Event):
             None where nothing that depends on the updates may be told.
     """
 
-    cluster: int
-    numbers: int
-    standard_error: float
-    diameters: tuple[float | None, ...]
+    cluster: Count
+    numbers: Annotated[int, Field(ge=1)]
+    standard_error: Amount
+    diameters: tuple[Amount | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +235,7 @@ class OrganisationsAttested(Event):
             it says nothing of which one, nor of another set. None: not attested.
     """
 
-    cluster: int
+    cluster: Count
     organisations: tuple[tuple[int | None, ...], ...]
 
 
@@ -243,9 +249,9 @@ class ClusterWaited(Event):
         min_anonymity: how many hide together, or how many a robust aggregation needs.
     """
 
-    cluster: int
-    clients: int
-    min_anonymity: int
+    cluster: Count
+    clients: Count
+    min_anonymity: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +264,7 @@ class MovesWaited(Event):
     """
 
     clients: tuple[Handle, ...]
-    min_cohort: int
+    min_cohort: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +292,10 @@ class RepresentativesPerturbed(Event):
         noise_multiplier: z; the noise per coordinate has standard deviation 2 z Delta.
     """
 
-    cluster: int
-    sizes: tuple[int, ...]
-    radius: float
-    noise_multiplier: float
+    cluster: Count
+    sizes: tuple[Count, ...]
+    radius: Amount
+    noise_multiplier: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,11 +310,11 @@ class SumPerturbed(Event):
         unit: whether what one "client" adds is bounded so, or what one "record" does.
     """
 
-    cluster: int
-    clip: float
-    noise_multiplier: float
-    sampling: float
-    unit: str = "client"
+    cluster: Count
+    clip: Amount
+    noise_multiplier: Amount
+    sampling: Share
+    unit: Annotated[str, Field(pattern="^(client|record)$")] = "client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,9 +328,9 @@ class StepsPerturbed(Event):
         sampling: each client's chance, per step, that one of its examples is in the batch.
     """
 
-    noise_multiplier: float
-    steps: Mapping[Handle, int]
-    sampling: Mapping[Handle, float]
+    noise_multiplier: Amount
+    steps: Mapping[Handle, Count]
+    sampling: Mapping[Handle, Share]
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +342,7 @@ class ChoicesPerturbed(Event):
         handles: the clients that chose.
     """
 
-    epsilon: float
+    epsilon: Amount
     handles: Many[Handle]
 
 
@@ -350,7 +356,7 @@ class ModelsMerged(Event):
     """
 
     model_hash: str
-    participants: tuple[int, ...]
+    participants: tuple[Count, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +373,7 @@ class HeadsSolved(Event):
     """
 
     sums: tuple[str, ...]
-    clients: tuple[int, ...]
+    clients: tuple[Count, ...]
     pooling: tuple[float, ...]
     regularisation: tuple[float, ...]
 
@@ -383,10 +389,10 @@ class HeadChosen(Event):
         chosen: index of the one that was taken.
     """
 
-    cluster: int
+    cluster: Count
     accepted: float
     front: tuple[tuple[float, ...], ...]
-    chosen: int
+    chosen: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,9 +405,9 @@ class ExposureChosen(Event):
         passes: how often weights were lowered until nobody was above what it accepts.
     """
 
-    weights: Mapping[Handle, float]
+    weights: Mapping[Handle, Share]
     risks: Mapping[Handle, float]
-    passes: int
+    passes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,8 +421,8 @@ class ModelDiverged(Event):
             answers that are no better than guessing.
     """
 
-    cluster: int
-    round_index: int
+    cluster: Count
+    round_index: Count
     reason: str
 
 
@@ -429,7 +435,7 @@ class ModelsPooled(Event):
         model_hash: SHA-256 of the cluster models' safetensors bytes afterwards.
     """
 
-    shares: tuple[float, ...]
+    shares: tuple[Share, ...]
     model_hash: str
 
 
@@ -437,14 +443,14 @@ class ModelsPooled(Event):
 class ClusterAbandoned(Event):
     """The latest choice of no client is this cluster: frozen, and offered no more."""
 
-    cluster: int
+    cluster: Count
 
 
 @dataclass(frozen=True, slots=True)
 class ClustersCollapsed(Event):
     """Every client sits in this one cluster: there is nothing personalised left."""
 
-    cluster: int
+    cluster: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +464,7 @@ class PricesSet(Event):
     """
 
     prices: tuple[float, ...]
-    wished: tuple[float, ...]
+    wished: tuple[Share, ...]
     target_share: float
 
 
@@ -476,14 +482,14 @@ class RiskMeasured(Event):
         attack: which attack on the model's own members it is of; "" for an estimate.
     """
 
-    cluster: int
-    round_index: int
+    cluster: Count
+    round_index: Count
     source: str
     risk: float | None
-    standard_error: float | None
+    standard_error: Amount | None
     auc: float | None
-    members: int
-    non_members: int
+    members: Count
+    non_members: Count
     calibrated: bool
     reason: str
     attack: str = ""
@@ -493,7 +499,7 @@ class RiskMeasured(Event):
 class RiskUnknown(Event):
     """Clients chose among these offered clusters and knew no valid risk of them."""
 
-    clusters: tuple[int, ...]
+    clusters: tuple[Count, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,7 +513,7 @@ class RoundMeasured(Event):
 
     accuracy: float | None
     accuracy_by_group: Mapping[str, float]
-    clients: tuple[int, ...]
+    clients: tuple[Count, ...]
     squared_error: float | None = None
     squared_error_by_group: Mapping[str, float] = field(
         default_factory=dict[str, float]
@@ -529,10 +535,10 @@ class ClusterAudited(Event):
             0.5 it shows that members and non-members do not match.
     """
 
-    cluster: int
-    clients: int
+    cluster: Count
+    clients: Count
     true_risk: float | None
-    standard_error: float | None
+    standard_error: Amount | None
     auc: float | None
     exposed_risk: float | None
     blind_auc: float | None
@@ -591,10 +597,10 @@ class ClientExposed(Event):
     """
 
     handle: Handle
-    cluster: int
+    cluster: Count
     accuracy: float | None
     risk: float | None
-    standard_error: float | None
+    standard_error: Amount | None
     exposure: float | None
     squared_error: float | None = None
 
@@ -645,7 +651,9 @@ class ClientLeft(Event):
     """
 
     handle: Handle
-    answer: str
+    answer: Annotated[
+        str, Field(pattern="^(deny|subtract|roll_back|retrain|calibrate)$")
+    ]
     data_hash: str | None
     request: str = ""
     subject: str = ""
@@ -666,8 +674,8 @@ class RunRolledBack(Event):
             client's own new records alone ("changed").
     """
 
-    round_index: int
-    until: int
+    round_index: Count
+    until: Count
     how: str
 
 
@@ -685,12 +693,12 @@ class RunEndedEarly(Event):
         min_change: by how much more than this it would have had to be better.
     """
 
-    rounds: int
-    planned: int
+    rounds: Annotated[int, Field(ge=1)]
+    planned: Annotated[int, Field(ge=1)]
     figure: str
     best: float
-    best_round: int
-    patience: int
+    best_round: Count
+    patience: Count
     min_change: float
 
 
@@ -724,8 +732,8 @@ class RecordsChanged(Event):
     """
 
     handle: Handle
-    cluster: int
-    examples: int
+    cluster: Count
+    examples: Count
     data_hash: str
     risk_threshold: float | None = None
     risk_weight: float | None = None
@@ -769,8 +777,8 @@ class WeightReduced(Event):
     """
 
     handle: Handle
-    weight: float
-    counted: float
+    weight: Amount
+    counted: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -818,7 +826,19 @@ def event_from(kind: str, body: Mapping[str, Any]) -> Event:
     """Undo `kind_and_body`; a `ForeignEvent` where nobody knows the kind.
 
     Columns of a round's clients stay columns; they are tuples and mappings to who asks.
+
+    Raises:
+        ValueError: it is no such event; one line that names the field.
     """
+    try:
+        return _event(kind, body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place!a} of {kind}: {first['msg']}") from error
+
+
+def _event(kind: str, body: Mapping[str, Any]) -> Event:
     classes = {cls.__name__ for cls in Event.__subclasses__()}
     if kind not in classes:
         return ForeignEvent(kind, {field: as_plain(body[field]) for field in body})

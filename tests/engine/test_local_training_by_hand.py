@@ -125,7 +125,7 @@ def test_the_numbers_of_a_round_are_carried_out_with_ones_own_parts():
     assert here.with_numbers(there.numbers) == there
     assert type(there.numbers).__slots__ == (
         *("local_epochs", "local_steps", "batch_size", "learning_rate"),
-        *("least_steps", "record_clip", "record_noise"),
+        *("least_steps", "record_clip", "record_noise", "drop_last"),
     )
 
 

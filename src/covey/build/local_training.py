@@ -76,6 +76,7 @@ def _recipe(config: Config) -> Recipe:
         local_steps=train.local_steps,
         batch_size=train.batch_size,
         learning_rate=train.learning_rate,
+        drop_last=train.drop_last,
         record_clip=privacy.record_clip,
         record_noise=privacy.record_noise,
         optimizer=_optimizer(config),

@@ -9,6 +9,7 @@ from covey.build.local_training import recipe_of
 from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob, TrainingJob
+from covey.engine.batches import used_examples
 from covey.errors import CoveyError, ModelError
 from covey.rng import Streams
 from covey.types import Params
@@ -63,16 +64,20 @@ def _batches(
     size = config.train.batch_size
     usual = clients[0].train.first(size)
     yield clients[0], usual
-    least = min(clients, key=lambda client: _last(client, size))
-    if config.privacy.record_clip == 0 and _last(least, size) < len(usual):
-        yield least, least.train.first(_last(least, size))
+    recipe = recipe_of(config)
+    least = min(clients, key=lambda client: _last(client, recipe))
+    if config.privacy.record_clip == 0 and _last(least, recipe) < len(usual):
+        yield least, least.train.first(_last(least, recipe))
     if not clients[0].train.inputs.is_floating_point():
         yield from _extremes(clients)
 
 
-def _last(client: Client, size: int) -> int:
+def _last(client: Client, recipe: Recipe) -> int:
     """Return how many examples an epoch's last batch has."""
-    return len(client.train) % size or size
+    return (
+        used_examples(len(client.train), recipe) % recipe.batch_size
+        or recipe.batch_size
+    )
 
 
 def _extremes(clients: Sequence[Client]) -> Iterator[tuple[Client, Examples]]:

@@ -58,6 +58,12 @@ class TrainConfig(ComponentSection):
         default=0, description="if positive, gradient steps instead of epochs"
     )
     batch_size: Positive = Field(default=25, description="examples per gradient step")
+    drop_last: bool = Field(
+        default=False,
+        description="every epoch leaves out its last batch where that is short and not the "
+        "only one: BatchNorm cannot train on a batch of one example. Nothing changes with "
+        "DP-SGD, which draws its batches",
+    )
     optimizer: str = slot(
         "optimizer",
         "begins anew in every round; a class of `torch.optim` goes by its name there, "

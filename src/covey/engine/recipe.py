@@ -110,6 +110,7 @@ class RecipeNumbers:
     Attributes:
         local_epochs: passes over the client's examples.
         local_steps: if positive, so many gradient steps instead of epochs.
+        drop_last: whether an epoch leaves out its last batch where that is short.
         least_steps: at least so many gradient steps, however few examples there are.
         record_clip: if positive, DP-SGD (`covey.engine.private`): the largest L2 norm of
             one example's gradient, and `batch_size` is what batches have on average.
@@ -127,6 +128,7 @@ class RecipeNumbers:
     least_steps: int = 0
     record_clip: float = 0.0
     record_noise: float = 0.0
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
         if self.record_noise > 0 and not self.record_clip > 0:

@@ -10,13 +10,22 @@ that is whole and shorter, and only a head kept elsewhere can tell.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from covey.errors import LedgerError
 from covey.ledger.packing import PackedBody, canonical
 
-__all__ = ["GENESIS", "Link", "Record", "canonical", "link", "seal", "verify"]
+__all__ = [
+    "GENESIS",
+    "Link",
+    "Record",
+    "canonical",
+    "link",
+    "no_event",
+    "seal",
+    "verify",
+]
 
 GENESIS = "0" * 64
 """The head of a ledger that holds nothing yet."""
@@ -28,11 +37,13 @@ class Record:
 
     Attributes:
         round_index: the round that it is about; None: it happened between two rounds.
+        position: where it stands in a ledger that it was read from.
     """
 
     round_index: int | None
     kind: str
     body: dict[str, Any]
+    position: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +63,36 @@ class Link:
     hash: str
 
     def record(self) -> Record:
-        """Return the fact alone; long lists of clients are columns (`covey.columns`)."""
+        """Return the fact alone; long lists of clients are columns (`covey.columns`).
+
+        Raises:
+            LedgerError: what was sealed here is no table of JSON's values.
+        """
         body = self.body
-        found = json.loads(body) if isinstance(body, str) else body.body()
-        return Record(self.round_index, self.kind, found)
+        try:
+            found = _table(body) if isinstance(body, str) else body.body()
+        except (ValueError, RecursionError) as error:
+            raise no_event(self.position, f"its body is {str(error)!a}") from error
+        return Record(self.round_index, self.kind, found, self.position)
+
+
+def no_event(position: int | None, problem: str) -> LedgerError:
+    """Return what is raised where something else than an event of a run was sealed."""
+    return LedgerError(
+        f"The ledger is broken at position {position}: what was sealed there cannot be an "
+        f"event of this run, since {problem}. Restore the ledger from a copy."
+    )
+
+
+def _table(text: str) -> dict[str, Any]:
+    found = json.loads(text, parse_constant=_no_number)
+    if not isinstance(found, dict):
+        raise ValueError(f"a {type(found).__name__} and not a table")  # noqa: TRY004
+    return cast("dict[str, Any]", found)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"a table with the number {text}")
 
 
 def link(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from covey.errors import LedgerError
-from covey.ledger.chain import Record
+from covey.ledger.chain import Record, no_event
 
 __all__ = ["REWIND", "current_records", "rewound_to", "superseded", "superseded_up_to"]
 
@@ -55,6 +55,8 @@ def rewound_to(record: Record) -> int | None:
     match record.body:
         case {"round_index": int(first)} if first >= 0 and not isinstance(first, bool):
             return first
+    if record.position is not None:
+        raise no_event(record.position, "it names no round to go on before")
     raise LedgerError(
         f"A record {REWIND} must name a round to go on before, 0 or later, as "
         f"`round_index`, but it holds {record.body.get('round_index')!r} there. "

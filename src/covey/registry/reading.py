@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from covey.components.foreign_code import no_foreign_code
 from covey.dp import guarantee_status
 from covey.errors import CoveyError, LedgerError, LedgerUnavailable
-from covey.events import RunEndedEarly, RunStarted, event_from
+from covey.events import RunEndedEarly, RunStarted
 from covey.history import History
 from covey.ledger import Ledger
 from covey.ledger.location import resolved
@@ -23,6 +23,7 @@ from covey.report import early_end_told
 from covey.runs.story import read_run_record
 from covey.runtime import RunFolder
 from covey.runtime.ledger_record import RecordReader
+from covey.runtime.recorded_events import event_of
 
 __all__ = [
     "VERIFIED_BYTES",
@@ -223,12 +224,12 @@ def _guarantees(history: History) -> Mapping[str, Any]:
 def _began(found: Overview) -> RunStarted | None:
     kind = RunStarted.__name__
     first = next((each for each in found.first_round if each.kind == kind), None)
-    event = None if first is None else event_from(kind, first.body)
+    event = None if first is None else event_of(first)
     return event if isinstance(event, RunStarted) else None
 
 
 def _ended_early(found: Overview) -> RunEndedEarly | None:
-    events = (event_from(each.kind, each.body) for each in found.ended)
+    events = (event_of(each) for each in found.ended)
     return next((each for each in events if isinstance(each, RunEndedEarly)), None)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from covey.atomic_io import replace_whole
 from covey.components.built_ins import BASELINE, REFERENCES
 from covey.report import figures
 from covey.report.aggregate import means
@@ -137,7 +138,5 @@ def rendered(
 
 
 def write(path: Path, content: bytes) -> None:
-    """Replace a file at once, so that nobody ever reads half a page."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
+    """Replace a page at once; pages name clients, so its owner alone may read it."""
+    replace_whole(path, content, mode=0o600)

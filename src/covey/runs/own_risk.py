@@ -10,7 +10,8 @@ from covey.errors import CoveyError, RunError
 from covey.heads import WEIGHT_STEPS, ClusterSums
 from covey.membership import risk_curve
 from covey.runs.parts import playable
-from covey.runtime import RunFolder, Session, open_session
+from covey.runtime import RunFolder, Session
+from covey.runtime.session import reading_session
 from covey.runtime.state_checks import checked_state
 from covey.types import Handle
 
@@ -29,7 +30,7 @@ def risk_by_weight(
     try:
         with no_foreign_code():
             run = playable(folder, overrides, "explain(...)")
-            with open_session(run, folder) as session:
+            with reading_session(run, folder) as session:
                 found = _measured(session, handle)
     except CoveyError as error:
         return {**told, "unknown": f"The clients' data are needed for it. {error}"}

@@ -9,11 +9,11 @@ from covey.events import (
     LeaveRequested,
     RunRolledBack,
     RunStarted,
-    event_from,
 )
 from covey.history import history_of
 from covey.ledger import Record, Request, current_records
 from covey.runtime.ledger_record import by_entry
+from covey.runtime.recorded_events import event_of
 from covey.unlearning import Participation, participation_of
 
 __all__ = ["AnswerEvents", "answer_events"]
@@ -72,7 +72,7 @@ def answer_events(
     """
     asked = _of_request(records, LeaveRequested.__name__, request.id)
     given = _of_request(records, ClientLeft.__name__, request.id)
-    started = [event_from(r.kind, r.body) for r in records if r.kind == "RunStarted"]
+    started = [event_of(r) for r in records if r.kind == "RunStarted"]
     if len(asked) != 1 or len(given) != 1 or asked[0] > given[0] or not started:
         return None
     start = max((at for at in times if at < given[0]), default=0)
@@ -83,8 +83,7 @@ def answer_events(
     if not isinstance(began, RunStarted):
         return None
     asked_event, given_event = (
-        event_from(records[at - 1].kind, records[at - 1].body)
-        for at in (asked[0], given[0])
+        event_of(records[at - 1]) for at in (asked[0], given[0])
     )
     if not isinstance(asked_event, LeaveRequested):
         return None
@@ -97,7 +96,7 @@ def answer_events(
         before=[(t, e) for t, events in entries for e in events],
         began=began,
         end=end,
-        facts=[event_from(r.kind, r.body) for r in records[start:end]],
+        facts=[event_of(r) for r in records[start:end]],
         x=began.deniability_threshold,
     )
 

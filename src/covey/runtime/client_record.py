@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from covey.components.foreign_code import no_foreign_code
 from covey.errors import CoveyError, RunError
-from covey.events import ClientsAssigned, Event, RunEndedEarly, event_from
+from covey.events import ClientsAssigned, Event, RunEndedEarly
 from covey.ledger import Ledger, Record
 from covey.ledger.rollback import superseded_up_to
 from covey.runtime.answer_cost import AnswerCost, answer_cost
 from covey.runtime.folder import RunFolder
 from covey.runtime.planning import answer_rules, next_round
+from covey.runtime.recorded_events import StoryReader
 from covey.types import Handle
 from covey.unlearning.participation import Participation, participation_of
 from covey.unlearning.plan import Option, cheapest, options
@@ -65,19 +66,19 @@ def read_client(folder: RunFolder, handle: Handle) -> ClientRecord:
 def _about(ledger: Ledger, handle: Handle) -> Iterator[tuple[int | None, Event]]:
     """Yield the events that count; of whom each round assigns only this client."""
     rewinds = ledger.tail.rewinds()
-    last, is_last = None, False
+    last, is_last, story = None, False, StoryReader()
     while not is_last:
         piece = ledger.tail.after(last)
         for link in piece.links:
-            t = link.round_index
+            t, event = link.round_index, _without_others(story, link.record(), handle)
             if t is not None and link.position <= superseded_up_to(rewinds, t):
                 continue
-            yield t, _without_others(link.record(), handle)
+            yield t, event
         is_last, last = piece.is_last, piece.links[-1] if piece.links else last
 
 
-def _without_others(record: Record, handle: Handle) -> Event:
-    event = event_from(record.kind, record.body)
+def _without_others(story: StoryReader, record: Record, handle: Handle) -> Event:
+    event = story.read(record)
     if not isinstance(event, ClientsAssigned):
         return event
     own = {h: j for h, j in event.clusters.items() if h == handle}

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from covey.columns import HandleColumn, HandleMap
-from covey.events import ClientsAssigned, CohortSampled, Event, event_from
+from covey.events import ClientsAssigned, CohortSampled, Event
 from covey.history import History, history_of, with_entry
 from covey.ledger import GENESIS, REWIND, Ledger, Link
 from covey.ledger.rollback import superseded_up_to
 from covey.ledger.tail import MOST_BYTES
+from covey.runtime.recorded_events import StoryReader, event_of
 from covey.told import ToldEvents
 from covey.types import Handle
 
@@ -60,6 +61,7 @@ class GrowingHistory:
     def _begin(self, rewinds: Iterable[tuple[int, int]]) -> None:
         self._history = History()
         self._last: Link | None = None
+        self._story = StoryReader()
         self._rewinds = tuple(rewinds)
         self._gone: list[Event] = []
         self._open: list[Event] = []
@@ -112,7 +114,7 @@ class GrowingHistory:
 
     def _take(self, link: Link) -> None:
         record, t = link.record(), link.round_index
-        event = self._lean(event_from(record.kind, record.body))
+        event = self._lean(self._story.read(record))
         counts = t is None or link.position > superseded_up_to(self._rewinds, t)
         if not counts:
             self._gone.append(event)
@@ -171,5 +173,5 @@ def glance(ledger: Ledger) -> History:
             continue
         if not entries or entries[-1][0] != t:
             entries.append((t, []))
-        entries[-1][1].append(event_from(record.kind, record.body))
+        entries[-1][1].append(event_of(record))
     return history_of(entries)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from covey.events import Event, event_from
+from covey.events import Event
 from covey.history import History, history_of
 from covey.ledger import (
     GENESIS,
@@ -14,6 +14,7 @@ from covey.ledger import (
     current_records,
     superseded,
 )
+from covey.runtime.recorded_events import StoryReader, event_of
 from covey.unlearning import (
     AnswerChoice,
     AnswerRules,
@@ -42,7 +43,7 @@ class LedgerRecord:
     hashes: Sequence[str]
     records: list[Record]
     last: Link | None = None
-    _events: dict[int, Event] = field(default_factory=dict[int, Event], repr=False)
+    _read: "_Read" = field(default_factory=lambda: _Read(), repr=False)
     _answers: dict[
         tuple[tuple[WantedAnswer, ...], AnswerRules], tuple[AnswerChoice, ...]
     ] = field(default_factory=dict, repr=False)
@@ -98,10 +99,7 @@ class LedgerRecord:
 
     def _event(self, record: Record) -> Event:
         """Return one of its records as an event, read once: no other record is the same."""
-        known = self._events.get(id(record))
-        if known is None:
-            known = self._events[id(record)] = _event_of(record)
-        return known
+        return self._read.event(self.records, record)
 
     def with_links(self, links: list[Link]) -> "LedgerRecord":
         """Return what stands in a ledger to which these were added.
@@ -114,7 +112,7 @@ class LedgerRecord:
         records = list(self.records)
         while links:
             records.append(links.pop().record())
-        return LedgerRecord(hashes, records, last, self._events)
+        return LedgerRecord(hashes, records, last, self._read)
 
 
 class RecordReader:
@@ -142,17 +140,28 @@ class RecordReader:
         return latest
 
 
-def _event_of(record: Record) -> Event:
-    return event_from(record.kind, record.body)
+class _Read:
+    """The events of records that only grow in number, each read once and in order."""
+
+    def __init__(self) -> None:
+        self._story = StoryReader()
+        self._events: dict[int, Event] = {}
+
+    def event(self, records: Sequence[Record], wanted: Record) -> Event:
+        known = self._events
+        while id(wanted) not in known and len(known) < len(records):
+            one = records[len(known)]
+            known[id(one)] = self._story.read(one)
+        return known[id(wanted)]
 
 
 def by_entry(
-    records: Sequence[Record], event_of: Callable[[Record], Event] = _event_of
+    records: Sequence[Record], read: Callable[[Record], Event] = event_of
 ) -> list[Entry]:
     """Group records that follow each other in one round, or between two."""
     entries: list[Entry] = []
     for record in records:
         if not entries or entries[-1][0] != record.round_index:
             entries.append((record.round_index, []))
-        entries[-1][1].append(event_of(record))
+        entries[-1][1].append(read(record))
     return entries

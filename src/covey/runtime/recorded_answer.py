@@ -15,7 +15,6 @@ from covey.components import is_built_in
 from covey.config import Config
 from covey.dp import guarantee_status
 from covey.errors import RunError
-from covey.events import event_from
 from covey.history import history_of
 from covey.ledger import Ledger, Record, current_records, superseded
 from covey.ledger.merkle import entries_of, root_of
@@ -23,6 +22,7 @@ from covey.membership import DIVERGED
 from covey.runtime.after_answer import problems_after
 from covey.runtime.answer_events import AnswerEvents, answer_events
 from covey.runtime.ledger_record import LedgerRecord, by_entry
+from covey.runtime.recorded_events import event_of
 from covey.runtime.session import earlier_config_hashes, settings_hash
 from covey.unlearning import (
     LedgerAnswer,
@@ -248,7 +248,7 @@ def _guarantee(records: Sequence[Record]) -> dict[str, Any]:
     """Return what the run guaranteed when the proof was signed."""
     history = history_of(
         by_entry(current_records(records)),
-        superseded=[event_from(each.kind, each.body) for each in superseded(records)],
+        superseded=[event_of(each) for each in superseded(records)],
     )
     found = guarantee_status(history)
     return _value_or_reason(asdict(found.holds) if found.holds else None, found.reason)

@@ -40,6 +40,7 @@ __all__ = [
     "open_session",
     "read_events",
     "read_history",
+    "reading_session",
     "recorded_secrets",
     "rounds_of",
     "settings_hash",
@@ -135,26 +136,53 @@ def open_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
         raise
 
 
+@contextmanager
+def reading_session(run: BuiltRun, folder: RunFolder) -> Generator[Session]:
+    """Open a run to look at it, even while another process plays it; nothing is written.
+
+    Before anything is recorded, `open_session` begins its ledger.
+
+    Raises:
+        RunError: the settings or the data are not those that began the run.
+    """
+    if not Ledger.exists(run.config.ledger.url or folder.ledger_path):
+        with open_session(run, folder) as session:
+            yield session
+    else:
+        with Ledger.read(folder.ledger) as ledger:
+            yield _checked(run, folder, ledger)[0]
+
+
 def _session(run: BuiltRun, folder: RunFolder, ledger: Ledger) -> Session:
     """Check that the run is the recorded one, and enrol its clients."""
-    check_anchors(folder, ledger)
-    if run.client_backend is not None:  # who is not here now may come back
-        run = run.with_clients_named(ledger.names().values())
-    run = with_changed_records(run, folder, ledger)
-    secrets = recorded_secrets(run, folder, ledger)
+    session, inputs = _checked(run, folder, ledger)
+    active, history = session.run, session.record().history
     note_secret(folder.secret_marker, ledger)
-    active = with_recorded_handles(run, ledger, secrets)
-    history = folder.reader.read(ledger).history
-    check_same(active, history, folder)
-    check_data(run, active, history, ledger)
-    note_inputs(check_inputs(active, history, ledger), ledger)
-    _check_organisations(active, ledger)
+    note_inputs(inputs, ledger)
     ledger.enrol(
         {c.handle: c.name for c in active.population.clients},
         organisations=active.population.organisation_by_handle(),
     )
     _note_threshold(active, ledger, history.started)
-    return Session(active, folder, ledger, secrets)
+    return session
+
+
+def _checked(
+    run: BuiltRun, folder: RunFolder, ledger: Ledger
+) -> tuple[Session, Mapping[str, str]]:
+    """Return the recorded run, and the hashes of its inputs; nothing is written."""
+    check_anchors(folder, ledger)
+    if run.client_backend is not None:  # who is not here now may come back
+        run = run.with_clients_named(ledger.names().values())
+    run = with_changed_records(run, folder, ledger)
+    secrets = recorded_secrets(run, folder, ledger)
+    active = with_recorded_handles(run, ledger, secrets)
+    history = folder.reader.read(ledger).history
+    check_same(active, history, folder)
+    check_data(run, active, history, ledger)
+    inputs = check_inputs(active, history, ledger)
+    _check_organisations(active, ledger)
+    return Session(active, folder, ledger, secrets), inputs
 
 
 def rounds_of(config: Config, history: History) -> int:

@@ -11,10 +11,10 @@ from covey.algorithms import ServerState
 from covey.bounded_io import file_hash
 from covey.checkpoints import checkpoint_paths, round_of
 from covey.errors import LedgerError, RunError
-from covey.events import event_from
 from covey.ledger import Ledger, current_records
 from covey.params import model_hash
 from covey.runtime.folder import RunFolder
+from covey.runtime.recorded_events import event_of
 from covey.runtime.state_io import load_state
 from covey.unlearning.participation import latest_models
 
@@ -63,7 +63,7 @@ def state_problem(path: Path, ledger: Ledger) -> str:
 
 def _problem_of_models(state: ServerState, ledger: Ledger, position: int) -> str:
     records = current_records(ledger.replay()[:position])
-    events = ((r.round_index, event_from(r.kind, r.body)) for r in records)
+    events = ((r.round_index, event_of(r)) for r in records)
     recorded = latest_models(events)
     if recorded not in (None, model_hash(state.clusters)):
         return "its models are not those that the ledger recorded"

@@ -19,7 +19,7 @@ from covey.runtime.loop import Observer, OnAnswer, continue_run
 from covey.runtime.places import SearchTarget, search_places
 from covey.runtime.planning import plan_jointly
 from covey.runtime.receipts import OnReceipt, Receipt, ask_with_receipts, receipts_of
-from covey.runtime.session import Session, open_session
+from covey.runtime.session import Session, open_session, reading_session
 from covey.runtime.settling import erase_from_copies
 from covey.runtime.unlearning_executor import AnsweredRequest
 from covey.runtime.updates import stored_rounds
@@ -201,7 +201,7 @@ def explain_client(
     Raises:
         RunError: the client is not known to the run.
     """
-    with open_session(run, folder) as session:
+    with reading_session(run, folder) as session:
         (handle,) = find_clients(session, run, [client])[1].values()
         held = session.record().participation
         client_data = next(

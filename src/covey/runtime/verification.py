@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from covey.bounded_io import read_bounded
 from covey.components.foreign_code import no_foreign_code
 from covey.errors import LedgerError, RunError
-from covey.events import event_from
 from covey.types import ClientName
 from covey.unlearning import (
     ChainView,
@@ -138,22 +137,24 @@ def _chain(folder: Path, proof: bytes) -> ChainView:
     with Ledger.read(place.ledger) as ledger:
         try:
             return _view(ledger, place, _document(proof))
-        except LedgerError:
-            return ChainView((), verified=False)
+        except LedgerError as error:
+            return ChainView((), verified=False, problem=str(error))
 
 
 def _view(ledger: Ledger, place: RunFolder, told: Mapping[str, Any]) -> ChainView:
     from covey.ledger import current_records
     from covey.runtime.recorded_answer import recorded_answer
+    from covey.runtime.recorded_events import event_of
 
     record = place.reader.read(ledger)
     at, hashes = told.get("ledger_events"), record.hashes
+    _ = record.entries  # a chain can hold what is no event
     if not isinstance(at, int) or not 1 <= at <= len(hashes):
         return ChainView(hashes, verified=True)  # its own check says so
     if hashes[at - 1] != told.get("ledger_head"):
         return ChainView(hashes, verified=True)
     records = current_records(record.records[:at])
-    events = [(r.round_index, event_from(r.kind, r.body)) for r in records]
+    events = [(r.round_index, event_of(r)) for r in records]
     return ChainView(
         hashes,
         verified=True,

@@ -51,12 +51,14 @@ class ChainView:
         head_model_hash: the model hash that the ledger had recorded when the answer was
             given, at the proof's position; None if it records none.
         answer: what the events say of the answer; None: they were not looked at.
+        problem: why it is not verified.
     """
 
     hashes: Sequence[str]
     verified: bool
     head_model_hash: str | None = None
     answer: LedgerAnswer | None = None
+    problem: str = "the ledger's own chain is broken"
 
 
 def verify(
@@ -147,7 +149,7 @@ def _check_ledger(told: Proof, chain: ChainView) -> Check:
     at, count = told.ledger_events, len(chain.hashes)
     recorded = chain.head_model_hash
     if not chain.verified:
-        found = "the ledger's own chain is broken"
+        found = chain.problem
     elif not 1 <= at <= count:
         found = f"the proof was made at event {at}, but the ledger has {count}"
     elif chain.hashes[at - 1] != told.ledger_head:

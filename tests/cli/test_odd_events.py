@@ -1,0 +1,269 @@
+"""Ledgers whose chain holds and whose events cannot be: sealed again by an attacker."""
+
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import command
+from covey.ledger.chain import GENESIS, link
+
+Row = tuple[int | None, str, str]
+"""An event's round, kind and body."""
+
+TINY = [
+    word
+    for setting in (
+        "rounds=2",
+        "population.clients=6",
+        "population.examples_per_client=20",
+        "population.audit_examples=20",
+        "model.name=mlp",
+        "redteam.every=1",
+        "engine.name=reference",
+    )
+    for word in ("--set", setting)
+]
+LEAVER, OTHER = "client-00003", "client-00001"
+KEPT = frozenset({"RunStarted", "CohortSampled", "ClientsAssigned", "ClientLeft"})
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory, once):
+    """A small run that a client has left, only to be read: (folder, proof)."""
+
+    def play(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CONFIG_HOME", str(folder / "keys"))
+            assert command("run", *TINY, "--out", folder / "run")[0] == 0
+            words = ("forget", folder / "run", LEAVER, "--answer", "retrain")
+            code, _, err = command(*words)
+            assert code == 0, err
+
+    folder = once("odd events", play)
+    (proof,) = (folder / "run" / "proofs").glob("*.json")
+    return folder / "run", proof
+
+
+def rows_of(folder: Path) -> list[Row]:
+    with sqlite3.connect(folder / "ledger.sqlite") as place:
+        query = "SELECT round, kind, body FROM events ORDER BY position"
+        return place.execute(query).fetchall()
+
+
+def reseal(folder: Path, rows: list[Row]) -> None:
+    """Put these events in the place of a ledger's, with a chain that holds."""
+    place = sqlite3.connect(folder / "ledger.sqlite")
+    place.execute("DELETE FROM events")
+    head = GENESIS
+    for position, (t, kind, body) in enumerate(rows, 1):
+        head = link(head, t, kind, body)
+        place.execute(
+            "INSERT INTO events (position, round, kind, body, hash)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (position, t, kind, body, head),
+        )
+    place.commit()
+    place.close()
+
+
+def changed(row: Row, field: str, value: object) -> Row:
+    t, kind, body = row
+    return t, kind, json.dumps({**json.loads(body), field: value})
+
+
+def of_kind(rows: list[Row], kind: str, rng: random.Random) -> int:
+    return rng.choice([i for i, row in enumerate(rows) if row[1] == kind])
+
+
+def wrong_type(rows: list[Row], rng: random.Random) -> None:
+    i = rng.choice([i for i, row in enumerate(rows) if len(row[2]) > 2])
+    field = rng.choice(sorted(json.loads(rows[i][2])))
+    odd: object = [{"odd": [1]}]
+    rows[i] = changed(rows[i], field, odd)
+
+
+def dropped_field(rows: list[Row], rng: random.Random) -> None:
+    kinds = ("RunStarted", "ClientsAssigned", "CohortSampled", "RoundMeasured")
+    i = of_kind(rows, rng.choice(kinds), rng)
+    t, kind, body = rows[i]
+    told = json.loads(body)
+    del told[sorted(told)[0]]
+    rows[i] = t, kind, json.dumps(told)
+
+
+def more_field(rows: list[Row], rng: random.Random) -> None:
+    i = rng.randrange(len(rows))
+    rows[i] = changed(rows[i], "odd", 1)
+
+
+def no_table(rows: list[Row], rng: random.Random) -> None:
+    i = rng.randrange(len(rows))
+    odd = ("[]", "3", "null", "{", '"text"', "[" * 5000, '{"a": NaN}', "")
+    rows[i] = (*rows[i][:2], rng.choice(odd))
+
+
+def other_kind(rows: list[Row], rng: random.Random) -> None:
+    i = rng.randrange(len(rows))
+    kind = rng.choice([k for _, k, _ in rows if k != rows[i][1]])
+    rows[i] = rows[i][0], kind, rows[i][2]
+
+
+def negative(rows: list[Row], rng: random.Random) -> None:
+    kind, field = rng.choice(
+        [
+            ("RunStarted", "num_clusters"),
+            ("RunStarted", "rounds"),
+            ("RunStarted", "risk_lives"),
+            ("RunStarted", "delta"),
+            ("RiskMeasured", "cluster"),
+            ("RiskMeasured", "members"),
+            ("RiskMeasured", "round_index"),
+            ("RunRolledBack", "round_index"),
+            ("ClusterAudited", "cluster"),
+        ]
+    )
+    i = of_kind(rows, kind, rng)
+    rows[i] = changed(rows[i], field, -rng.randrange(1, 9))
+
+
+def too_large(rows: list[Row], rng: random.Random) -> None:
+    kind = rng.choice(["RiskMeasured", "ClusterAudited", "ClientExposed"])
+    i = of_kind(rows, kind, rng)
+    rows[i] = changed(rows[i], "cluster", rng.choice([99, 2**40]))
+
+
+def infinite(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(rows, "RunStarted", rng)
+    t, kind, body = changed(rows[i], "delta", "DELTA")
+    rows[i] = t, kind, body.replace('"DELTA"', rng.choice(["1e999", "-1e999", "NaN"]))
+
+
+def unknown_cluster(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(rows, "ClientsAssigned", rng)
+    told = json.loads(rows[i][2])["clusters"]
+    told[rng.choice(sorted(told))] = rng.choice([7, 1000, -1])
+    rows[i] = changed(rows[i], "clusters", told)
+
+
+def stranger(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(
+        rows, rng.choice(["ClientsAssigned", "ClientLeft", "ClientExposed"]), rng
+    )
+    told = json.loads(rows[i][2])
+    if "handle" in told:
+        rows[i] = changed(rows[i], "handle", "h-odd")
+    else:
+        rows[i] = changed(rows[i], "clusters", {**told["clusters"], "h-odd": 0})
+
+
+def named_twice(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(rows, "CohortSampled", rng)
+    handles = json.loads(rows[i][2])["handles"]
+    rows[i] = changed(rows[i], "handles", [*handles, rng.choice(handles)])
+
+
+def event_twice(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(rows, rng.choice(["RunStarted", "CohortSampled"]), rng)
+    rows.insert(i, rows[i])
+
+
+def no_start(rows: list[Row], _: random.Random) -> None:
+    del rows[next(i for i, row in enumerate(rows) if row[1] == "RunStarted")]
+
+
+def no_cohort(rows: list[Row], rng: random.Random) -> None:
+    del rows[of_kind(rows, "CohortSampled", rng)]
+
+
+def other_round(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(rows, rng.choice(["CohortSampled", "ClientsAssigned"]), rng)
+    t = rng.choice([-1, 77, 2**62])
+    rows[i] = (t, *rows[i][1:])
+
+
+def no_round(rows: list[Row], rng: random.Random) -> None:
+    i = of_kind(rows, rng.choice(["CohortSampled", "RunStarted"]), rng)
+    rows[i] = (None, *rows[i][1:])
+
+
+def odd_word(rows: list[Row], rng: random.Random) -> None:
+    kind, field = rng.choice([("RunStarted", "secrets"), ("ClientLeft", "answer")])
+    rows[i] = changed(rows[i := of_kind(rows, kind, rng)], field, "odd")
+
+
+MUTATIONS: tuple[Callable[[list[Row], random.Random], None], ...] = (
+    wrong_type,
+    dropped_field,
+    more_field,
+    no_table,
+    other_kind,
+    negative,
+    too_large,
+    infinite,
+    unknown_cluster,
+    stranger,
+    named_twice,
+    event_twice,
+    no_start,
+    no_cohort,
+    other_round,
+    no_round,
+    odd_word,
+)
+READERS = ("verify", "explain", "report", "doctor")
+
+
+def words_of(reader: str, folder: Path, proof: Path) -> list[object]:
+    return {
+        "verify": ["verify", proof, "--ledger", folder],
+        "explain": ["explain", folder, OTHER],
+        "report": ["report", folder],
+        "doctor": ["doctor", folder],
+    }[reader]
+
+
+def odd_runs(
+    left: tuple[Path, Path], base: Path, count: int
+) -> Iterator[tuple[str, Path]]:
+    """Yield so many ledgers, each odd in one place, and what is odd."""
+    shutil.copytree(left[0], folder := base / "odd")
+    shutil.rmtree(folder / "receipts")  # who can seal a ledger can delete these
+    whole = rows_of(folder)
+    for seed in range(count):
+        mutate, rows = MUTATIONS[seed % len(MUTATIONS)], list(whole)
+        mutate(rows, random.Random(seed))  # noqa: S311
+        assert rows != whole
+        reseal(folder, rows)
+        yield f"{mutate.__name__} ({seed})", folder
+
+
+def check(what: str, told: tuple[int, str, str]) -> None:
+    code, out, err = told
+    said: Any = out + err
+    assert code in (1, 2), (what, said)
+    assert "The ledger is broken at position" in said, (what, said)
+    assert "not expected" not in said, (what, said)
+    assert "Traceback" not in said, (what, said)
+    assert len(err.splitlines()) <= 1, (what, said)
+
+
+def check_all(left: tuple[Path, Path], base: Path, count: int) -> None:
+    """Read each odd ledger with one command; every kind meets every command in the end."""
+    for i, (what, folder) in enumerate(odd_runs(left, base, count)):
+        reader = READERS[i % len(READERS)]
+        check(f"{reader}: {what}", command(*words_of(reader, folder, left[1])))
+
+
+def test_each_kind_of_odd_event_is_one_sentence_with_its_position(left, tmp_path):
+    check_all(left, tmp_path, len(MUTATIONS))
+
+
+@pytest.mark.slow
+def test_two_hundred_odd_ledgers_are_refused_by_every_reader(left, tmp_path):
+    check_all(left, tmp_path, 204)
