@@ -180,8 +180,8 @@ def test_rounds_that_diverged_and_answers_that_were_refused_are_told():
                  [ModelDiverged(1, 1, "a"), AnswerRefused("h0", "x")],
                  [ModelDiverged(1, 2, "b")])  # fmt: skip
     assert happenings(story)[:2] == [
-        "Rounds 1 to 2: the model of cluster 1 diverged; in the last of these, b.",
-        "Rounds 0 to 1: 3 answers were refused.",
+        "Rounds 2 to 3: the model of cluster 1 diverged; in the last of these, b.",
+        "Rounds 1 to 2: 3 answers were refused.",
     ]
 
 

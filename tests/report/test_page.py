@@ -111,10 +111,10 @@ def test_risks_come_with_errors_rounds_and_reasons(pages: dict[str, str]):
 
 def test_what_happened_is_told_in_words(pages: dict[str, str]):
     said = prose(pages["two clusters"])
-    assert "Round 0: collapse" in said
+    assert "Round 1: collapse" in said
     assert "cluster 1 was abandoned" in said
     assert "the clients hardly show groups" in said
-    assert "Round 0: clients chose while cluster 0 had no risk figure" in said
+    assert "Round 1: clients chose while cluster 0 had no risk figure" in said
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def test_rounds_without_a_figure_are_told_together():
     blind = [(t, RiskUnknown((0, 1))) for t in (0, 1, 2, 7)]
     sentences = happenings(History(notable=tuple(blind)))
     assert sentences == [
-        "Rounds 0 to 2, 7: clients chose while clusters 0, 1 had no risk figure, or an "
+        "Rounds 1 to 3, 8: clients chose while clusters 0, 1 had no risk figure, or an "
         "expired one."
     ]
 

@@ -432,7 +432,7 @@ def test_a_denial_says_that_nothing_was_taken_out():
 
 
 def test_a_roll_back_says_which_rounds_still_include_the_requester():
-    assert says(ROLLED_BACK, "from just before round 4.", "from 0 to 3, before")
+    assert says(ROLLED_BACK, "from just before round 5.", "from 1 to 4, before")
     assert says(
         ROLLED_BACK,
         "3 checkpoints; 1 reports",
