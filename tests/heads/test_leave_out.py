@@ -14,6 +14,7 @@ from covey.heads import (
     LeftOut,
     Rows,
     Sums,
+    error_precision,
     feature_grid,
     joined,
     left_out_along,
@@ -178,16 +179,16 @@ def test_who_knows_how_data_are_drawn_succeeds_as_often_as_the_likelihood_ratio_
 
 
 def test_the_success_is_that_of_two_normals_as_far_apart():
-    """h = .1, e = 2, S = 1 (+-1 alike), v = .04: d = .1 * 2 / .2 = 1."""
-    errors = torch.tensor([[2.0], [-2.0]])
+    """Errors of two classes are +-(e, -e): each is as long as they all are, 1."""
+    errors = torch.tensor([[2.0, -2.0], [-2.0, 2.0]])
     found = LeftOut(
-        scores=torch.zeros(2, 1),
-        without=torch.zeros(2, 1),
+        scores=torch.zeros(2, 2),
+        without=torch.zeros(2, 2),
         targets=errors,
         leverages=torch.tensor([0.1, 0.1]),
         variances=torch.tensor([0.01, 0.01]),
     )
-    # S = 4, so e^T S^-1 e = 1, and d = .1 * 1 / .1 = 1
+    # e^T S^-1 e = 1, and d = .1 * 1 / .1 = 1
     expected = 0.5 * (1 + math.erf(0.5 / math.sqrt(2)))
     assert likelihood_ratio_successes(found).tolist() == pytest.approx([expected] * 2)
 
@@ -204,9 +205,68 @@ def test_others_hide_a_record_and_regularisation_alone_does_not():
     assert by_records == sorted(by_records, reverse=True)
     assert by_records[-1] < 0.52
     by_regularisation = [mean_success(30, each) for each in (0.1, 1.0, 10.0, 1e4, 1e6)]
-    assert by_regularisation == sorted(by_regularisation, reverse=True)
-    assert by_regularisation[-1] == pytest.approx(by_regularisation[-2], abs=1e-3)
-    assert by_regularisation[-1] > 0.55
+    assert by_regularisation == pytest.approx([0.622] * 5, abs=0.004)
+    assert by_regularisation[-1] == pytest.approx(by_regularisation[-2], abs=1e-5)
+
+
+def success_in_other_words(rows: Rows, regularisation: float) -> float:
+    """Solve a head without each record in turn, in numpy; the last class is 1 - others."""
+    phi = rows.features.numpy().astype(np.float64) / 1024
+    n, d = phi.shape
+    targets = np.eye(CLASSES)[rows.labels.numpy()] - 1 / CLASSES
+    gram, sums = phi.T @ phi, phi.T @ targets
+    system = gram + regularisation * np.diag(gram).mean() * np.eye(d)
+    solved = np.linalg.solve(system, phi.T).T
+    leverages = (solved * phi).sum(axis=1)
+    spread = ((solved @ gram) * solved).sum(axis=1)
+    errors = np.empty((n, CLASSES - 1))
+    for r, (own, target) in enumerate(zip(phi, targets, strict=True)):
+        rest = system - np.outer(own, own), sums - np.outer(own, target)
+        errors[r] = (target - own @ np.linalg.solve(*rest))[:-1]
+    along = np.linalg.solve(errors.T @ errors / n, errors.T).T
+    lengths = (errors * along).sum(axis=1)
+    assert lengths.mean() == pytest.approx(CLASSES - 1)
+    distances = leverages * np.sqrt(lengths / spread)
+    return float(np.mean([math.erf(each / 8**0.5) for each in distances]) / 2 + 0.5)
+
+
+@pytest.mark.parametrize(("records", "regularisation"), [(30, 0.1), (30, 1e6), (300, 1)])
+def test_the_success_is_that_of_heads_that_are_solved_without_each_record(
+    records: int, regularisation: float
+):
+    rows = rows_of(np.random.default_rng(2), size=records)
+    assert mean_success(records, regularisation) == pytest.approx(
+        success_in_other_words(rows, regularisation), abs=1e-4
+    )
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**31), st.integers(2, 12), st.floats(-3, 6))
+def test_errors_are_on_average_as_long_as_they_have_directions(
+    seed: int, classes: int, power: float
+):
+    """They add up to 0 over classes, so the mean of e^T S^-1 e is C - 1."""
+    draw = np.random.default_rng(seed)
+    features = torch.from_numpy(draw.normal(0, 1, (20 * classes, D - 1))).float()
+    labels = torch.arange(20 * classes) % classes
+    rows = Rows(feature_grid(features), labels)
+    sums = sums_of([rows], D, classes)
+    head = solved_head(sums, Sums.nothing(D, classes), 0.0, 10**power)
+    found = scores_without_records(head, rows)
+    errors = (found.targets - found.without).double()
+    lengths = ((errors @ error_precision(found)) * errors).sum(dim=1)
+    assert float(lengths.mean()) == pytest.approx(classes - 1, rel=1e-6)
+
+
+def test_a_class_that_nobody_has_is_no_direction():
+    """All classes without records are answered alike: one direction for all of them."""
+    rows = rows_of(np.random.default_rng(2), size=60)
+    sums = sums_of([rows], D, CLASSES + 3)
+    head = solved_head(sums, Sums.nothing(D, CLASSES + 3), 0.0, 1.0)
+    found = scores_without_records(head, rows)
+    errors = (found.targets - found.without).double()
+    lengths = ((errors @ error_precision(found)) * errors).sum(dim=1)
+    assert float(lengths.mean()) == pytest.approx(CLASSES, rel=1e-6)
 
 
 def test_everybodys_sums_are_those_of_all_clusters():

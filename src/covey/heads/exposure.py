@@ -8,6 +8,9 @@ from covey.heads.leave_out import LeftOut
 
 __all__ = ["error_precision", "joined", "likelihood_ratio_successes"]
 
+ROUNDING = 1e-10
+"""Of the largest variance: what errors in float32, whose rounding is 1e-7, do not show."""
+
 
 def likelihood_ratio_successes(
     found: LeftOut, precision: Float[Tensor, "classes classes"] | None = None
@@ -46,10 +49,16 @@ def likelihood_ratio_successes(
 
 
 def error_precision(found: LeftOut) -> Float[Tensor, "classes classes"]:
-    """Return S^-1: of the covariance of the errors on records left out."""
+    """Return S^-1: of the covariance of the errors on records left out.
+
+    Targets and scores add up to 0 over classes, so errors lie in C - 1 directions, and S
+    is inverted in these alone: the mean of e^T S^-1 e is C - 1. Along the last, and
+    between classes that no record has, there is nothing but rounding.
+    """
     errors = (found.targets - found.without).double()
+    errors = errors - errors.mean(dim=1, keepdim=True)
     covariance = errors.T @ errors / max(1, len(errors))
-    return torch.linalg.pinv(covariance, hermitian=True)
+    return torch.linalg.pinv(covariance, rtol=ROUNDING, hermitian=True)
 
 
 def joined(found: list[LeftOut]) -> LeftOut:
