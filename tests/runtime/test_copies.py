@@ -12,7 +12,7 @@ import torch
 from covey.errors import ConfigError, RunError
 from covey.ledger import Request
 from covey.runtime import RunFolder
-from covey.runtime.copies import Copy, copies_of, model_bytes, record_copy
+from covey.runtime.copies import Copy, copies_of, keep_copy, model_bytes, record_copy
 from covey.runtime.exports import export_model
 from covey.runtime.settling import erase_from_copies, outcome_lines, settle_copies
 from ledger.served import SERVED
@@ -173,6 +173,17 @@ def test_what_is_written_again_for_nobody_replaces_its_record(
     assert fates(folder, 0)["x"] == ("unchanged", False)
     found = settle_copies(folder, request(0), [NEW, OTHER])
     assert [each.fate for each in found] == ["missing", "unchanged"]
+
+
+def test_the_record_is_in_the_order_of_writing_whatever_the_clock_says(
+    folder: RunFolder, tmp_path: Path
+):
+    first = put(folder, tmp_path / "x", recipient="a clinic")
+    keep_copy(folder, replace(first, written="2999-01-01T00:00:00.000+00:00"))
+    for name in ("a school", "a firm"):
+        put(folder, tmp_path / "x", recipient=name)
+    found = [copy.recipient for copy in copies_of(folder)]
+    assert found == ["a clinic", "a school", "a firm"]
 
 
 def test_lines_for_a_person_say_what_is_left_to_do(folder: RunFolder, tmp_path: Path):

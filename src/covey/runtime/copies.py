@@ -5,7 +5,7 @@ not in it: it holds paths, times and names of recipients, and these can be erase
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +45,7 @@ class Copy:
     """One file that was written, and what was written beside it.
 
     Attributes:
-        id: names the record.
+        id: names the record; as text it is larger than those of all earlier records.
         path: inside the run's folder a relative path, elsewhere an absolute one.
         sha256: of the file as it was written; "": writing it did not end.
         written: when, ISO 8601.
@@ -99,7 +99,7 @@ def copies_of(folder: RunFolder) -> tuple[Copy, ...]:
                 f"read: {type(error).__name__}. Restore it, or delete it and look yourself "
                 f"for the copy that it spoke of."
             ) from error
-    return tuple(sorted(found, key=lambda copy: (copy.written, copy.id)))
+    return tuple(found)
 
 
 def record_copy(
@@ -124,23 +124,32 @@ def record_copy(
     Raises:
         RunError: the record cannot be read or written.
     """
+    known = copies_of(folder)
     copy = Copy(
-        id=secrets.token_hex(8),
+        id=_next_id(known),
         what=kind,
         path=_recorded_path(folder, path),
         sha256=sha256,
         written=timestamp(),
         **(more or {}),
     )
-    previous = [each for each in copies_of(folder) if each.path == copy.path]
     keep_copy(folder, copy)
-    for each in previous:
+    for each in (each for each in known if each.path == copy.path):
         again = (each.recipient, each.sha256) == (copy.recipient, copy.sha256)
         if again or not each.recipient:
             erase_copy(folder, each)
         elif not each.deleted:
             keep_copy(folder, replace(each, deleted=copy.written))
     return copy
+
+
+def _next_id(known: Sequence[Copy]) -> str:
+    """Return an id behind all of these, whatever a clock says; the rest is chance.
+
+    Two processes that write at once get two ids, in any order.
+    """
+    last = known[-1].id.partition("-")[0] if known else "0"
+    return f"{int(last) + 1:08d}-{secrets.token_hex(4)}"
 
 
 def keep_copy(folder: RunFolder, copy: Copy) -> None:

@@ -217,7 +217,7 @@ def unrecorded(folder: RunFolder) -> Iterator[Copy]:
     for path in sorted(set(places) - known):
         sha256 = hash_of(path) or ""
         yield Copy(
-            id=hashlib.sha256(path.name.encode()).hexdigest()[:16],
+            id=f"00000000-{hashlib.sha256(path.name.encode()).hexdigest()[:16]}",
             what="model",
             path=path.relative_to(folder.path).as_posix(),
             sha256=sha256,
