@@ -111,6 +111,30 @@ def test_a_state_comes_through_a_checkpoint_as_it_was(state: Everything):
     assert plain(kept(through_a_checkpoint(again), Everything)) == plain(state)
 
 
+def keys_of(value: Any) -> list[Any]:
+    """Return the keys of all mappings in a tree, in the order in which they are met."""
+    match value:
+        case ComponentState():
+            return keys_of(dict(value))
+        case Mapping():
+            return [*value, *(key for each in value.values() for key in keys_of(each))]
+        case tuple() | list():
+            return [key for each in value for key in keys_of(each)]
+    inner = fields(value) if is_dataclass(value) else ()
+    return [key for f in inner for key in keys_of(getattr(value, f.name))]
+
+
+@given(everything)
+def test_mappings_are_in_one_order_from_the_moment_they_are_kept(state: Everything):
+    states = keep({}, state)
+    now = keys_of(kept(states, Everything))
+    assert keys_of(kept(through_a_checkpoint(states), Everything)) == now
+    pairs = reversed([*state.by_client.items()])
+    turned = {handle: dict(reversed([*own.items()])) for handle, own in pairs}
+    other = keep({}, state.model_copy(update={"by_client": turned}))
+    assert keys_of(kept(other, Everything)) == now
+
+
 @given(everything)
 def test_equal_states_are_written_alike(state: Everything):
     one, other = encoded(keep({}, state)), encoded(keep({}, state.model_copy()))

@@ -230,7 +230,9 @@ def success_in_other_words(rows: Rows, regularisation: float) -> float:
     return float(np.mean([math.erf(each / 8**0.5) for each in distances]) / 2 + 0.5)
 
 
-@pytest.mark.parametrize(("records", "regularisation"), [(30, 0.1), (30, 1e6), (300, 1)])
+@pytest.mark.parametrize(
+    ("records", "regularisation"), [(30, 0.1), (30, 1e6), (300, 1)]
+)
 def test_the_success_is_that_of_heads_that_are_solved_without_each_record(
     records: int, regularisation: float
 ):

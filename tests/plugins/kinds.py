@@ -25,6 +25,7 @@ from plugins.objective_distance import AbsoluteDistance
 from plugins.optimizer_lion import Lion
 from plugins.partition_shards import Shards
 from plugins.risk_confidence import ConfidenceGap
+from plugins.running_means import RunningMeans
 from plugins.scaffold import Scaffold
 from plugins.schedule_polynomial import Polynomial
 from plugins.server_optimizer_fedavgm import Nesterov
@@ -250,6 +251,13 @@ CASES = {
         '[method]\nname = "plugins.scaffold:Scaffold"\n'
         "options = {scale = 0.5, clients = 5}",
         {"method": Scaffold(scale=0.5, clients=5)},
+    ),
+    "algorithm that adds up what it keeps": Case(
+        "algorithm",
+        "method.name",
+        {"share": 0.5},
+        '[method]\nname = "plugins.running_means:RunningMeans"\noptions = {share = 0.5}',
+        {"method": RunningMeans(share=0.5)},
     ),
     "optimizer": Case(
         "optimizer",

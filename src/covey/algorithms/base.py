@@ -6,7 +6,14 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from covey.aggregation import ClientUpdate
-from covey.components.state import ComponentState, States, keep, kept, without
+from covey.components.state import (
+    ComponentState,
+    States,
+    in_order,
+    keep,
+    kept,
+    without,
+)
 from covey.data.examples import Client
 from covey.events import Event
 from covey.membership import RiskEstimate
@@ -73,7 +80,7 @@ class ServerState:
     Attributes:
         round_index: the next round to play.
         clusters: the cluster models theta_j.
-        assignment: the latest choice of every client that has chosen.
+        assignment: the latest choice of every client that has chosen, in order of handles.
         states: what algorithm and components keep beside that, each its own.
     """
 
@@ -81,6 +88,9 @@ class ServerState:
     clusters: tuple[Params, ...]
     assignment: Mapping[Handle, int]
     states: States = field(default_factory=dict[str, object])
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "assignment", in_order(self.assignment))
 
     def kept(self, kind: type[S]) -> S:
         """Return what a component keeps; its defaults, if that is nothing yet."""

@@ -7,6 +7,7 @@ JSON, tensors beside them.
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
+from operator import is_
 from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -16,9 +17,20 @@ from torch import Tensor
 from covey.errors import ConfigError
 from covey.types import Handle
 
-__all__ = ["ComponentState", "States", "decoded", "encoded", "keep", "kept", "without"]
+__all__ = [
+    "ComponentState",
+    "States",
+    "decoded",
+    "encoded",
+    "in_order",
+    "keep",
+    "kept",
+    "without",
+]
 
 S = TypeVar("S", bound="ComponentState")
+K = TypeVar("K")
+V = TypeVar("V")
 
 TENSOR, NUMBER = "$tensor", "$number"
 """Stand for a tensor, and for a number that JSON does not have."""
@@ -29,7 +41,8 @@ class ComponentState(BaseModel):
 
     Fields are tensors, numbers, words, other frozen records, and tuples, sets and mappings
     of them. What is kept on a client stands under the client's handle, in a mapping or a
-    set: whoever leaves is taken out of all of them.
+    set: whoever leaves is taken out of all of them. Once it is kept, every mapping in it is
+    in the order of its keys as text, in whatever order it was filled; a set is in none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -63,8 +76,14 @@ def kept(states: States, kind: type[S]) -> S:
 
 
 def keep(states: States, state: ComponentState) -> States:
-    """Return the states, this one among them."""
-    return {**states, _key(type(state)): state}
+    """Return the states, this one among them, with its mappings `in_order`."""
+    return {**states, _key(type(state)): _cut(state, frozenset())}
+
+
+def in_order(tree: Mapping[K, V]) -> Mapping[K, V]:
+    """Return the mapping in the order of its keys as text, which a checkpoint has too."""
+    keys = sorted(tree, key=str)
+    return tree if keys == list(tree) else {key: tree[key] for key in keys}
 
 
 def without(states: States, handles: Collection[Handle]) -> States:
@@ -79,24 +98,37 @@ def without(states: States, handles: Collection[Handle]) -> States:
 
 
 def _cut(value: Any, gone: frozenset[Handle]) -> Any:  # noqa: ANN401, PLR0911 - a tree
+    """Return a tree without these, its mappings in order; itself where it is so."""
     if isinstance(value, LEAVES) or _is_row_of(NUMBERS, value):
         return value
     if isinstance(value, BaseModel):
-        return value.model_copy(update={k: _cut(v, gone) for k, v in value})
+        changed = _changed(dict(value), gone)
+        return value.model_copy(update=changed) if changed else value
     if is_dataclass(value) and not isinstance(value, type):
-        given = (f.name for f in fields(value) if f.init)
-        return replace(value, **{k: _cut(getattr(value, k), gone) for k in given})
+        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        changed = _changed(given, gone)
+        return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
-        tree = cast("Mapping[Any, Any]", value)
-        return {key: _cut(each, gone) for key, each in tree.items() if key not in gone}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        record: Any = cast("tuple[Any, ...]", value)
-        return record._make(_cut(each, gone) for each in record)
+        whole = in_order(cast("Mapping[Any, Any]", value))
+        changed = _changed(whole, gone)
+        if not changed and gone.isdisjoint(whole):
+            return whole
+        return {k: changed.get(k, v) for k, v in whole.items() if k not in gone}
     if isinstance(value, (tuple, list, set, frozenset)):
         row = cast("Collection[Any]", value)
-        stay = (each for each in row if not isinstance(each, str) or each not in gone)
-        return type(value)(_cut(each, gone) for each in stay)
+        record = hasattr(value, "_fields")
+        stay = [x for x in row if record or not isinstance(x, str) or x not in gone]
+        cut = [_cut(each, gone) for each in stay]
+        if len(cut) == len(row) and all(map(is_, cut, stay)):
+            return value
+        return cast("Any", value)._make(cut) if record else type(value)(cut)
     return value
+
+
+def _changed(tree: Mapping[Any, Any], gone: frozenset[Handle]) -> dict[Any, Any]:
+    """Return the values that are others once they are cut, by key."""
+    pairs = ((key, value, _cut(value, gone)) for key, value in tree.items())
+    return {key: cut for key, value, cut in pairs if cut is not value}
 
 
 def _is_row_of(kinds: frozenset[type], value: Any) -> bool:  # noqa: ANN401 - a tree

@@ -11,6 +11,7 @@ from covey.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from covey.components import States, decoded, encoded
 from covey.errors import RunError
 from covey.params import named, unprefixed
+from covey.types import Params
 
 __all__ = ["load_state", "save_state"]
 
@@ -30,6 +31,7 @@ def save_state(
     """
     states, tensors = encoded(state.states)
     rest = {
+        "parameters": list(state.clusters[0]),
         "assignment": dict(state.assignment),
         "states": states,
         "ledger_head": ledger_head,
@@ -49,7 +51,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     try:
         state = ServerState(
             round_index=checkpoint.round_index + 1,
-            clusters=unprefixed(checkpoint.tensors, "cluster"),
+            clusters=_models(checkpoint),
             assignment=checkpoint.state["assignment"],
             states=_states(path, checkpoint),
         )
@@ -59,6 +61,13 @@ def load_state(path: Path) -> tuple[ServerState, str]:
             f"{path} must be a state that covey wrote, but it cannot be read as one "
             f"({type(error).__name__}). Run `covey doctor` on the run's folder."
         ) from error
+
+
+def _models(checkpoint: Checkpoint) -> tuple[Params, ...]:
+    """Return the models, their parameters in the order in which they were written."""
+    found = unprefixed(checkpoint.tensors, "cluster")
+    names = checkpoint.state.get("parameters", list(found[0]))
+    return tuple({name: model[name] for name in names} for model in found)
 
 
 def _states(path: Path, checkpoint: Checkpoint) -> States:
