@@ -185,6 +185,7 @@ def resume(  # noqa: PLR0913 - nobody gives all of them
     clients: Clients | None = None,
     observe: Observer = lambda _: None,
     *,
+    config: Config | Mapping[str, Any] | None = None,
     on_round: OnRound | None = None,
     progress: bool | None = None,
 ) -> Run:
@@ -195,18 +196,20 @@ def resume(  # noqa: PLR0913 - nobody gives all of them
         model: what the run was started with, if that was passed by a program.
         clients: the same.
         observe: as of `covey.run`.
+        config: the same: settings in which parts of the program's own stand.
         on_round: as of `covey.run`; rounds that were recorded before are not told again,
             but for those that are played anew as a client left (`PlayedRound.again`).
         progress: as of `covey.run`.
     """
     watched = _watched(observe, Path(folder).name, progress)
-    return load(folder, model, clients).resume(watched, on_round=on_round)
+    return load(folder, model, clients, config).resume(watched, on_round=on_round)
 
 
 def load(
     folder: str | Path,
     model: Model | None = None,
     clients: Clients | None = None,
+    config: Config | Mapping[str, Any] | None = None,
 ) -> Run:
     """Return a run, finished or not.
 
@@ -215,11 +218,16 @@ def load(
         model: what the run was started with, if that was passed by a program. It is
             needed to play rounds or to measure models, and for nothing else.
         clients: the same.
+        config: the same: settings in which parts of the program's own stand, such as a
+            loss that no module has. Of all else the run's own settings count.
 
     Raises:
-        RunError: there is no run.
+        CoveyError: there is no run, or other parts stand in the settings.
     """
-    return Run(Path(folder), _overrides(model, clients))
+    overrides = _overrides(model, clients)
+    if config is not None:
+        overrides = replace(overrides, parts=config_of(config))
+    return Run(Path(folder), overrides)
 
 
 def audit(  # noqa: PLR0913 - the last three have defaults that a run does not need

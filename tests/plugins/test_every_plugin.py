@@ -17,7 +17,7 @@ import pytest
 import covey
 from covey.cli import main
 from covey.components.built_ins import BUILT_INS
-from covey.components.registry import source_hash
+from covey.components.own_source import source_hash
 from plugins.kinds import CASES, Case
 
 PLUGINS = sorted(
@@ -179,8 +179,18 @@ def test_a_killed_process_is_carried_on_to_the_same_bits(
     assert covey.resume(folder).history == whole(case).history
 
 
+def with_a_thought(text: str, name: str) -> str:
+    """Return a module in which a class or a function of this name says one line more."""
+    (node,) = (n for n in ast.parse(text).body if getattr(n, "name", "") == name)
+    lines = text.splitlines(keepends=True)
+    last = lines[node.end_lineno - 1]
+    indent = last[: len(last) - len(last.lstrip())]
+    lines.insert(node.end_lineno - 1, f"{indent}# another thought\n")
+    return "".join(lines)
+
+
 @cases
-def test_a_changed_source_file_is_refused(
+def test_a_changed_source_is_refused(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     name = f"own_{case.module}"
@@ -192,11 +202,13 @@ def test_a_changed_source_file_is_refused(
     with pytest.raises(KeyboardInterrupt):
         covey.run(config=config, out=tmp_path / "run", observe=stop_after(1))
     before = source.read_text()
-    source.write_text(f"{before}\n# another thought\n")
-    said = rf"source file of {case.key} must be the one that began .*Put it back"
+    own = case.settings(text)[case.key.partition(".")[0]]
+    named = str(own).partition(f"{name}:")[2].partition("'")[0]
+    source.write_text(with_a_thought(before, named))
+    said = rf"source of {case.key} must be the one that began .*Put it back"
     with pytest.raises(covey.RunError, match=said):
         covey.resume(tmp_path / "run")
-    source.write_text(before)
+    source.write_text(f"{before}\n# another thought\n")
     assert covey.resume(tmp_path / "run").history.finished is not None
     monkeypatch.delitem(sys.modules, name)
 

@@ -119,7 +119,7 @@ def compose(components: Components) -> Strategy:
     )
     strategy = algorithm.strategy(setup)
     if not is_built_in("algorithm", config.method.name):
-        strategy = recording_models(strategy)
+        strategy = recording_models(config.method.name, strategy)
     return with_measured_risk(strategy, components)
 
 

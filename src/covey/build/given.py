@@ -38,6 +38,7 @@ class Overrides:
         thresholds: what clients accept, by name (`covey.build.stated`).
         risk_weights: their weights on the risk, by name.
         withhold: the share of its records that each leaves out, by name.
+        parts: settings in which a program's own parts stand; None: it passed none again.
     """
 
     model: Callable[[], nn.Module] | nn.Module | None = None
@@ -46,6 +47,7 @@ class Overrides:
     thresholds: Shares | None = None
     risk_weights: Shares | None = None
     withhold: Withheld | None = None
+    parts: Config | None = None
 
     @property
     def named(self) -> frozenset[ClientName]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from covey.aggregation import AggregationResult, Aggregator, ClientUpdate, ServerStep
 from covey.algorithms import Clients, RoundResult, ServerState, Strategy
-from covey.build.plugins import user_function
+from covey.build.plugins import read_only, user_function
 from covey.clustering import Selection, SelectionInputs
 from covey.components import States
 from covey.errors import ConfigError
@@ -21,7 +21,7 @@ from covey.types import Params
 __all__ = ["recording_models", "user_aggregator", "user_selection", "user_server_step"]
 
 
-def recording_models(strategy: Strategy) -> Strategy:
+def recording_models(name: str, strategy: Strategy) -> Strategy:
     """Return the strategy of a user's own algorithm, whose models are on record.
 
     It may change them after they were aggregated, as server momentum does; the round's
@@ -31,7 +31,8 @@ def recording_models(strategy: Strategy) -> Strategy:
     def play_round(
         state: ServerState, clients: Clients, streams: Streams
     ) -> RoundResult:
-        result = strategy.play_round(state, clients, streams)
+        with read_only(f"algorithm {name}", {"state": state}):
+            result = strategy.play_round(state, clients, streams)
         events, models = list(result.events), result.state.clusters
         for i in reversed(range(len(events))):
             fact = events[i]

@@ -19,7 +19,7 @@ from covey.build.parts import (
     longer,
 )
 from covey.build.settled import algorithm_of, estimator_of
-from covey.build.user_estimator import user_red_team, user_self_assessment
+from covey.build.user_estimator import user_assessment, user_self_assessment
 from covey.components.capability import Capability
 from covey.components.registry import is_built_in
 from covey.config import Config, claims_of, refuse_conflicts
@@ -89,25 +89,27 @@ def red_team_of(components: Components, start: tuple[Params, ...]) -> RedTeam | 
         return None
     context, source = _context(components, start), config.redteam.source
 
-    def attack(target: Target, streams: Streams) -> Assessment:
-        return estimator.assess(target, context, streams)
-
     known = is_built_in("risk_estimator", source)
-    checked = attack if known else user_red_team(source, attack)
-    return unless_diverged(components.engine, checked, source, start, config.rounds)
+    assess = estimator.assess if known else user_assessment(source, estimator.assess)
+
+    def attack(target: Target, streams: Streams) -> Assessment:
+        return assess(target, context, streams)
+
+    return unless_diverged(components.engine, attack, source, start, config.rounds)
 
 
 def client_assessment_of(config: Config, context: RiskContext) -> SelfAssessment:
     """Return how clients measure for themselves."""
     estimator, source = estimator_of(config), config.redteam.source
+    known = is_built_in("risk_estimator", source)
+    own = estimator.judge if known else user_self_assessment(source, estimator.judge)
 
     def judge(
         models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
     ) -> dict[Handle, list[RiskEstimate | None]]:
-        return estimator.judge(models, cohort, context, streams)
+        return own(models, cohort, context, streams)
 
-    known = is_built_in("risk_estimator", source)
-    return judge if known else user_self_assessment(source, judge)
+    return judge
 
 
 def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:

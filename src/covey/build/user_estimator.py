@@ -1,7 +1,7 @@
 """A user's own estimator of risk, held to what covey does with what it finds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from covey.build.plugins import user_function
@@ -10,41 +10,48 @@ from covey.errors import ConfigError
 from covey.membership import (
     Assessment,
     Finding,
-    RedTeam,
+    RiskContext,
     RiskEstimate,
-    SelfAssessment,
     Target,
     Withheld,
 )
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["user_red_team", "user_self_assessment"]
+__all__ = ["user_assessment", "user_self_assessment"]
 
 
-def user_red_team(name: str, attack: RedTeam) -> RedTeam:
-    """Return a red team of the user's own, which finds a number with an error, or none.
+Assess = Callable[[Target, RiskContext, Streams], Assessment]
+Judged = dict[Handle, list[RiskEstimate | None]]
+Judge = Callable[[tuple[Params, ...], Sequence[Client], RiskContext, Streams], Judged]
+
+
+def user_assessment(name: str, assess: Assess) -> Assess:
+    """Return the assessment of a user's own, which finds a number with an error, or none.
 
     Its errors, and what else it returns, become ConfigErrors that name it.
     """
-    measure = user_function(f"risk estimator {name}", attack)
-
-    def assess(target: Target, streams: Streams) -> Assessment:
-        found = measure(target, streams)
-        return found._replace(finding=_checked(name, found.finding))
-
-    return assess
-
-
-def user_self_assessment(name: str, assess: SelfAssessment) -> SelfAssessment:
-    """Return the same where clients measure for themselves."""
     measure = user_function(f"risk estimator {name}", assess)
 
+    def assessed(target: Target, context: RiskContext, streams: Streams) -> Assessment:
+        found = measure(target, context, streams)
+        return found._replace(finding=_checked(name, found.finding))
+
+    return assessed
+
+
+def user_self_assessment(name: str, judge: Judge) -> Judge:
+    """Return the same where clients measure for themselves."""
+    measure = user_function(f"risk estimator {name}", judge)
+
     def checked(
-        models: tuple[Params, ...], cohort: Sequence[Client], streams: Streams
-    ) -> dict[Handle, list[RiskEstimate | None]]:
+        models: tuple[Params, ...],
+        cohort: Sequence[Client],
+        context: RiskContext,
+        streams: Streams,
+    ) -> Judged:
         found: Mapping[Handle, list[RiskEstimate | None]] = measure(
-            models, cohort, streams
+            models, cohort, context, streams
         )
         return {handle: [fit(each) for each in row] for handle, row in found.items()}
 

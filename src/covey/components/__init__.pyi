@@ -1,6 +1,7 @@
 from .built_ins import BUILT_INS, BuiltIn
 from .capability import Capability, Claim, conflicts
 from .component import Component
+from .own_source import source_hash
 from .registry import (
     create,
     find,
@@ -8,7 +9,6 @@ from .registry import (
     known_names,
     options_of,
     reference,
-    source_hash,
 )
 from .section import Count, NotNegative, Positive, Share
 from .slots import (

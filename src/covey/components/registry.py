@@ -8,20 +8,20 @@ the component itself, and `reference` returns the name under which it is recorde
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import entry_points
 from itertools import count
-from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from pydantic import ValidationError
 
-from covey.bounded_io import file_hash
 from covey.components.built_ins import BUILT_INS, RETIRED
 from covey.components.component import Component
 from covey.components.foreign_code import check_import
+from covey.components.own_source import source_hash
 from covey.errors import ConfigError
 
 __all__ = [
@@ -29,14 +29,18 @@ __all__ = [
     "find",
     "is_built_in",
     "is_known",
+    "is_missing",
     "known_names",
     "options_of",
+    "pass_again",
     "reference",
-    "source_hash",
     "was_built_in",
 ]
 
 GROUP = "covey.components"
+
+PASSED = "python:"
+"""How names begin of what no import can find."""
 
 _passed: dict[str, object] = {}
 """Components that a program passed and that no import can find again, by name."""
@@ -197,9 +201,43 @@ def reference(component: object) -> str:
     module = getattr(maker, "__module__", "")
     if module != "__main__" and _imported(module, qualname) == maker:
         return f"{module}:{qualname}"
-    word = f"python:{qualname.rpartition('.')[2].strip('<>')}"
+    word = f"{PASSED}{qualname.rpartition('.')[2].strip('<>')}"
     names = (word if n == 1 else f"{word}_{n}" for n in count(1))
-    return next(name for name in names if _passed.setdefault(name, maker) == maker)
+    name = next(n for n in names if _is_same(_passed.setdefault(n, maker), maker))
+    _passed[name] = maker
+    return name
+
+
+def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - as they were passed
+    """Say whether two parts are one: a notebook's cell that ran twice made two of it.
+
+    Two that were made inside of a function may differ in what they close over.
+    """
+    if one == other or not all(_is_top_level(each) for each in (one, other)):
+        return one == other
+    source = source_hash(one)
+    return source != "" and source == source_hash(other)
+
+
+def _is_top_level(made: object) -> bool:
+    name = made.__qualname__ if isinstance(made, (type, FunctionType)) else ""
+    return bool(name) and "<" not in name
+
+
+def is_missing(name: str) -> bool:
+    """Say whether a name is of a part that a program passed, and that is not here."""
+    return name.startswith(PASSED) and name not in _passed
+
+
+def pass_again(recorded: str, name: str) -> None:
+    """Let a part be found under the name by which a run recorded it.
+
+    Args:
+        recorded: that name.
+        name: the part's now, as `reference` returned it.
+    """
+    if recorded.startswith(PASSED) and name in _passed:
+        _passed[recorded] = _passed[name]
 
 
 def _imported(module: str, qualname: str) -> object:
@@ -218,14 +256,3 @@ def _name_of(path: str) -> str:
                 return name
     named = (name for name, value in _installed().items() if value == path)
     return next(named, "").partition(".")[2]
-
-
-def source_hash(maker: Callable[..., object]) -> str:
-    """Return the SHA-256 of the file that a user's component stands in; "" if unknown."""
-    try:
-        file = inspect.getsourcefile(maker)
-    except TypeError:
-        file = None
-    if file is None or not Path(file).is_file():
-        return ""
-    return file_hash(Path(file))

@@ -119,7 +119,8 @@ class ShiftRange:
     ) -> Images:
         """Return the images, each by an amount that is drawn; `alike`: all by one."""
         amounts = self.draw(1 if alike else len(images), generator)
-        found = self.shift.apply(images, amounts.expand(len(images)), generator)
+        own = images.clone()  # which a user's own may change
+        found = self.shift.apply(own, amounts.expand(len(images)), generator)
         return self.normalise(found) if self.normalise else found
 
 

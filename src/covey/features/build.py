@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from covey.components.component import Component
-from covey.components.registry import create, find, is_built_in, source_hash
+from covey.components.own_source import source_hash
+from covey.components.registry import create, find, is_built_in
 from covey.errors import ConfigError
 from covey.features.base import FeatureMap
 from covey.features.frozen import FrozenFeatures

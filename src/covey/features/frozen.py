@@ -23,7 +23,7 @@ class FrozenFeatures(nn.Module):
     Attributes:
         name: of the feature map, as settings have it.
         options: of the feature map.
-        source: SHA-256 of the file that a user's own stands in; "" for what covey brings.
+        source: SHA-256 of a user's own source; "" for what covey brings.
         tensors: SHA-256 of its tensors: filters or weights; "" if it has none.
         size: how many features there are (d).
     """
@@ -74,7 +74,7 @@ class FrozenFeatures(nn.Module):
         """Return the features as float32; nothing is kept for a gradient."""
         try:
             with torch.no_grad():
-                found: object = self._held[0](inputs)
+                found: object = self._held[0](inputs.clone())  # a user's may write
         except Exception as error:  # foreign code may raise anything
             raise ModelError(
                 f"The feature map {self.name} raised {type(error).__name__} on a batch of "

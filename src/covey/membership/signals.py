@@ -5,7 +5,7 @@ member-like.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -20,6 +20,8 @@ __all__ = ["Signals", "check_references", "log_complement", "logit", "of_label"]
 class Signals:
     """What the model under attack, and reference models, say of the same records.
 
+    All attacks look at the same arrays, and none can write into them.
+
     Attributes:
         labels: each record's class.
         target: log-probabilities of the classes, in nats, under the attacked model.
@@ -32,6 +34,12 @@ class Signals:
     target: Float[ndarray, "records classes"]
     references: Float[ndarray, "records models classes"]
     inside: Bool[ndarray, "records models"]
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            seen = getattr(self, each.name).view()
+            seen.flags.writeable = False
+            object.__setattr__(self, each.name, seen)
 
 
 def of_label(

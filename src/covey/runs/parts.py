@@ -1,7 +1,12 @@
 """What a run is made of, from what is at hand: all of it, or what its folder records."""
 
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
 from covey.build import BuiltRun, Overrides
+from covey.components import ComponentSection, options_key
 from covey.components.foreign_code import only_from
+from covey.components.registry import PASSED, is_missing, pass_again
 from covey.config import Config, is_passed
 from covey.errors import CoveyError, ModelError, RunError
 from covey.ledger import Ledger
@@ -33,6 +38,7 @@ def playable(folder: RunFolder, overrides: Overrides, call: str) -> BuiltRun:
     Raises:
         CoveyError: its model or its clients' data are missing, or are others.
     """
+    _pass_parts(folder, overrides)
     if missing := _missing(folder, overrides):
         raise RunError(_to_pass_again(folder, missing, call))
     with only_from(folder.origins()):
@@ -48,7 +54,8 @@ def available_parts(folder: RunFolder, overrides: Overrides, call: str) -> Built
     Raises:
         CoveyError: what a program passes does not fit, or nothing is recorded yet.
     """
-    passed = overrides.model is not None or overrides.clients is not None
+    given = (overrides.model, overrides.clients, overrides.parts)
+    passed = any(each is not None for each in given)
     try:
         return playable(folder, overrides, call)
     except CoveyError as error:
@@ -101,11 +108,53 @@ def _missing(folder: RunFolder, overrides: Overrides) -> tuple[str, ...]:
     return (
         *(("model",) if model else ()),
         *(("clients",) if clients and not apart else ()),
+        *(("config",) if any(is_missing(part.name) for part in _own(config)) else ()),
     )
 
 
+class _Part(NamedTuple):
+    """A setting that names a component, with its options."""
+
+    key: str
+    name: str
+    options: Mapping[str, object]
+
+
+def _own(config: Config) -> Iterator[_Part]:
+    """Yield what a program passed of which no import finds the name."""
+    for _, section in config:
+        if isinstance(section, ComponentSection):
+            for field in type(section).slots:
+                name, options = getattr(section, field), options_key(field)
+                if name.startswith(PASSED):
+                    key = f"{type(section).section}.{field}"
+                    yield _Part(key, name, getattr(section, options))
+
+
+def _pass_parts(folder: RunFolder, overrides: Overrides) -> None:
+    """Let a program's own parts be found again; whether they are the same is seen later.
+
+    Raises:
+        RunError: others stand in the settings, or have other options.
+    """
+    if overrides.parts is None:
+        return
+    passed = {part.key: part for part in _own(overrides.parts)}
+    for part in _own(folder.config()):
+        again = passed.get(part.key)
+        if again is None or again.options != part.options:
+            found = "no part" if again is None else f"{again.name} {again.options}"
+            raise RunError(
+                f"{part.key} must be the part that began the run in {folder.path}, "
+                f"{part.name} {part.options}, found {found}. Pass the settings with which "
+                f"it was started."
+            )
+        pass_again(part.name, again.name)
+
+
 def _to_pass_again(folder: RunFolder, missing: tuple[str, ...], call: str) -> str:
-    what = missing or ("model", "clients")
+    config = any(is_missing(part.name) for part in _own(folder.config()))
+    what = missing or ("model", "clients", *(("config",) if config else ()))
     passed = ", ".join(f"{each}=..." for each in what)
     return (
         f"This needs the run's {' and '.join(what)}, which came from a program: call "

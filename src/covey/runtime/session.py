@@ -277,9 +277,9 @@ def check_settings(config: Config, history: History, folder: RunFolder) -> None:
 
 
 def _sources(used: ComponentsUsed | None) -> dict[str, str]:
-    """Return the hash of each component's file, and of the tensors of fixed ones."""
+    """Return the hash of each component's source, and of the tensors of fixed ones."""
     found = {} if used is None else used.components
-    kinds = (("source", "source file"), ("tensors", "content of the tensors"))
+    kinds = (("source", "source"), ("tensors", "content of the tensors"))
     return {
         f"{what} of {setting}": str(each[kind])
         for setting, each in found.items()

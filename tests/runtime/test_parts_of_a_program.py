@@ -1,0 +1,167 @@
+"""Parts that a script or a notebook defines: passed again, and known by their source."""
+
+import linecache
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import covey
+from covey.components import registry, source_hash
+
+CELL = """
+import torch
+import covey
+
+LARGEST = 4.0
+
+def bounded(losses):
+    return losses.clamp(max=LARGEST)
+
+class Bounded(covey.Loss):
+    share: float = 1.0
+
+    def losses(self, outputs, labels):
+        plain = torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
+        return self.share * bounded(plain)
+
+class Half(covey.Algorithm):
+    def round(self, state, clients, streams):
+        everybody = clients.all_in(0, "shared")
+        return clients.train_and_aggregate(state, everybody, streams)
+"""
+TINY = {
+    "rounds": 3,
+    "population": {"clients": 4, "examples_per_client": 20, "audit_examples": 0},
+    "model.name": "linear",
+    "engine.name": "reference",
+    "redteam.source": "none",
+}
+numbers = count(1)
+
+
+def cell(text: str = CELL) -> dict[str, Any]:
+    """Run a notebook's cell, of whose text alone the interpreter keeps the lines."""
+    name = f"<cell {next(numbers)}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, name, "exec"), made)  # noqa: S102
+    return made
+
+
+def settings(made: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return TINY | {"train.loss": made["Bounded"](**options), "method": made["Half"]()}
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forget what was passed, as a process does that ends."""
+
+    def forget() -> None:
+        monkeypatch.setattr(registry, "_passed", {})
+
+    forget()
+    return forget
+
+
+def stopped(folder: Path, config: dict[str, Any]) -> None:
+    calls = iter(range(2))
+
+    def observe(_: object) -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        covey.run(config=config, out=folder, observe=observe)
+
+
+def test_parts_are_passed_again_as_they_were_to_run(
+    tmp_path: Path, new_process: Callable[[], None]
+):
+    whole = covey.run(config=settings(cell()), out=tmp_path / "whole")
+    stopped(tmp_path / "cut", settings(cell()))
+    new_process()
+    said = r"needs the run's config, which .* covey\.load\(.*, config=\.\.\.\)\.resume"
+    with pytest.raises(covey.RunError, match=said):
+        covey.resume(tmp_path / "cut")
+    again = covey.resume(tmp_path / "cut", config=settings(cell()))
+    assert again.history == whole.history
+    new_process()
+    run = covey.load(tmp_path / "cut", config=settings(cell()))
+    assert run.forget(min(run.names), answer="retrain", basis="erasure")
+    new_process()
+    assert covey.load(tmp_path / "cut").report().is_file()
+
+
+def test_a_cell_that_ran_twice_is_the_same_part(tmp_path: Path):
+    first = covey.run(config=settings(cell()), out=tmp_path / "run")
+    again = covey.run(config=settings(cell()), out=tmp_path / "run", exist="resume")
+    assert again.history == first.history
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("self.share *", "2 * self.share *"),
+        ("clamp(max", "clamp(min=0, max"),
+        ("4.0", "5.0"),
+    ],
+    ids=["itself", "a function of its cell", "a number of its cell"],
+)
+def test_a_part_with_another_source_is_refused(
+    before: str, after: str, tmp_path: Path, new_process: Callable[[], None]
+):
+    stopped(tmp_path / "run", settings(cell()))
+    other = cell(CELL.replace(before, after))
+    said = r"The source of train\.loss must be the one that began"
+    for between in (lambda: None, new_process):
+        between()
+        with pytest.raises(covey.RunError, match=said):
+            covey.resume(tmp_path / "run", config=settings(other))
+    said = r"train\.loss must be the part that began .*python:Bounded .*'share': 0\.5"
+    with pytest.raises(covey.RunError, match=said):
+        covey.resume(tmp_path / "run", config=settings(cell(), share=0.5))
+    more = cell(f"# a thought\n{CELL}\nprint(LARGEST)\n")
+    assert covey.resume(tmp_path / "run", config=settings(more)).history.finished
+
+
+def test_what_is_made_in_a_function_is_not_taken_for_its_twin():
+    def made(scale: list[float]) -> Callable[..., object]:
+        return lambda losses: losses * scale[0]
+
+    one, other = made([1.0]), made([2.0])
+    assert registry.reference(one) != registry.reference(other)
+    assert registry.reference(one) == registry.reference(one)
+    assert source_hash(len) == ""
+
+
+SCRIPT = (
+    CELL
+    + f"""
+if __name__ == "__main__":
+    config = {TINY!r} | {{"train.loss": Bounded(), "method": Half()}}
+    run = covey.run(config=config, out="run", exist="resume")
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_script_grows_by_the_line_that_forgets_somebody(tmp_path: Path):
+    script = tmp_path / "script.py"
+    line = '    print(run.forget(min(run.names), answer="retrain", basis="erasure"))\n'
+    loads = "    covey.load('run', config=config).resume()\n"
+    for text in (SCRIPT, SCRIPT + line, SCRIPT + line + loads):
+        script.write_text(text)
+        done = subprocess.run(
+            [sys.executable, script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        line = ""
