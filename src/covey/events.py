@@ -51,6 +51,7 @@ __all__ = [
     "ModelsMerged",
     "ModelsPooled",
     "MovesWaited",
+    "NewcomersWaited",
     "OrganisationsAttested",
     "PricesSet",
     "RecordsChanged",
@@ -451,6 +452,22 @@ class ClustersCollapsed(Event):
     """Every client sits in this one cluster: there is nothing personalised left."""
 
     cluster: Count
+
+
+@dataclass(frozen=True, slots=True)
+class NewcomersWaited(Event):
+    """More clients entered a cluster in a round than it lets in; some sit out.
+
+    Attributes:
+        founders: clients that chose it and were in it from the start.
+        newcomers: all others that chose it.
+        waiting: how many of these do not train.
+    """
+
+    cluster: int
+    founders: int
+    newcomers: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)

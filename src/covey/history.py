@@ -27,6 +27,7 @@ from covey.events import (
     ModelDiverged,
     ModelsPooled,
     MovesWaited,
+    NewcomersWaited,
     OrganisationsAttested,
     PricesSet,
     RecordsChanged,
@@ -440,6 +441,7 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             | ClustersCollapsed()
             | ClusterWaited()
             | MovesWaited()
+            | NewcomersWaited()
             | SumGivenUp()
         ):
             return _noted(history, round_index, event)

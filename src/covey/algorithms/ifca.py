@@ -16,6 +16,7 @@ from covey.algorithms.algorithm import Algorithm, Setup, Strategy
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.clients import Clients
 from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
+from covey.algorithms.newcomers import bounded_newcomers
 from covey.algorithms.pooling import (
     Control,
     fixed_share,
@@ -48,6 +49,8 @@ class Ifca(Algorithm):
         select_examples: on so many of them; 0: all.
         hysteresis: rounds that a client stays after a move.
         smoothing: weight of the past in the losses that a client compares.
+        max_newcomers: per founder of a cluster, how many others may train it in a round;
+            0: no bound (`covey.algorithms.newcomers`).
     """
 
     own_selection: ClassVar[ClusterSelection | None] = ByLoss()
@@ -61,6 +64,7 @@ class Ifca(Algorithm):
     select_examples: Count = 0
     hysteresis: Count = 0
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    max_newcomers: Share = 0.0
 
     @property
     def starts_warm(self) -> bool:
@@ -110,9 +114,11 @@ class Ifca(Algorithm):
             )
 
     def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
-        """Yield the order in which nothing is pooled."""
+        """Yield the order in which nothing is pooled, and a bound on entering the only one."""
         if self.pooling == 0:
             yield "pooling_order", f"{section}.pooling = 0 pools nothing"
+        if self.num_clusters == 1:
+            yield "max_newcomers", f"{section}.num_clusters = 1 leaves nobody to move"
 
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""
@@ -132,6 +138,11 @@ class Ifca(Algorithm):
     ) -> RoundResult:
         """Let clients choose, train what they chose, and aggregate per cluster."""
         choice = clients.choose(state, streams)  # line 12
+        if self.max_newcomers > 0:
+            then = clients.steps.recorded.get(state.round_index)
+            choice = bounded_newcomers(
+                choice, state, self.max_newcomers, streams, then
+            )
         chosen = ClientsAssigned(choice.clusters, "clients")
         moved = clients.train_and_aggregate(  # lines 13-17
             choice.state, chosen, streams, choice.updates

@@ -185,6 +185,15 @@ class MethodConfig(ComponentSection):
         description="weight of the past, in [0, 1), in the losses that a client compares; "
         'useful with `select_on = "holdout"` and few held-out examples',
     )
+    max_newcomers: Share = Field(
+        default=0.0,
+        description="of the clients that began in another cluster, or came later, a cluster "
+        "lets so many train it in a round as this share of its own that are there, at least "
+        "one, drawn anew in every round; the others sit out. 0: no bound. Against clients "
+        "that choose a small cluster to be its majority; `covey deploy init` writes 0.25 for "
+        "a warm start in which everybody takes part. Honest clients that move late sit out "
+        "too",
+    )
     target_share: Share = Field(
         default=0.0,
         description="share of the clients that every cluster keeps, at most 1 / "

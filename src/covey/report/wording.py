@@ -13,6 +13,7 @@ from covey.events import (
     GroupsSought,
     ModelDiverged,
     MovesWaited,
+    NewcomersWaited,
     RiskUnknown,
     RunEndedEarly,
     SumGivenUp,
@@ -160,6 +161,12 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
             yield (
                 f"Round {number}: {len(clients)} clients wait, as with fewer than "
                 f"{least} who move alike their sums would stand out between two rounds."
+            )
+        case NewcomersWaited(cluster, founders, newcomers, waiting):
+            yield (
+                f"Round {round_index}: {newcomers} clients from elsewhere chose cluster "
+                f"{cluster}, beside {founders} of its own. {waiting} of them sat out "
+                f"(method.max_newcomers)."
             )
         case SumGivenUp(clients, reason):
             yield (
