@@ -74,6 +74,7 @@ pooling = 0.0
 pooling_order = "head-first"
 hysteresis = 0
 smoothing = 0.0
+max_newcomers = 0.0
 target_share = 0.0
 [redteam]
 source = "federated"
@@ -553,6 +554,12 @@ def test_a_share_that_not_every_cluster_can_have_is_refused(selection: str):
     assert Config.of({"method": method | {"target_share": 0.25}})
     message = refusal({"method": {"selection": selection}})
     assert_clear_sentences(message, selection, "found 0", "0.25")
+
+
+def test_a_bound_on_newcomers_and_moves_that_fill_clusters_exclude_each_other():
+    priced = {"selection": "priced", "target_share": 0.2, "max_newcomers": 0.25}
+    message = refusal({"method": priced})
+    assert_clear_sentences(message, "method.max_newcomers", "0.25", "target_share")
 
 
 @pytest.mark.parametrize(

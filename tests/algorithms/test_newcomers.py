@@ -36,7 +36,7 @@ def test_so_many_newcomers_as_a_share_of_the_founders_and_at_least_one(
 ):
     home = {f"f{i}": 1 for i in range(founders)}
     strangers = {f"n{i}": 0 for i in range(9)}
-    found = chosen({h: 1 for h in (*home, *strangers)}, share, home | strangers)
+    found = chosen(dict.fromkeys((*home, *strangers), 1), share, home | strangers)
     assert found.clusters.keys() >= home.keys()
     assert len(found.clusters) == founders + let_in
     assert found.events == (NewcomersWaited(1, founders, 9, 9 - let_in),)

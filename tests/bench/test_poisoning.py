@@ -8,8 +8,10 @@ from covey.components.built_ins import ROBUST
 from covey.params import norm
 from covey.rng import Streams
 from covey_papers.bench import (
+    AGAINST_MINORITY,
     ATTACKS,
     MERGES,
+    ON_MINORITY,
     POISONING,
     Cell,
     Poisoned,
@@ -20,13 +22,14 @@ from covey_papers.bench import (
 ROUNDS = 10
 
 
-def merged(attack: str, *values: float, colluders: int) -> float:
+def merged(attack: str, *values: float, colluders: int, minority: int = 0) -> float:
     names = [f"C{i}" for i in range(len(values))]
     sent = [
         ClientUpdate(name, 0, {"w": torch.tensor([value])}, 1.0)
         for name, value in zip(names, values, strict=True)
     ]
-    merge = Poisoned(attack=attack, colluders=names[:colluders])
+    last = names[len(names) - minority :]
+    merge = Poisoned(attack=attack, colluders=names[:colluders], minority=last)
     start = ({"w": torch.zeros(1)},)
     return float(merge.aggregate(start, sent, Streams(0)).clusters[0]["w"])
 
@@ -48,6 +51,36 @@ def test_a_replacement_turns_the_mean_round():
     assert merged("replacement", 9.0, 9.0, 9.0, 2.0, 4.0, colluders=3) == pytest.approx(
         -3.0
     )
+
+
+def test_who_pushes_against_the_minority_sends_its_mirror_image():
+    # the majority's mean is 2, the minority's 5: 2 + (2 - 5) = -1
+    pushed = merged(AGAINST_MINORITY, 9.0, 2.0, 2.0, 5.0, colluders=1, minority=1)
+    assert pushed * 4 - 9 == pytest.approx(-1.0)
+    # without the other part of the clients, training is honest
+    alone = merged(AGAINST_MINORITY, 3.0, 2.0, 2.0, colluders=1)
+    assert alone * 3 == pytest.approx(7.0)
+
+
+@pytest.mark.slow
+def test_a_minority_is_pushed_out_of_one_model_from_inside_the_bounds():
+    # without colluders: .838 and .687
+    pushed = suffered(Cell(ROBUST, AGAINST_MINORITY, 0.3, "fedavg", 0), 15)
+    assert pushed.majority > 0.8
+    assert pushed.minority < 0.5
+    apart = suffered(Cell(ROBUST, AGAINST_MINORITY, 0.3, "ifca", 0), 15)
+    assert apart.minority > 0.75
+
+
+@pytest.mark.slow
+def test_a_bound_on_newcomers_keeps_a_flooded_cluster_its_own():
+    def played(method: str) -> float:
+        return suffered(Cell(ROBUST, "a little is enough", 0.2, method, 0), 15).minority
+
+    honest, flooded = played("ifca"), played("flooded ifca")
+    assert honest - flooded > 0.2
+    assert honest - played("flooded bounded ifca") < 0.05
+    assert honest - played("founded bounded ifca") > 0.15  # from the start on: no help
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -78,6 +111,8 @@ def test_a_fifth_that_colludes_breaks_the_mean_and_not_the_default_of_deployment
 def test_the_bench_plays_every_attack_at_every_share():
     played = cells(POISONING)
     shares = {(c.attack, c.share) for c in played if c.method == "fedavg"}
-    assert len(shares) == 1 + 6 * 3
+    assert len(shares) == 1 + 7 * 3
+    assert {c.attack for c in played if c.method == "flooded ifca"}
+    assert {c.merge for c in cells(ON_MINORITY)} == {ROBUST}
     assert {c.merge for c in played} == set(MERGES)
     assert len(played) == len(set(played))

@@ -33,6 +33,13 @@ CASES = [
     (SETS, "merge.delta", 1e-6, "'sound'"),
     ({}, "method.target_share", 0.25, "'priced' and 'rebalanced'"),
     ({}, "method.pooling_order", "uniform", "pools nothing"),
+    (
+        {"method": {"num_clusters": 1}},
+        "method.max_newcomers",
+        0.25,
+        "leaves nobody to move",
+    ),
+    ({"method": {"name": "fedavg"}}, "method.max_newcomers", 0.25, "one model"),
     ({"method": {"name": "fedavg"}}, "method.selection", "loss", "one model"),
     ({"method": {"name": "fedavg"}}, "method.num_clusters", 3, "one model"),
     ({"method": {"name": "local"}}, "method.risk_weight", 0.5, "model of its own"),

@@ -123,6 +123,12 @@ SERVER_BREAKS = {
         "covey.toml",
         "every node, can recompute",
     ),
+    "entered": (
+        edited("covey.toml", "max_newcomers = 0.25", "max_newcomers = 0.0"),
+        "warning",
+        "method",
+        "can all choose a small cluster",
+    ),
     "mean": (
         edited("covey.toml", 'name = "geometric-median"', 'name = "mean"'),
         "warning",

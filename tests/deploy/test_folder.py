@@ -69,6 +69,26 @@ def test_updates_are_merged_robustly_unless_the_settings_say_how(
     assert settings["merge"]["name"] == merge
 
 
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ("", 0.25),
+        ("[method]\nname = 'ifca'\n", 0.25),
+        ("[merge]\nname = 'median'\n", 0.25),
+        ("[method]\nmax_newcomers = 0.0\n", 0.0),
+        ("[method]\nmax_newcomers = 0.5\n", 0.5),
+        ("[method]\nname = 'fedavg'\n", 0.0),
+        ("[method]\nnum_clusters = 1\n", 0.0),
+        ("[method]\ninitialisation = 'random'\n", 0.0),
+        ("[train]\nparticipation = 0.5\n", 0.0),
+        ("[merge]\nname = 'mean'\n", 0.0),
+    ],
+)
+def test_clusters_that_a_majority_holds_are_not_entered_at_will(federate, given, bound):
+    settings = toml(federate(given) / "covey.toml")
+    assert settings["method"]["max_newcomers"] == bound
+
+
 SOLVED = """
 [model]
 name = "linear-head"

@@ -114,7 +114,7 @@ class Ifca(Algorithm):
             )
 
     def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
-        """Yield the order in which nothing is pooled, and a bound on entering the only one."""
+        """Yield the order in which nothing is pooled, and who enters the only cluster."""
         if self.pooling == 0:
             yield "pooling_order", f"{section}.pooling = 0 pools nothing"
         if self.num_clusters == 1:
@@ -140,9 +140,7 @@ class Ifca(Algorithm):
         choice = clients.choose(state, streams)  # line 12
         if self.max_newcomers > 0:
             then = clients.steps.recorded.get(state.round_index)
-            choice = bounded_newcomers(
-                choice, state, self.max_newcomers, streams, then
-            )
+            choice = bounded_newcomers(choice, state, self.max_newcomers, streams, then)
         chosen = ClientsAssigned(choice.clusters, "clients")
         moved = clients.train_and_aggregate(  # lines 13-17
             choice.state, chosen, streams, choice.updates

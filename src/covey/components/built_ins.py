@@ -13,6 +13,7 @@ __all__ = [
     "BUILT_INS",
     "DEFAULTS",
     "EXACT_RISK",
+    "NEWCOMERS",
     "REFERENCES",
     "RETIRED",
     "ROBUST",
@@ -402,6 +403,9 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 ROBUST = "geometric-median"
 """How deployments merge updates where the settings say nothing of it: measured in
 `docs/results/poisoning.md`, with what it costs a minority."""
+
+NEWCOMERS = 0.25
+"""How many newcomers per founder deployments let into a cluster: measured there too."""
 
 EXACT_RISK = "leave-one-out"
 """Who measures the risk of models that are solved where the settings name nobody."""

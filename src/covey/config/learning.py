@@ -187,12 +187,11 @@ class MethodConfig(ComponentSection):
     )
     max_newcomers: Share = Field(
         default=0.0,
-        description="of the clients that began in another cluster, or came later, a cluster "
-        "lets so many train it in a round as this share of its own that are there, at least "
-        "one, drawn anew in every round; the others sit out. 0: no bound. Against clients "
-        "that choose a small cluster to be its majority; `covey deploy init` writes 0.25 for "
-        "a warm start in which everybody takes part. Honest clients that move late sit out "
-        "too",
+        description="newcomers per founder: of the clients that began in another cluster, "
+        "or came later, so many train a cluster in a round for each of its own that is "
+        "there, at least one, drawn anew every round; the others sit out, honest ones that "
+        "move late too. 0: no bound. Against clients that choose a small cluster to be its "
+        "majority (`docs/results/poisoning.md`)",
     )
     target_share: Share = Field(
         default=0.0,

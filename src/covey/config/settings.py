@@ -209,6 +209,12 @@ def _share_problems(method: MethodConfig) -> list[str]:
             f"{method.num_clusters} clusters keeps, so at most {most:.3g}, found "
             f"{share:g}. Lower it."
         ]
+    if share > 0 < method.max_newcomers:
+        return [
+            f"method.target_share moves clients into small clusters, and "
+            f"method.max_newcomers bounds who enters them, found {share:g} and "
+            f"{method.max_newcomers:g}. Set one of the two to 0."
+        ]
     foreign = {each.key for each in foreign_options(method)}
     keeps = is_built_in("selection", method.selection)
     if keeps and "method.target_share" not in foreign and share == 0:

@@ -12,7 +12,7 @@ from covey.config import Config
 from covey.deploy.attesting import organisation_findings
 from covey.deploy.certificates import authority_findings, server_findings
 from covey.deploy.diagnostics import Finding, error, fine, warning
-from covey.deploy.folder import federation_settings
+from covey.deploy.folder import bounds_newcomers, federation_settings
 from covey.deploy.machine import (
     fork_server_finding,
     knock,
@@ -137,9 +137,16 @@ OPEN_SUMS = (
 def _merge(settings: dict[str, Any]) -> Iterator[Finding]:
     """Warn of a mean that one node can turn round; noise on sums needs the mean.
 
-    Sums are means as well.
+    Sums are means as well, and a cluster is its newcomers' where anybody may enter it.
     """
-    if algorithm_of(Config.of(settings)).subtracts:
+    config = Config.of(settings)
+    if bounds_newcomers(config) and config.method.max_newcomers == 0:
+        found = (
+            "expected method.max_newcomers above 0, found 0: nodes that lie can all choose "
+            "a small cluster and be its majority. Leave it out, or trust every node."
+        )
+        yield warning("method", found)
+    if algorithm_of(config).subtracts:
         found = (
             "expected models that no client moves far, found heads that are solved from "
             "sums: who announces many examples counts for as many, and no median is taken "

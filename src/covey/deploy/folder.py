@@ -14,12 +14,13 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from covey.algorithms import Ifca
 from covey.atomic_io import flush_folder, replace_whole
 from covey.bounded_io import read_text
 from covey.build import algorithm_of
-from covey.components.built_ins import ROBUST
+from covey.components.built_ins import NEWCOMERS, ROBUST
 from covey.components.registry import reference
-from covey.config import load_config
+from covey.config import Config, load_config
 from covey.deploy.attesting import ORGANISATIONS, attested
 from covey.deploy.hiding import with_secure_sums
 from covey.deploy.keys import Authority, NodeKey
@@ -27,7 +28,12 @@ from covey.deploy.plan import CONNECTION, SWITCHES, Plan
 from covey.engine.kinds.flower import FlowerNodes
 from covey.errors import ConfigError
 
-__all__ = ["ROUND_TIMEOUT", "federation_settings", "write_federation"]
+__all__ = [
+    "ROUND_TIMEOUT",
+    "bounds_newcomers",
+    "federation_settings",
+    "write_federation",
+]
 
 ROUND_TIMEOUT = 600
 """Seconds that a round waits for a node."""
@@ -79,22 +85,43 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
 
     Secrets are random ones, unless the file itself says where they come from. Updates are
     merged robustly, unless the file has a section `merge`, or noise on their sums, or an
-    algorithm without updates. Of a new federation the server sees sums alone, where the
+    algorithm without updates. Who enters a cluster is bounded, unless the file says so
+    itself (`bounds_newcomers`). Of a new federation the server sees sums alone, where the
     settings and so many nodes allow it.
 
     Raises:
         ConfigError: naming the key, the value and the remedy.
     """
     engine = f"engine.name={reference(FlowerNodes())}"
-    usual = load_config(config, [engine])
+    wanted = [engine]
+    usual = load_config(config, wanted)
     given = tomllib.loads(read_text(config))
     hidden = usual.privacy.client_noise > 0
     if "merge" not in given and not hidden and not algorithm_of(usual).subtracts:
-        usual = load_config(config, [engine, f"merge.name={ROBUST}"])
+        wanted.append(f"merge.name={ROBUST}")
+        usual = load_config(config, wanted)
+    if "max_newcomers" not in given.get("method", {}) and bounds_newcomers(usual):
+        usual = load_config(config, [*wanted, f"method.max_newcomers={NEWCOMERS}"])
     settings = usual.model_dump(mode="json")
     if "source" not in given.get("secrets", {}):
         settings["secrets"]["source"] = "os"
     return with_secure_sums(settings, given, nodes)
+
+
+def bounds_newcomers(config: Config) -> bool:
+    """Say whether a bound on who enters a cluster helps, and honest clients hardly meet it.
+
+    A mean is lost to one of them. Random models and part of the clients make few founders,
+    prices and random moves send clients where they did not begin.
+    """
+    algorithm, method = algorithm_of(config), config.method
+    return (
+        isinstance(algorithm, Ifca)
+        and algorithm.starts_warm
+        and method.target_share == 0
+        and config.train.participation == 1
+        and config.merge.name != "mean"
+    )
 
 
 def _refuse_taken(out: Path) -> None:

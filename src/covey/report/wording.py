@@ -157,17 +157,8 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
                 f"Round {number}: cluster {cluster} waited. Its {clients} clients are "
                 f"fewer than the {least} that its aggregation needs."
             )
-        case MovesWaited(clients, least):
-            yield (
-                f"Round {number}: {len(clients)} clients wait, as with fewer than "
-                f"{least} who move alike their sums would stand out between two rounds."
-            )
-        case NewcomersWaited(cluster, founders, newcomers, waiting):
-            yield (
-                f"Round {round_index}: {newcomers} clients from elsewhere chose cluster "
-                f"{cluster}, beside {founders} of its own. {waiting} of them sat out "
-                f"(method.max_newcomers)."
-            )
+        case MovesWaited() | NewcomersWaited():
+            yield _movers(number, event)
         case SumGivenUp(clients, reason):
             yield (
                 f"Round {number}: the sums of {len(clients)} clients came to nothing "
@@ -182,6 +173,20 @@ def _sentences(round_index: int, event: Event) -> Iterator[str]:
             yield _sought(number, event)
         case _:
             return
+
+
+def _movers(number: int, event: MovesWaited | NewcomersWaited) -> str:
+    if isinstance(event, MovesWaited):
+        return (
+            f"Round {number}: {len(event.clients)} clients wait, as with fewer "
+            f"than {event.min_cohort} who move alike their sums would stand out between "
+            f"two rounds."
+        )
+    return (
+        f"Round {number}: {event.newcomers} clients from elsewhere chose cluster "
+        f"{event.cluster}, beside {event.founders} of its own. {event.waiting} of them sat "
+        f"out (method.max_newcomers)."
+    )
 
 
 def _sought(number: int, event: GroupsSought) -> str:

@@ -7,7 +7,7 @@ from .anonymity_scale import (
     sets_cost_apart,
     sets_tightness,
 )
-from .attacks import ATTACKS, LABEL_FLIP, Poisoned
+from .attacks import AGAINST_MINORITY, ATTACKS, LABEL_FLIP, Flooded, Poisoned
 from .calibration import calibration_figure
 from .criteria import (
     NEAR,
@@ -55,9 +55,10 @@ from .performance.memory import MEMORY
 from .performance.scale import SCALE
 from .performance.speed import SPEED, Measure
 from .performance.timing import Effort
-from .poisoning import Suffered, means, suffered, suffered_by_all
+from .poisoning import Suffered, deviations, means, suffered, suffered_by_all
 from .poisoning_scenarios import (
     MERGES,
+    ON_MINORITY,
     POISONING,
     QUICK_POISONING,
     Cell,
@@ -89,6 +90,7 @@ from .unlearning_epsilon import (
 )
 
 __all__ = [
+    "AGAINST_MINORITY",
     "ATTACKS",
     "FORGETTING",
     "FULL",
@@ -98,6 +100,7 @@ __all__ = [
     "NEAR",
     "NEVER",
     "NOTHING",
+    "ON_MINORITY",
     "PAPER",
     "POISONING",
     "QUICK",
@@ -120,6 +123,7 @@ __all__ = [
     "Costs",
     "Effort",
     "EpsilonSummary",
+    "Flooded",
     "ForgettingSet",
     "Forgotten",
     "ForgottenRow",
@@ -162,6 +166,7 @@ __all__ = [
     "choice_outcomes",
     "control_range",
     "costs_of",
+    "deviations",
     "epsilons",
     "error_of",
     "forgetting_checks",

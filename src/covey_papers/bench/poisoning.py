@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from pydantic import TypeAdapter
 
@@ -25,6 +25,7 @@ from covey.rng import Streams
 from covey_papers.bench.attacks import LABEL_FLIP, Poisoned
 from covey_papers.bench.poisoning_scenarios import (
     BASE,
+    FLOODED,
     MERGES,
     METHODS,
     Cell,
@@ -32,7 +33,7 @@ from covey_papers.bench.poisoning_scenarios import (
     cells,
 )
 
-__all__ = ["Suffered", "means", "suffered", "suffered_by_all"]
+__all__ = ["Suffered", "deviations", "means", "suffered", "suffered_by_all"]
 
 MINORITY = "minority"
 ACCURACIES = ("accuracy", "majority", "minority")
@@ -50,15 +51,13 @@ class Suffered:
 
 def suffered(cell: Cell, rounds: int) -> Suffered:
     """Play one federation to its end."""
-    colluders = _colluders(cell.seed, cell.share)
-    run = build_run(_config(cell, rounds, colluders))
+    colluders, minority = _drawn(cell.seed, cell.share)
+    run = build_run(_config(cell, rounds, colluders, minority))
     if cell.attack == LABEL_FLIP:
-        run = run.with_clients(
-            tuple(
-                _flipped(each, run) if each.handle in colluders else each
-                for each in run.population.clients
-            )
-        )
+        run = _with_colluders(run, colluders, lambda each: _flipped(each, run))
+    if cell.method.startswith("founded"):
+        theirs = next(c.group for c in run.population.clients if _is_minority(run, c))
+        run = _with_colluders(run, colluders, lambda each: replace(each, group=theirs))
     state = run.strategy.init(run.streams)
     for t in range(rounds):
         present = run.clients(run.population.clients, t)
@@ -68,33 +67,52 @@ def suffered(cell: Cell, rounds: int) -> Suffered:
     return _judged(run, state, cell, colluders)
 
 
-def _config(cell: Cell, rounds: int, colluders: Sequence[str]) -> Config:
-    merge = MERGES[cell.merge]
+def _config(
+    cell: Cell, rounds: int, colluders: Sequence[str], minority: Sequence[str]
+) -> Config:
+    merge, method = MERGES[cell.merge], dict(METHODS[cell.method])
+    lies = {"colluders": list(colluders), "minority": list(minority)}
     options = {
         "attack": cell.attack,
-        "colluders": list(colluders),
+        **lies,
         "merge": merge.name,
         "merge_options": dict(merge.options),
     }
+    if method["name"] == FLOODED["name"]:
+        method["options"] = {**method["options"], **lies}
     return Config.of(
         {
             **BASE,
             "rounds": rounds,
             "seed": cell.seed,
-            "method": METHODS[cell.method],
+            "method": method,
             "merge": {"name": reference(Poisoned), "options": options},
         }
     )
 
 
 @cache
-def _colluders(seed: int, share: float) -> tuple[str, ...]:
-    """Draw handles of the majority; a larger share has those of a smaller one too."""
-    run = build_run(_config(Cell("mean", "none", 0.0, "fedavg", seed), 1, ()))
+def _drawn(seed: int, share: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Draw colluders of the majority, and return their handles and the minority's.
+
+    A larger share has those of a smaller one too.
+    """
+    run = build_run(_config(Cell("mean", "none", 0.0, "fedavg", seed), 1, (), ()))
     clients = run.population.clients
-    usual = [each.handle for each in clients if _group(run, each) != MINORITY]
+    usual = [each.handle for each in clients if not _is_minority(run, each)]
     order = Streams(seed).at("colluders").generator().permutation(len(usual))
-    return tuple(usual[i] for i in order[: round(share * len(clients))])
+    colluders = tuple(usual[i] for i in order[: round(share * len(clients))])
+    return colluders, tuple(c.handle for c in clients if _is_minority(run, c))
+
+
+def _with_colluders(
+    run: BuiltRun, colluders: Sequence[str], lie: Callable[[Client], Client]
+) -> BuiltRun:
+    """Return the run in which colluders are what they say."""
+    clients = run.population.clients
+    return run.with_clients(
+        tuple(lie(each) if each.handle in colluders else each for each in clients)
+    )
 
 
 def _flipped(client: Client, run: BuiltRun) -> Client:
@@ -105,6 +123,10 @@ def _flipped(client: Client, run: BuiltRun) -> Client:
 
 def _group(run: BuiltRun, client: Client) -> str:
     return run.population.groups[client.group or 0].name
+
+
+def _is_minority(run: BuiltRun, client: Client) -> bool:
+    return _group(run, client) == MINORITY
 
 
 def _judged(
@@ -147,14 +169,22 @@ def suffered_by_all(
 
 def means(rows: Iterable[Suffered]) -> tuple[Suffered, ...]:
     """Return the mean over seeds of each federation, under seed -1."""
+    return _over_seeds(rows, fmean)
+
+
+def deviations(rows: Iterable[Suffered]) -> tuple[Suffered, ...]:
+    """Return the standard deviations over seeds, as `means`; of one seed 0."""
+    return _over_seeds(rows, lambda each: stdev(each) if len(each) > 1 else 0.0)
+
+
+def _over_seeds(
+    rows: Iterable[Suffered], of: Callable[[Sequence[float]], float]
+) -> tuple[Suffered, ...]:
     alike: dict[Cell, list[Suffered]] = {}
     for row in rows:
         alike.setdefault(replace(row.cell, seed=-1), []).append(row)
     return tuple(
-        Suffered(
-            cell,
-            *(fmean(getattr(r, x) for r in own) for x in ACCURACIES),
-        )
+        Suffered(cell, *(of([getattr(r, x) for r in own]) for x in ACCURACIES))
         for cell, own in alike.items()
     )
 
@@ -180,4 +210,5 @@ def _write(path: Path, rounds: int, rows: Iterable[Suffered]) -> None:
 def _told() -> object:
     """Return what all federations share, as JSON gives it back."""
     merges = {name: asdict(merge) for name, merge in MERGES.items()}
-    return json.loads(json.dumps({**BASE, "merges": merges}))
+    methods = {name: dict(method) for name, method in METHODS.items()}
+    return json.loads(json.dumps({**BASE, "merges": merges, "methods": methods}))

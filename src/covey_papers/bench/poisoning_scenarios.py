@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from covey_papers.bench.attacks import ATTACKS
+from covey.components import reference
+from covey.components.built_ins import ROBUST
+from covey_papers.bench.attacks import AGAINST_MINORITY, ATTACKS, Flooded
 
 __all__ = [
     "BASE",
     "MERGES",
     "METHODS",
+    "ON_MINORITY",
     "POISONING",
     "QUICK_POISONING",
     "Cell",
@@ -55,7 +58,7 @@ class Cell:
 
     Attributes:
         share: of the clients that collude.
-        method: of training: one model, or clusters.
+        method: of training, one of `METHODS`.
     """
 
     merge: str
@@ -70,14 +73,16 @@ class Poisoning:
     """What is played.
 
     Attributes:
-        clustered: attack and share that are also played in clusters (IFCA, groups known).
+        more: method, attack and share that are played beside FedAvg's.
+        merges: by which each is played.
     """
 
     attacks: tuple[str, ...]
     shares: tuple[float, ...]
     seeds: tuple[int, ...]
     rounds: int
-    clustered: tuple[tuple[str, float], ...] = ()
+    more: tuple[tuple[str, str, float], ...] = ()
+    merges: tuple[str, ...] = tuple(MERGES)
 
 
 POISONING = Poisoning(
@@ -85,7 +90,13 @@ POISONING = Poisoning(
     shares=(0.1, 0.2, 0.3),
     seeds=(0, 1),
     rounds=15,
-    clustered=(("none", 0.0), ("replacement", 0.2)),
+    more=(
+        ("ifca", "none", 0.0),
+        ("ifca", "replacement", 0.2),
+        ("ifca", AGAINST_MINORITY, 0.3),
+        ("flooded ifca", "replacement", 0.2),
+        ("flooded ifca", "a little is enough", 0.2),
+    ),
 )
 QUICK_POISONING = Poisoning(("sign flip", "replacement"), (0.2,), (0,), 10)
 
@@ -102,20 +113,59 @@ BASE: Settings = {
     "redteam": {"source": "none"},
     "engine": {"name": "vmap"},  # many small clients at once: three times as fast
 }
+IFCA: Settings = {"name": "ifca", "initialisation": "groups"}
+BOUND: Settings = {"max_newcomers": 0.25}
+GROUPS: Settings = {"initialisation": "groups"}
+FLOODED: Settings = {"name": reference(Flooded), "options": GROUPS}
+BOUNDED_FLOOD: Settings = {**FLOODED, "options": {**GROUPS, **BOUND}}
 METHODS: Mapping[str, Settings] = {
     "fedavg": {"name": "fedavg"},
-    "ifca": {"name": "ifca", "initialisation": "groups"},
+    "ifca": IFCA,
+    "bounded ifca": {**IFCA, **BOUND},
+    "flooded ifca": FLOODED,
+    "flooded bounded ifca": BOUNDED_FLOOD,
+    "founded bounded ifca": BOUNDED_FLOOD,
+    "warm ifca": {"name": "ifca"},
+    "bounded warm ifca": {"name": "ifca", **BOUND},
+    "random ifca": {"name": "ifca", "initialisation": "random"},
+    "bounded random ifca": {"name": "ifca", "initialisation": "random", **BOUND},
 }
+"""Clusters start from the known groups where nothing else is said. *Flooded*: colluders
+choose the minority's cluster from the first choice on; *founded*: they are in it from
+round 0 on; *bounded*: with `method.max_newcomers`."""
+
+FLOODS = ("replacement", "sign flip", "a little is enough")
+ON_MINORITY = Poisoning(
+    attacks=(),
+    shares=(),
+    seeds=(0, 1, 2),
+    rounds=15,
+    more=(
+        ("fedavg", AGAINST_MINORITY, 0.3),
+        ("ifca", "none", 0.0),
+        ("bounded ifca", "none", 0.0),
+        ("ifca", AGAINST_MINORITY, 0.3),
+        *(("flooded ifca", attack, 0.2) for attack in FLOODS),
+        *(("flooded bounded ifca", attack, 0.2) for attack in FLOODS),
+        ("founded bounded ifca", "a little is enough", 0.2),
+        ("warm ifca", "none", 0.0),
+        ("bounded warm ifca", "none", 0.0),
+        ("random ifca", "none", 0.0),
+        ("bounded random ifca", "none", 0.0),
+    ),
+    merges=(ROBUST,),
+)
+"""The attacks on a minority, and what a bound on newcomers gains and costs."""
 
 
 def cells(bench: Poisoning) -> tuple[Cell, ...]:
     """Return every federation of the bench; without colluders all attacks are one."""
     attacked = [(a, s) for a in bench.attacks for s in bench.shares]
     played = [("fedavg", *each) for each in (("none", 0.0), *attacked)]
-    played += [("ifca", *each) for each in bench.clustered]
+    played += bench.more
     return tuple(
         Cell(merge, attack, share, method, seed)
         for method, attack, share in played
-        for merge in MERGES
+        for merge in bench.merges
         for seed in bench.seeds
     )
