@@ -124,7 +124,7 @@ SERVER_BREAKS = {
         "every node, can recompute",
     ),
     "entered": (
-        edited("covey.toml", "max_newcomers = 0.25", "max_newcomers = 0.0"),
+        edited("covey.toml", 'name = "ifca-mir"', 'name = "ifca"'),
         "warning",
         "method",
         "can all choose a small cluster",

@@ -72,16 +72,16 @@ def test_updates_are_merged_robustly_unless_the_settings_say_how(
 @pytest.mark.parametrize(
     ("given", "bound"),
     [
-        ("", 0.25),
         ("[method]\nname = 'ifca'\n", 0.25),
-        ("[merge]\nname = 'median'\n", 0.25),
-        ("[method]\nmax_newcomers = 0.0\n", 0.0),
+        ("[method]\nname = 'ifca'\n[merge]\nname = 'median'\n", 0.25),
+        ("[method]\nname = 'ifca'\nmax_newcomers = 0.0\n", 0.0),
+        ("", 0.0),  # who weighs risks moves late, and honestly
         ("[method]\nmax_newcomers = 0.5\n", 0.5),
         ("[method]\nname = 'fedavg'\n", 0.0),
-        ("[method]\nnum_clusters = 1\n", 0.0),
-        ("[method]\ninitialisation = 'random'\n", 0.0),
-        ("[train]\nparticipation = 0.5\n", 0.0),
-        ("[merge]\nname = 'mean'\n", 0.0),
+        ("[method]\nname = 'ifca'\nnum_clusters = 1\n", 0.0),
+        ("[method]\nname = 'ifca'\ninitialisation = 'random'\n", 0.0),
+        ("[method]\nname = 'ifca'\n[train]\nparticipation = 0.5\n", 0.0),
+        ("[method]\nname = 'ifca'\n[merge]\nname = 'mean'\n", 0.0),
     ],
 )
 def test_clusters_that_a_majority_holds_are_not_entered_at_will(federate, given, bound):

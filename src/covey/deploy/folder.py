@@ -111,14 +111,14 @@ def federation_settings(config: Path, nodes: int = 0) -> dict[str, Any]:
 def bounds_newcomers(config: Config) -> bool:
     """Say whether a bound on who enters a cluster helps, and honest clients hardly meet it.
 
-    A mean is lost to one of them. Random models and part of the clients make few founders,
-    prices and random moves send clients where they did not begin.
+    A mean is lost to one of them. Random models and part of the clients make few founders.
+    Who weighs a cluster's risk moves late and honestly, and would sit out.
     """
-    algorithm, method = algorithm_of(config), config.method
+    algorithm = algorithm_of(config)
     return (
         isinstance(algorithm, Ifca)
+        and algorithm.own_selection is not None  # by loss alone
         and algorithm.starts_warm
-        and method.target_share == 0
         and config.train.participation == 1
         and config.merge.name != "mean"
     )

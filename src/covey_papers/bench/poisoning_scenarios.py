@@ -86,15 +86,14 @@ class Poisoning:
 
 
 POISONING = Poisoning(
-    attacks=tuple(name for name in ATTACKS if name != "none"),
+    attacks=tuple(name for name in ATTACKS if name not in ("none", AGAINST_MINORITY)),
     shares=(0.1, 0.2, 0.3),
     seeds=(0, 1),
     rounds=15,
     more=(
         ("ifca", "none", 0.0),
         ("ifca", "replacement", 0.2),
-        ("ifca", AGAINST_MINORITY, 0.3),
-        ("flooded ifca", "replacement", 0.2),
+        ("fedavg", AGAINST_MINORITY, 0.3),
         ("flooded ifca", "a little is enough", 0.2),
     ),
 )
