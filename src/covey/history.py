@@ -233,24 +233,31 @@ def with_entry(
 def _between(history: History, events: Sequence[Event]) -> History:
     history = replace(history, told=_more_told(history.told, events))
     for event in events:
-        if isinstance(event, ThresholdChanged) and history.started:
-            x = event.deniability_threshold
-            began = replace(history.started, deniability_threshold=x)
-            history = replace(history, started=began)
-        if isinstance(event, RecordsChanged) and history.started:
-            history = replace(history, started=_with_records(history.started, event))
-        if isinstance(event, ModelAttacked):
-            history = _attacked(history, event)
-        if isinstance(event, RunEndedEarly):
-            began = _shortened(history.started, event)
-            history = replace(history, started=began, ended_early=event)
-        if isinstance(event, ClientsJoined):
-            history = _joined(history, event)
-        if isinstance(event, ClientLeft):
-            history = _without(history, event)
-        if isinstance(event, RunRolledBack) and event.how in SOLVED_ANEW:
-            history = replace(history, trained={}, reached={}, sums_only=True)
+        history = _after_one(history, event)
     return history
+
+
+def _after_one(history: History, event: Event) -> History:
+    """Return the story with one event that is of no round."""
+    began = history.started
+    match event:
+        case ThresholdChanged(deniability_threshold=x) if began:
+            return replace(history, started=replace(began, deniability_threshold=x))
+        case RecordsChanged() if began:
+            return replace(history, started=_with_records(began, event))
+        case ModelAttacked():
+            return _attacked(history, event)
+        case RunEndedEarly():
+            began = _shortened(began, event)
+            return replace(history, started=began, ended_early=event)
+        case ClientsJoined():
+            return _joined(history, event)
+        case ClientLeft():
+            return _without(history, event)
+        case RunRolledBack() if event.how in SOLVED_ANEW:
+            return replace(history, trained={}, reached={}, sums_only=True)
+        case _:
+            return history
 
 
 def _joined(history: History, event: ClientsJoined) -> History:

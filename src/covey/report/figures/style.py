@@ -84,7 +84,7 @@ def whole_rounds(axes: Axes, end: int) -> None:
     axes.set_xlim(-0.6, end + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
-    def label(t: float, _: int | None = None) -> str:
+    def label(t: float, _: float) -> str:
         return "end" if t == end else str(round_number(int(t)))
 
     axes.xaxis.set_major_formatter(label)
