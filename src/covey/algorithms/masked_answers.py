@@ -17,6 +17,7 @@ from covey.algorithms.remote_sums import play_sums
 from covey.data.examples import Client
 from covey.engine.protocol import Recipe
 from covey.membership import EDGES, FOLDS, Count, Target
+from covey.membership.base import FEWEST_REPORTING
 from covey.rng import Streams
 from covey.secure_sums import Terms
 from covey.types import Handle, Params
@@ -40,13 +41,14 @@ def masked_counts(send: Send, min_cohort: int) -> Count:
         counts = SumStep("keys", length, "counts")
         bare = ClientRequest("masked", (), (), streams.path, {}, sums=counts)
         whole = replace(bare, models=(target.params,), available=(True,))
-        groups = [target.members] if len(target.members) >= min_cohort else []
+        fewest = max(min_cohort, FEWEST_REPORTING)
+        groups = [target.members] if len(target.members) >= fewest else []
         played = play_sums(
             send,
             lambda step: whole if step == "masked" else bare,
             groups,
             lambda: Terms.new(length, min_cohort),
-            lambda there: [frozenset(there)] * (len(there) >= min_cohort),
+            lambda there: [frozenset(there)] * (len(there) >= fewest),
         )
         values = played[0].values if played else None
         if values is None or (values < 0).any():

@@ -36,6 +36,7 @@ from covey.membership import (
     combined_counts,
     has_non_finite_values,
 )
+from covey.membership.base import FEWEST_REPORTING
 from covey.rng import Streams
 from covey.secure_sums import Step
 from covey.types import Handle, Params
@@ -324,4 +325,6 @@ def _combined(responses: Sequence[ClientResponse]) -> tuple[ndarray, ndarray]:
         for each in responses
         if each.members is not None and each.held_out is not None
     ]
+    if len(given) < FEWEST_REPORTING:
+        given = []
     return combined_counts([m for m, _ in given], [h for _, h in given])

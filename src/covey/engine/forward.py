@@ -35,9 +35,9 @@ def model_outputs(
         if "Expected more than 1 value per channel" in str(error):
             raise ModelError(
                 f"The model {name} has a BatchNorm, which needs two examples in every "
-                f"batch that it trains on, and met one of {batch[0]}. Set train.drop_last "
-                f"= true, which leaves out a short last batch; a client with one example "
-                f"alone has to be left out, or use nn.GroupNorm."
+                f"batch that it trains on, and met one of {batch[0]}. Set "
+                f"train.drop_last = true, which leaves out a short last one; a client with "
+                f"one example alone has to be left out, or use nn.GroupNorm."
             ) from error
         whole = "" if inputs.is_floating_point() else WHOLE
         raise ModelError(

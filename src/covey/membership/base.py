@@ -20,10 +20,20 @@ from covey.membership.references import PlayRound
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["Count", "CountAll", "Counts", "RiskContext", "RiskEstimator"]
+__all__ = [
+    "FEWEST_REPORTING",
+    "Count",
+    "CountAll",
+    "Counts",
+    "RiskContext",
+    "RiskEstimator",
+]
 
 Count = Callable[[Target, Streams], tuple[Counts, Counts]]
 """What members count (`combined_counts`): of their training and held-out losses."""
+
+FEWEST_REPORTING = 5
+"""Remote clients that must report: of fewer, one that lies decides the figure."""
 
 CountAll = Callable[
     [Sequence[Target], Callable[[int], Streams]], Sequence[tuple[Counts, Counts]]

@@ -6,7 +6,13 @@ from covey.components.capability import Capability
 from covey.data.examples import Client, Examples
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Target
-from covey.membership.base import Count, Counts, RiskContext, RiskEstimator
+from covey.membership.base import (
+    FEWEST_REPORTING,
+    Count,
+    Counts,
+    RiskContext,
+    RiskEstimator,
+)
 from covey.membership.estimates import MIN_RECORDS, Finding, Withheld, estimate_of
 from covey.membership.loss_histograms import (
     auc_of_counts,
@@ -37,6 +43,11 @@ class FederatedEstimator(RiskEstimator):
         """Return the loss threshold's risk, fitted and judged on counts."""
         count = context.count or local_loss_counter(context.engine)
         inside, outside = target.counts or count(target, streams)
+        if context.count is not None and not inside.any() and not outside.any():
+            return Withheld(
+                f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may be "
+                f"summed under masks; of so few one that lies decides the figure"
+            )
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
         if min(members, non_members) < MIN_RECORDS:

@@ -1,0 +1,50 @@
+"""Of few remote clients one that lies decides the figure, so none is taken."""
+
+import numpy as np
+import pytest
+import torch
+
+from covey.algorithms.remote import ClientResponse, loss_counter
+from covey.data import Client, Examples, Preference
+from covey.engine import ReferenceEngine
+from covey.membership import RiskContext, RiskEstimate, Target
+from covey.membership.federated_estimator import FederatedEstimator
+from covey.models import initial_params
+from covey.rng import Streams
+
+NETWORK = torch.nn.Linear(2, 2)
+COUNTS = np.array([[40, 40]]), np.array([[30, 50]])
+
+
+def member(place: int) -> Client:
+    name, nothing = f"c{place}", Examples(torch.zeros(0, 2), torch.zeros(0).long())
+    return Client(name, name, None, nothing, nothing, Preference(0.0, 1.0))
+
+
+def finding(reporting: int):
+    """The figure of a cluster of nine, of which so many report."""
+    start = initial_params(NETWORK, Streams(0))
+    target = Target(0, start, tuple(map(member, range(9))), 1)
+
+    def send(request, cohort):
+        return tuple(
+            ClientResponse(c.handle, 0, members=COUNTS[0], held_out=COUNTS[1])
+            for c in cohort[:reporting]
+        )
+
+    def count(one, streams):
+        return loss_counter(send)([one], lambda _: streams)[0]
+
+    context = RiskContext(ReferenceEngine(NETWORK), count=count)
+    return FederatedEstimator().estimate(target, context, Streams(1))
+
+
+@pytest.mark.parametrize("reporting", [0, 1, 3, 4])
+def test_no_figure_is_taken_from_fewer_than_five(reporting):
+    found = finding(reporting)
+    assert not isinstance(found, RiskEstimate)
+    assert "fewer than 5 clients told counts" in found.reason
+
+
+def test_five_are_enough():
+    assert isinstance(finding(5), RiskEstimate)
