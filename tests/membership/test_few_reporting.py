@@ -9,7 +9,6 @@ from covey.data import Client, Examples, Preference
 from covey.engine import ReferenceEngine
 from covey.membership import RiskContext, RiskEstimate, Target
 from covey.membership.federated_estimator import FederatedEstimator
-from covey.models import initial_params
 from covey.rng import Streams
 
 NETWORK = torch.nn.Linear(2, 2)
@@ -23,7 +22,7 @@ def member(place: int) -> Client:
 
 def finding(reporting: int):
     """The figure of a cluster of nine, of which so many report."""
-    start = initial_params(NETWORK, Streams(0))
+    start = dict(NETWORK.state_dict())
     target = Target(0, start, tuple(map(member, range(9))), 1)
 
     def send(request, cohort):
