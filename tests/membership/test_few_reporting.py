@@ -7,12 +7,12 @@ import torch
 from covey.algorithms.remote import ClientResponse, loss_counter
 from covey.data import Client, Examples, Preference
 from covey.engine import ReferenceEngine
-from covey.membership import RiskContext, RiskEstimate, Target
+from covey.membership import EDGES, FOLDS, RiskContext, RiskEstimate, Target
 from covey.membership.federated_estimator import FederatedEstimator
 from covey.rng import Streams
 
 NETWORK = torch.nn.Linear(2, 2)
-COUNTS = np.array([[40, 40]]), np.array([[30, 50]])
+COUNTS = (np.full((FOLDS, len(EDGES) + 1), 3), np.full((FOLDS, len(EDGES) + 1), 2))
 
 
 def member(place: int) -> Client:
