@@ -319,6 +319,7 @@ def test_without_tls_it_says_so_and_looks_for_no_certificates(federate, now):
 
 
 COUNTED = '[redteam]\nsource = "federated"\n'
+UNMEASURED = COUNTED.replace("federated", "none")
 MASKS = "[privacy]\nsecure_sums = true\nmin_cohort = 3\n[method]\nnum_clusters = 1\n"
 MEANS = MASKS + 'name = "fedavg"\n[merge]\nname = "mean"\n'
 HEADS = MASKS + 'name = "solved"\n'
@@ -330,14 +331,14 @@ CURIOUS, MALICIOUS = "that keeps to the protocol", "from a malicious server too"
 @pytest.mark.parametrize(
     ("settings", "level", "told"),
     [
-        (MEANS, "warning", f"updates from a server {CURIOUS}"),
+        (MEANS + UNMEASURED, "warning", f"clients' updates from a server {CURIOUS}"),
         (
             MEANS + COUNTED,
             "warning",
             f"counts of losses and updates from a server {CURIOUS}",
         ),
         (HEADS + COUNTED, "warning", f"counts of losses from a server {CURIOUS}"),
-        (HEADS, "ok", f"sums over records {MALICIOUS}"),
+        (HEADS + UNMEASURED, "ok", f"sums over records {MALICIOUS}"),
     ],
 )
 def test_it_says_against_whom_masks_protect(federate, now, settings, level, told):
