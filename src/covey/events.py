@@ -29,6 +29,7 @@ __all__ = [
     "ClientExposed",
     "ClientLeft",
     "ClientsAssigned",
+    "ClientsHandedOut",
     "ClientsJoined",
     "ClientsReported",
     "ClusterAbandoned",
@@ -164,11 +165,23 @@ class ClientsAssigned(Event):
     Attributes:
         by: who decided: "clients", "groups" (an oracle), "shared" (warm start: one model
             for everybody), "split" (warm start: the server's guess), "chance" (once, for
-            good) or "final".
+            good), "algorithm" (a user's own, which named nobody: the run saw who trained)
+            or "final".
     """
 
     clusters: Mapping[Handle, Count]
     by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsHandedOut(Event):
+    """A user's own algorithm was handed these clients: all it did may depend on them.
+
+    The run writes it, whatever the algorithm makes of them: it may train, evaluate, count
+    or sum them, or do nothing. Each of them has taken part in the round.
+    """
+
+    handles: Many[Handle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -871,6 +884,7 @@ def _event(kind: str, body: Mapping[str, Any]) -> Event:
 
 COLUMNS: Mapping[tuple[str, str], tuple[type, type]] = {
     ("CohortSampled", "handles"): (HandleColumn, str),
+    ("ClientsHandedOut", "handles"): (HandleColumn, str),
     ("ClientsAssigned", "clusters"): (HandleMap, int),
     ("AnonymitySetsFormed", "sets"): (Lists, str),
     ("AnonymitySetsFormed", "diameters"): (Column, float),

@@ -11,6 +11,7 @@ from covey.events import (
     ClientExposed,
     ClientLeft,
     ClientsAssigned,
+    ClientsHandedOut,
     ClientsJoined,
     ClientsReported,
     ClusterAbandoned,
@@ -406,6 +407,8 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return _joined(history, event)
         case ClientsAssigned():
             return _assigned(_with_moves(history, round_index, event), event)
+        case ClientsHandedOut(handles):
+            return _mixed(history, handles)
         case ModelsPooled():
             return _pooled(history, event)
         case PricesSet():
@@ -485,12 +488,13 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
     return _mixed(replace(history, assignment=assignment, trained=trained))
 
 
-def _mixed(history: History) -> History:
+def _mixed(history: History, handed_out: Iterable[Handle] = ()) -> History:
     """Count everybody in for every cluster, where a user's algorithm may mix them."""
     if history.components is None or not history.components.mixes_clusters:
         return history
     num_clusters = history.started.num_clusters if history.started else 1
-    everybody = frozenset(history.trained)
+    before = history.reached.get(0, frozenset[Handle]())
+    everybody = before.union(history.trained, handed_out)
     return replace(history, reached=dict.fromkeys(range(num_clusters), everybody))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from covey.errors import CoveyError, ModelError
+from covey.errors import CoveyError, ModelError, raised_at
 
 __all__ = ["made_module"]
 
@@ -26,7 +26,8 @@ def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module
         raise
     except Exception as error:
         raise ModelError(
-            f"Your {what} raised {type(error).__name__}: {error}. {remedy}"
+            f"Your {what} raised {type(error).__name__}: {error}{raised_at(error)}. "
+            f"{remedy}"
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(

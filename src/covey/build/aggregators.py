@@ -111,8 +111,13 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 
 
 def sums_of(config: Config) -> SumKind:
-    """Return whether models depend on data through sums alone, and under what noise."""
-    if not algorithm_of(config).subtracts:
+    """Return whether models depend on data through sums alone, and under what noise.
+
+    A user's own class must say so itself: what it inherits is not believed.
+    """
+    found = algorithm_of(config)
+    built_in = is_built_in("algorithm", config.method.name)
+    if not found.subtracts or not (built_in or "subtracts" in vars(type(found))):
         return "none"
     return "exact" if sum_noise_of(config) is None else "noisy"
 

@@ -37,9 +37,11 @@ from covey.build.aggregators import (
     noise_on_clients,
     server_step_of,
 )
+from covey.build.global_randomness import noticing_global_randomness, own_parts
 from covey.build.isolation import algorithm_isolates, merging_isolates
 from covey.build.local_training import recipe_of
-from covey.build.owned import recording_models, user_selection
+from covey.build.own_algorithm import own_strategy
+from covey.build.owned import user_selection
 from covey.build.parts import Components, longer
 from covey.build.risk import with_measured_risk
 from covey.build.settled import (
@@ -117,10 +119,16 @@ def compose(components: Components) -> Strategy:
         chance_loss=_chance_loss(config, population.num_classes),
         min_cohort=config.privacy.min_cohort if config.privacy.secure_sums else 0,
     )
-    strategy = algorithm.strategy(setup)
-    if not is_built_in("algorithm", config.method.name):
-        strategy = recording_models(config.method.name, strategy)
-    return with_measured_risk(strategy, components)
+    name = config.method.name
+    built_in = is_built_in("algorithm", name)
+    strategy = (
+        algorithm.strategy(setup) if built_in else own_strategy(name, algorithm, setup)
+    )
+    found, parts = with_measured_risk(strategy, components), own_parts(config)
+    return found._replace(
+        play_round=noticing_global_randomness(parts, found.play_round),
+        conclude=noticing_global_randomness(parts, found.conclude),
+    )
 
 
 def clients_of(

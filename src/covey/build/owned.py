@@ -8,40 +8,15 @@ import torch
 from torch import Tensor
 
 from covey.aggregation import AggregationResult, Aggregator, ClientUpdate, ServerStep
-from covey.algorithms import Clients, RoundResult, ServerState, Strategy
 from covey.build.plugins import read_only, user_function
 from covey.clustering import Selection, SelectionInputs
 from covey.components import States
 from covey.errors import ConfigError
-from covey.events import ModelsMerged, ModelsPooled
-from covey.params import misfit, model_hash
+from covey.params import misfit
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["recording_models", "user_aggregator", "user_selection", "user_server_step"]
-
-
-def recording_models(name: str, strategy: Strategy) -> Strategy:
-    """Return the strategy of a user's own algorithm, whose models are on record.
-
-    It may change them after they were aggregated, as server momentum does; the round's
-    last record of models then holds the hash of those that it ends with.
-    """
-
-    def play_round(
-        state: ServerState, clients: Clients, streams: Streams
-    ) -> RoundResult:
-        with read_only(f"algorithm {name}", {"state": state}):
-            result = strategy.play_round(state, clients, streams)
-        events, models = list(result.events), result.state.clusters
-        for i in reversed(range(len(events))):
-            fact = events[i]
-            if isinstance(fact, ModelsMerged | ModelsPooled):
-                events[i] = replace(fact, model_hash=model_hash(models))
-                break
-        return result._replace(events=tuple(events))
-
-    return strategy._replace(play_round=play_round)
+__all__ = ["models_problem", "user_aggregator", "user_selection", "user_server_step"]
 
 
 def user_selection(name: str, selection: Selection) -> Selection:
@@ -99,7 +74,7 @@ def user_aggregator(name: str, aggregate: Aggregator) -> Aggregator:
                 f"Your merge {name} must return covey.AggregationResult, found a "
                 f"{type(returned).__name__}. Return AggregationResult(clusters)."
             )
-        if problem := _problem(clusters, returned.clusters, strict=all(finite)):
+        if problem := models_problem(clusters, returned.clusters, strict=all(finite)):
             raise ConfigError(f"Your merge {name} {problem}")
         return replace(returned, clusters=tuple(returned.clusters))
 
@@ -122,7 +97,7 @@ def user_server_step(name: str, step: ServerStep) -> ServerStep:
                 f"{type(returned).__name__}. Return `models, states`."
             )
         strict = all(map(_is_finite, aggregated))
-        if problem := _problem(models, pair[0], strict=strict):
+        if problem := models_problem(models, pair[0], strict=strict):
             raise ConfigError(f"Your {part} {problem}")
         return tuple(pair[0]), cast("States", pair[1])
 
@@ -138,7 +113,7 @@ def _watched(
         yield each
 
 
-def _problem(
+def models_problem(
     before: tuple[Params, ...],
     after: Any,  # noqa: ANN401 - a user's
     *,

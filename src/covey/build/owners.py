@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from covey.build.global_randomness import noticing_global_randomness
 from covey.build.plugins import user_function
 from covey.components.registry import is_built_in
 from covey.components.slots import component_of
@@ -25,7 +26,9 @@ def source_of(config: Config, given: object = None) -> DataSource:
     if isinstance(found, DataSource):
         return found
     name = config.data.name
-    return _holding(user_function(f"data function {name}", found, DataError))
+    part = f"data function {name}"
+    noticed = noticing_global_randomness([part], found)
+    return _holding(user_function(part, noticed, DataError))
 
 
 def _holding(clients: Any) -> DataSource:  # noqa: ANN401 - a function
@@ -48,8 +51,8 @@ def population_from(
     if is_built_in("data", name):
         return source.population(request)
     try:
-        return user_function(f"data source {name}", source.population, DataError)(
-            request
-        )
+        part = f"data source {name}"
+        noticed = noticing_global_randomness([part], source.population)
+        return user_function(part, noticed, DataError)(request)
     except DataError as error:
         raise DataError(f"data.name = {name!r}: {error}") from error

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from covey.errors import ConfigError, CoveyError
+from covey.errors import ConfigError, CoveyError, raised_at
 
 __all__ = ["read_only", "user_function"]
 
@@ -47,8 +47,8 @@ def user_function(
                 raise
             except Exception as error:
                 raise kind(
-                    f"Your {what} raised {type(error).__name__}: {error}. Correct the "
-                    f"function."
+                    f"Your {what} raised {type(error).__name__}: "
+                    f"{error}{raised_at(error)}. Correct it."
                 ) from error
 
     return call

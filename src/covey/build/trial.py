@@ -10,7 +10,7 @@ from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob, TrainingJob
 from covey.engine.batches import used_examples
-from covey.errors import CoveyError, ModelError
+from covey.errors import CoveyError, ModelError, raised_at
 from covey.rng import Streams
 from covey.types import Params
 
@@ -41,8 +41,8 @@ def check_trains(
         except Exception as error:
             raise ModelError(
                 f"{_whose(client, batch)}: a step of training the model raised "
-                f"{type(error).__name__}: {error}. Correct the model, or choose another "
-                f"engine.name than {config.engine.name!r}."
+                f"{type(error).__name__}: {error}{raised_at(error)}. Correct the model, or "
+                f"choose another engine.name than {config.engine.name!r}."
             ) from error
 
 

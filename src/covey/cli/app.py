@@ -15,7 +15,13 @@ import typer
 from covey.cli import consoles, logs
 from covey.cli.commands import LazyGroup
 from covey.cli.stopping import StoppedError, sigterm_raised
-from covey.errors import CoveyError, LedgerError, LedgerLocked, LedgerUnavailable
+from covey.errors import (
+    CoveyError,
+    LedgerError,
+    LedgerLocked,
+    LedgerUnavailable,
+    raised_at,
+)
 
 __all__ = ["BAD_INPUT", "FAILED_CHECK", "JsonOption", "app", "main", "stated"]
 
@@ -152,6 +158,11 @@ def _unexpected(error: Exception) -> str:
         return "this needs more memory than there is. Make models or data smaller."
     if isinstance(error, RecursionError):
         return "a file is nested too deeply to be one of covey's. Restore it."
+    if where := raised_at(error):
+        return (
+            f"code of your own raised {type(error).__name__}: {error}{where}. Correct it, "
+            f"or say -v to see how it was called."
+        )
     return (
         f"this stopped at something that was not expected: {type(error).__name__}: "
         f"{error}. If a file was changed or damaged, restore it; else say -v to see "

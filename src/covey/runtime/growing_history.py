@@ -21,6 +21,7 @@ BULKY = (
     "AnonymitySetsFormed",
     "ChoicesPerturbed",
     "ClientsAssigned",
+    "ClientsHandedOut",
     "CohortSampled",
     "OrganisationsAttested",
     "StepsPerturbed",

@@ -1,12 +1,13 @@
 """Participation: which clients took part in which rounds, sets and clusters."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.events import (
     AnonymitySetsFormed,
     ClientLeft,
     ClientsAssigned,
+    ClientsHandedOut,
     Event,
     HeadsSolved,
     ModelsMerged,
@@ -43,6 +44,8 @@ class Participation:
     Attributes:
         sets: every anonymity set of every round.
         trained: by client, the rounds it trained in, and the cluster it trained.
+        handed_out: rounds in which a user's own algorithm was handed clients, and which:
+            whatever it made of them, no anonymity set hides it.
         counted: by kind, the rounds in which something published came of everybody.
         left: who has left, in order, each once.
         lingering: by client that left, a round that was played again with the choices
@@ -52,6 +55,9 @@ class Participation:
     sets: Sequence[AnonymitySet] = ()
     trained: Mapping[Handle, Mapping[int, int]] = field(
         default_factory=dict[Handle, Mapping[int, int]]
+    )
+    handed_out: Mapping[int, Collection[Handle]] = field(
+        default_factory=dict[int, Collection[Handle]]
     )
     counted: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict[str, tuple[int, ...]]
@@ -65,13 +71,19 @@ class Participation:
             return self.sets.of(handle)
         return tuple(each for each in self.sets if handle in each.members)
 
+    def first_handed_out(self, handle: Handle) -> int | None:
+        """Return the first round in which a user's own algorithm was handed this client."""
+        rounds = (t for t, handles in self.handed_out.items() if handle in handles)
+        return min(rounds, default=None)
+
     def first_round(self, handle: Handle) -> int | None:
-        """Return the first round that this client trained in."""
-        return min(self.trained.get(handle, {}), default=None)
+        """Return the first round that this client took part in."""
+        found = {*self.trained.get(handle, {}), self.first_handed_out(handle)}
+        return min((t for t in found if t is not None), default=None)
 
     def first_trace(self, handle: Handle) -> int | None:
         """Return the first round that is other than it would be without this client."""
-        found = {*self.trained.get(handle, {}), self.lingering.get(handle)}
+        found = {self.first_round(handle), self.lingering.get(handle)}
         return min((t for t in found if t is not None), default=None)
 
 
@@ -79,6 +91,7 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
     """Fold the current events; rounds that were rolled back are left out."""
     sets = FormedSets()
     chosen: list[tuple[int, Mapping[Handle, int]]] = []
+    handed_out: dict[int, Collection[Handle]] = {}
     counted: dict[str, dict[int, None]] = {kind: {} for kind in PUBLISHED.values()}
     left: dict[Handle, None] = {}
     lingering: dict[Handle, int] = {}
@@ -94,6 +107,8 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
                 sets.attest(organisations)
             case int(t), ClientsAssigned(clusters, by) if by != FINAL:
                 chosen.append((t, clusters))
+            case int(t), ClientsHandedOut(handles):
+                handed_out[t] = frozenset(handles)
             case int(t), RiskMeasured() | PricesSet():
                 counted[PUBLISHED[type(event)]][t] = None
             case _:
@@ -101,6 +116,7 @@ def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participatio
     return Participation(
         sets=sets.indexed(),
         trained=TrainedRounds(chosen),
+        handed_out=handed_out,
         counted={kind: tuple(rounds) for kind, rounds in counted.items()},
         left=tuple(left),
         lingering=lingering,

@@ -100,8 +100,9 @@ def options(
     """Return all answers, cheapest first."""
     broken = _first_broken(participation, handle, rules)
     first = participation.first_trace(handle)
+    in_the_open = participation.first_handed_out(handle)
     return (
-        _deny(broken, rules),
+        _deny(broken, rules, in_the_open),
         _subtract(first, rules),
         _roll_back(broken, rules),
         _retrain(first, rules),
@@ -145,7 +146,10 @@ def at_risk(participation: Participation, x: int) -> frozenset[Handle]:
 def _first_broken(
     participation: Participation, handle: Handle, rules: AnswerRules
 ) -> int | None:
-    """Return the first round in which a set with this client would fall below x."""
+    """Return the first round in which a set with this client would fall below x.
+
+    Where a user's own algorithm was handed the client itself, no set hides it.
+    """
     x = rules.deniability_threshold
     if x is None:
         return None
@@ -154,6 +158,8 @@ def _first_broken(
     if rules.min_organisations > 1:
         held = tuple(map(_without_unattested, held))
     broken = [each.round_index for each in held if handle in _breaking(each, left, x)]
+    if (in_the_open := participation.first_handed_out(handle)) is not None:
+        broken.append(in_the_open)
     return min(broken, default=None)
 
 
@@ -203,7 +209,7 @@ NO_SETS = (
 )
 
 
-def _deny(broken: int | None, rules: AnswerRules) -> Option:
+def _deny(broken: int | None, rules: AnswerRules, in_the_open: int | None) -> Option:
     x = rules.deniability_threshold
     if x is None:
         return Option("deny", NO_SETS)
@@ -213,6 +219,14 @@ def _deny(broken: int | None, rules: AnswerRules) -> Option:
             "A participation can be denied only while nobody can tell whose update spoke "
             "for a set, but this run keeps raw updates (unlearning.store_updates). Delete "
             "its updates/ folder for good, or ask with --answer retrain.",
+        )
+    if in_the_open is not None:
+        return Option(
+            "deny",
+            f"A participation can be denied where a client's data reach the models through "
+            f"anonymity sets alone, but an algorithm of your own (method.name) was handed "
+            f"the client itself, first in round {in_the_open}. Ask with --answer auto, "
+            f"roll_back or retrain.",
         )
     if broken is not None:
         members = (

@@ -1,0 +1,523 @@
+"""Whoever a user's own algorithm is handed is on record; what its rounds return is checked."""
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import covey
+from covey import Algorithm, Clients, RoundResult, ServerState, Streams
+from covey.algorithms import FedAvg, Setup, Strategy
+from covey.algorithms.solved import Solved
+from covey.build import sums_of
+from covey.cli import main
+from covey.errors import ConfigError
+from covey.events import ClientsAssigned, ClientsHandedOut, CohortSampled, ModelsMerged
+from covey.ledger import Ledger
+from covey.params import add, scale
+from covey.runtime import RunFolder, read_events
+
+ROUNDS = 2
+SETTINGS = {
+    "rounds": ROUNDS,
+    "population": {"clients": 6, "examples_per_client": 20, "audit_examples": 0},
+    "model": {"name": "linear"},
+    "train": {"learning_rate": 0.5},
+    "redteam": {"every": 2, "source": "none"},
+    "engine": {"name": "reference"},
+    "checkpoints": {"every": 1},
+}
+LEAVER = "client-00003"
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def settings(method: Algorithm, **more: object) -> covey.Config:
+    return covey.Config.of({**SETTINGS, "method": method, **more})
+
+
+def played(method: Algorithm, out: Path, **more: object) -> covey.Run:
+    return covey.run(config=settings(method, **more), out=out)
+
+
+def without(method: Algorithm, out: Path) -> covey.Run:
+    """Play the run that never met the leaver."""
+    population = {**SETTINGS["population"], "exclude": [LEAVER]}
+    return played(method, out, population=population)
+
+
+def facts(run: covey.Run, kind: type) -> list:
+    with Ledger.read(RunFolder(run.folder).ledger) as ledger:
+        return [
+            (t, event)
+            for t, events in read_events(ledger)
+            for event in events
+            if isinstance(event, kind)
+        ]
+
+
+class Quiet(Algorithm):
+    """Trains, and says nothing of it: scenario one."""
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        model = state.clusters[0]
+        everybody = clients.all_in(0, "shared").clusters
+        updates = [*clients.train(state.clusters, everybody, streams)]
+        for each in updates:
+            model = add(model, scale(each.update, 1 / len(updates)))
+        return RoundResult(state.with_models((model,)), events=())
+
+
+class Weighed(Algorithm):
+    """Trains half of them with their events, and scales the step by everybody's losses."""
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        half = clients.among(clients.cohort[::2])  # the leaver is in the other half
+        result = half.train_and_aggregate(state, half.all_in(0, "shared"), streams)
+        losses = clients.evaluate(state.clusters, streams)
+        old, new = state.clusters[0], result.state.clusters[0]
+        share = float(losses.mean()) / 10
+        moved = {n: old[n] + share * (new[n] - old[n]) for n in old}
+        return result._replace(state=replace(result.state, clusters=(moved,)))
+
+
+class Peeking(Algorithm):
+    """Trains all but one, whose examples it only counts."""
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        first = clients.among(clients.cohort[:1])
+        share = sum(int(c.train.labels.sum()) for c in clients.cohort) / 1000
+        result = first.train_and_aggregate(state, first.all_in(0, "shared"), streams)
+        old, new = state.clusters[0], result.state.clusters[0]
+        moved = {n: old[n] + share * (new[n] - old[n]) for n in old}
+        return result._replace(state=replace(result.state, clusters=(moved,)))
+
+
+class PartlyDrained(Algorithm):
+    """Takes the fourth update that comes, which is the leaver's, and asks for no more."""
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        everybody = clients.all_in(0, "shared").clusters
+        updates = clients.train(state.clusters, everybody, streams)
+        *_, last = islice(updates, 4)
+        return RoundResult(
+            state.with_models((add(state.clusters[0], last.update),)), ()
+        )
+
+
+class Foreseeing(FedAvg):
+    """Takes all clients before the first round, and one of them in every round."""
+
+    def strategy(self, setup: Setup) -> Strategy:
+        share = sum(len(client.train) for client in setup.population) / 1000
+
+        def play_round(
+            state: ServerState, clients: Clients, streams: Streams
+        ) -> RoundResult:
+            one = clients.among(clients.cohort[:1])
+            result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
+            moved = scale(result.state.clusters[0], 1 - share)
+            return result._replace(state=replace(result.state, clusters=(moved,)))
+
+        return super().strategy(setup)._replace(play_round=play_round)
+
+
+HANDED_OUT = [Quiet(), Weighed(), Peeking(), PartlyDrained(), Foreseeing()]
+
+
+@pytest.mark.parametrize("method", HANDED_OUT, ids=lambda each: type(each).__name__)
+def test_whoever_is_handed_out_leaves_by_a_retraining_without_it(
+    method: Algorithm, tmp_path: Path
+):
+    run = played(method, tmp_path / "run")
+    before = run.summary["model_hash"]
+    (done,) = run.forget(LEAVER, basis="erasure")
+    assert done.answered.option.answer == "retrain"
+    assert done.answered.option.rounds_replayed == ROUNDS
+    never = without(method, tmp_path / "never")
+    assert done.answered.model_hash == never.summary["model_hash"] != before
+    signed = json.loads(done.answered.proof.read_text())
+    assert "No round that counts" not in json.dumps(signed)
+    assert signed["first_round"] == signed["first_affected_round"] == 0
+    checks = covey.verify(done.answered.proof, run.folder)
+    assert all(each.ok is not False for each in checks), checks
+
+
+def test_a_round_that_is_played_again_records_whom_it_was_handed(tmp_path: Path):
+    run = played(Weighed(), tmp_path / "run")
+    handles = dict(run.names)
+    run.forget(LEAVER, basis="erasure")
+    again = facts(run, ClientsHandedOut)
+    stay = {handle for name, handle in handles.items() if name != LEAVER}
+    assert [(t, set(event.handles)) for t, event in again] == [
+        (t, stay) for t in range(ROUNDS)
+    ]
+    (done,) = run.forget("client-00001", basis="erasure")
+    assert done.answered.option.rounds_replayed == ROUNDS
+
+
+def test_who_was_only_evaluated_is_taken_out_from_its_first_round_on(tmp_path: Path):
+    shares = {"train": {"learning_rate": 0.5, "participation": 0.5}}
+    run = played(Weighed(), tmp_path / "run", rounds=4, **shares)
+    came = {h: t for t, each in facts(run, CohortSampled)[::-1] for h in each.handles}
+    trained = {h for _, each in facts(run, ClientsAssigned) for h in each.clusters}
+    leaver = next(
+        name for name, h in run.names.items() if came.get(h) and h not in trained
+    )
+    planned = run.plan(leaver).chosen
+    assert planned is not None
+    assert planned.first_affected_round == came[run.names[leaver]] > 0
+
+
+def test_a_run_tells_who_trained_where_its_algorithm_does_not(tmp_path: Path):
+    run = played(Quiet(), tmp_path / "run")
+    everybody = dict.fromkeys(run.names.values(), 0)
+    chosen = [each for _, each in facts(run, ClientsAssigned) if each.by != "final"]
+    assert [(dict(each.clusters), each.by) for each in chosen] == (
+        [(everybody, "algorithm")] * ROUNDS
+    )
+    merged = [each for _, each in facts(run, ModelsMerged)]
+    assert [each.participants for each in merged] == [(len(everybody),)] * ROUNDS
+    assert merged[-1].model_hash == run.summary["model_hash"]
+
+
+def test_the_exposure_of_who_was_only_evaluated_counts(tmp_path: Path):
+    run = played(Weighed(), tmp_path / "run")
+    assert run.history.reached == {0: frozenset(run.names.values())}
+
+
+def test_nobody_is_denied_whom_an_algorithm_of_ones_own_was_handed(tmp_path: Path):
+    merge = {"name": "anonymity-sets", "min_anonymity": 2, "deniability_threshold": 1}
+    run = played(Weighed(), tmp_path / "run", merge=merge)
+    by_name = {each.answer: each for each in run.plan(LEAVER).options}
+    assert "was handed the client itself, first in round 0" in by_name["deny"].reason
+    (done,) = run.forget(LEAVER, answer="auto")
+    assert done.answered.option.answer == "retrain"
+
+
+class Inheriting(Solved):
+    """Looks at whom it likes, and says nothing of sums itself."""
+
+
+class Declaring(Solved):
+    subtracts: ClassVar[bool] = True
+
+
+def test_subtraction_is_believed_where_the_class_says_so_itself():
+    assert sums_of(settings(Declaring())) == "exact"
+    assert sums_of(settings(Inheriting())) == "none"
+
+
+class Peeping(FedAvg):
+    """Would like to begin with a model that knows somebody's examples."""
+
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        assert [len(each.train) + len(each.holdout) for each in setup.population] == (
+            [0] * len(setup.population)
+        )
+        return super().init(setup, streams)
+
+
+def test_a_first_model_is_made_without_anybodys_data(tmp_path: Path):
+    assert played(Peeping(), tmp_path / "run").summary["finished"]
+
+
+class Placing(FedAvg):
+    """Says of everybody in the run which model it uses; a red team then attacks them."""
+
+    def init(self, setup: Setup, streams: Streams) -> ServerState:
+        fresh = super().init(setup, streams)
+        return fresh.with_choices({each.handle: 0 for each in setup.population})
+
+
+def test_whoever_is_placed_is_on_record_though_it_never_came(tmp_path: Path):
+    rare = {"train": {"learning_rate": 0.5, "participation": 0.1}}
+    run = played(Placing(), tmp_path / "run", **rare)
+    (first, _), *_ = [(set(e.handles), t) for t, e in facts(run, ClientsHandedOut)]
+    assert first == set(run.names.values())
+
+
+class Hoarding(FedAvg):
+    """Keeps clients from its first round, as no algorithm may."""
+
+    everybody: ClassVar[list[Clients]] = []
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        self.everybody.append(clients)
+        clients.among(self.everybody[0].cohort).evaluate(state.clusters, streams)
+        return super().round(state, clients, streams)
+
+
+def test_who_has_left_is_not_asked_again(tmp_path: Path):
+    run = played(Hoarding(), tmp_path / "run")
+    said = "asked client h-.*, which this run does not have"
+    with pytest.raises(ConfigError, match=said):
+        run.forget(LEAVER, basis="erasure")
+    Hoarding.everybody.clear()
+    run.forget(LEAVER, basis="erasure")
+
+
+Change = Callable[[RoundResult], RoundResult]
+
+
+class Changing(Algorithm):
+    """A FedAvg, whose outcome a test changes."""
+
+    change: ClassVar[Change]
+    last: ClassVar[Change]
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        together = clients.all_in(0, "shared")
+        result = clients.train_and_aggregate(state, together, streams)
+        return type(self).change(result)
+
+    def finalize(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        return type(self).last(super().finalize(state, clients, streams))
+
+
+@pytest.fixture
+def changing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Play a run whose round is changed; return what is said, in front of no run."""
+
+    def refused(change: Change = lambda r: r, last: Change = lambda r: r) -> str:
+        monkeypatch.setattr(Changing, "change", staticmethod(change), raising=False)
+        monkeypatch.setattr(Changing, "last", staticmethod(last), raising=False)
+        with pytest.raises(ConfigError) as caught:
+            played(Changing(), tmp_path / "run", rounds=1)
+        said = str(caught.value)
+        assert f"Your algorithm {__name__}:Changing" in said
+        return said
+
+    return refused
+
+
+def told(
+    clusters: Callable[[dict[str, int]], dict[str, int]], by: str = "shared"
+) -> Change:
+    def change(result: RoundResult) -> RoundResult:
+        events = tuple(
+            ClientsAssigned(clusters(dict(each.clusters)), by)
+            if isinstance(each, ClientsAssigned)
+            else each
+            for each in result.events
+        )
+        return result._replace(events=events)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (told(lambda c: dict(list(c.items())[1:])), "do not name client h-.* trained"),
+        (told(lambda _: {}), "do not name client h-.*, which trained"),
+        (told(lambda c: {**c, "h-nobody": 0}), "name client h-nobody, which this round"),
+        (told(lambda c: c, "final"), "name last choices"),
+        (told(lambda c: dict.fromkeys(c, 1)), "clusters 0 to 0, found 1 for"),
+    ],
+    ids=["one is left out", "all are", "a stranger", "as the last", "another cluster"],
+)
+def test_events_that_contradict_who_trained_are_refused(
+    changing: Callable[..., str], change: Change, expected: str
+):
+    assert re.search(expected, changing(change))
+
+
+class Claiming(Algorithm):
+    """Says that everybody trained, and trains one."""
+
+    def round(
+        self, state: ServerState, clients: Clients, streams: Streams
+    ) -> RoundResult:
+        one = clients.among(clients.cohort[:1])
+        result = one.train_and_aggregate(state, one.all_in(0, "shared"), streams)
+        return result.preceded_by((clients.all_in(0, "shared"),))
+
+
+def test_events_that_name_who_did_not_train_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"say that client h-.* trained, which did"):
+        played(Claiming(), tmp_path / "run")
+
+
+def model_of(result: RoundResult) -> dict[str, torch.Tensor]:
+    return dict(result.state.clusters[0])
+
+
+def with_models(*models: object) -> Change:
+    return lambda r: r._replace(state=replace(r.state, clusters=models))
+
+
+def with_entry(make: Callable[[torch.Tensor], object]) -> Change:
+    def change(result: RoundResult) -> RoundResult:
+        model = model_of(result)
+        name = sorted(model)[0]
+        return with_models({**model, name: make(model[name])})(result)
+
+    return change
+
+
+def lacking(result: RoundResult) -> RoundResult:
+    model = model_of(result)
+    model.pop(sorted(model)[0])
+    return with_models(model)(result)
+
+
+WRONG = {
+    "None": (lambda _: None, "must return a covey.RoundResult, found None"),
+    "a plain pair": (tuple, "must return a covey.RoundResult, found a tuple"),
+    "no state": (lambda r: r._replace(state=None), "next covey.ServerState .* None"),
+    "events alone": (lambda r: r._replace(events=None), "tuple of events, found None"),
+    "a word": (lambda r: r._replace(events=("x",)), "covey.events alone .* a str"),
+    "too many clusters": (
+        lambda r: with_models(*r.state.clusters * 2)(r),
+        "must return 1 models, one per cluster, found 2",
+    ),
+    "a parameter is missing": (lacking, "expected shape .* found nothing"),
+    "one is reshaped": (with_entry(lambda v: v.reshape(1, -1)), "expected shape"),
+    "a number": (with_entry(lambda _: 1.0), "found a float"),
+    "float64": (with_entry(lambda v: v.double()), "found torch.float64 instead of"),
+    "the same round": (
+        lambda r: r._replace(state=replace(r.state, round_index=0)),
+        "must return the state before round 1, found the one before round 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), WRONG.values(), ids=WRONG)
+def test_what_a_round_returns_is_checked(
+    changing: Callable[..., str], change: Change, expected: str
+):
+    assert re.search(expected, changing(change))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _: None, "`finalize` must return a covey.RoundResult, found None"),
+        (with_entry(lambda v: v + 1), "must leave the models as they are in `finalize`"),
+        (told(lambda c: c), "as ClientsAssigned"),
+    ],
+    ids=["None", "other models", "no last choice"],
+)
+def test_what_comes_at_the_end_is_checked(
+    changing: Callable[..., str], change: Change, expected: str
+):
+    assert expected in changing(last=change)
+
+
+class Empty(Algorithm):
+    pass
+
+
+def test_an_algorithm_without_a_round_begins_no_run(tmp_path: Path):
+    with pytest.raises(ConfigError, match=rf"algorithm {__name__}:Empty .* no `round`"):
+        played(Empty(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def raising(_: RoundResult) -> RoundResult:
+    raise KeyError("velocity")
+
+
+def test_an_exception_is_told_with_file_and_line(changing: Callable[..., str]):
+    line = raising.__code__.co_firstlineno + 1
+    assert f"raised KeyError: 'velocity' in {__file__}, line {line}. " in changing(
+        raising
+    )
+
+
+OWN_ALGORITHM = """
+from covey.algorithms import FedAvg
+
+class Broken(FedAvg):
+    def round(self, state, clients, streams):
+        return 1 / 0
+"""
+
+
+def test_the_command_line_tells_file_and_line_of_any_part(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    file = tmp_path / "broken_algorithm.py"
+    file.write_text(OWN_ALGORITHM)
+    text = covey.Config.of(SETTINGS).toml()
+    settings = tmp_path / "own.toml"
+    settings.write_text(text)
+    words = ["covey", "run", str(settings), "--out", str(tmp_path / "run")]
+    words += ["--set", "method.name=broken_algorithm:Broken"]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"raised ZeroDivisionError: division by zero in {file}, line 6" in said
+
+
+def draws_torch(result: RoundResult) -> RoundResult:
+    torch.rand(1)
+    return result
+
+
+def draws_numpy(result: RoundResult) -> RoundResult:
+    np.random.rand()  # noqa: NPY002 - as a user may
+    return result
+
+
+def draws_python(result: RoundResult) -> RoundResult:
+    random.random()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("change", "whose"),
+    [(draws_torch, "torch"), (draws_numpy, "numpy"), (draws_python, "Python")],
+)
+def test_global_random_state_is_noticed_and_told_once(
+    change: Change,
+    whose: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    monkeypatch.setattr(Changing, "change", staticmethod(change), raising=False)
+    monkeypatch.setattr(Changing, "last", staticmethod(lambda r: r), raising=False)
+    played(Changing(), tmp_path / "run")
+    (told,) = [each for each in caplog.messages if "global random state" in each]
+    assert f"Your algorithm {__name__}:Changing must draw" in told
+    assert f"global random state of {whose} was used" in told
+
+
+def test_nothing_is_told_of_a_part_that_draws_as_it_should(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    played(Quiet(), tmp_path / "run")
+    assert not [each for each in caplog.messages if "global random state" in each]
