@@ -15,9 +15,6 @@
 Every message says what was expected, what was found and what to do.
 """
 
-import sys
-from traceback import walk_tb
-
 __all__ = [
     "ChecksumError",
     "ConfigError",
@@ -30,11 +27,7 @@ __all__ = [
     "LedgerUnavailable",
     "ModelError",
     "RunError",
-    "raised_at",
 ]
-
-NOT_A_USERS = {"covey", "jaxtyping", "numpy", "pydantic", "torch"}
-NOT_A_USERS |= sys.stdlib_module_names
 
 
 class CoveyError(Exception):
@@ -79,13 +72,3 @@ class LedgerLocked(LedgerError):  # noqa: N818 - reads as the fact it states
 
 class LedgerMismatch(LedgerError):  # noqa: N818
     """A replayed round does not equal the round that was recorded."""
-
-
-def raised_at(error: BaseException) -> str:
-    """Return where in a user's own code an error was raised: " in FILE, line N", or ""."""
-    found = ""
-    for frame, line in walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in NOT_A_USERS:
-            found = f" in {frame.f_code.co_filename}, line {line}"
-    return found

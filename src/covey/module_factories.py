@@ -1,12 +1,17 @@
 """What a user's function makes: a module, or an error that names the function."""
 
+import sys
 from collections.abc import Callable
+from traceback import walk_tb
 
 from torch import nn
 
-from covey.errors import CoveyError, ModelError, raised_at
+from covey.errors import CoveyError, ModelError
 
-__all__ = ["made_module"]
+__all__ = ["made_module", "raised_at"]
+
+NOT_A_USERS = {"covey", "jaxtyping", "numpy", "pydantic", "torch"}
+NOT_A_USERS |= sys.stdlib_module_names
 
 
 def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module:
@@ -35,3 +40,13 @@ def made_module(what: str, make: Callable[[], object], remedy: str) -> nn.Module
             f"{type(module).__name__}. Return the module itself."
         )
     return module
+
+
+def raised_at(error: BaseException) -> str:
+    """Return where in a user's own code an error was raised: " in FILE, line N", or ""."""
+    found = ""
+    for frame, line in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in NOT_A_USERS:
+            found = f" in {frame.f_code.co_filename}, line {line}"
+    return found

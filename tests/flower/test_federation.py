@@ -11,6 +11,7 @@ import covey
 from covey.events import (
     AnswersMissing,
     ClientsAssigned,
+    ClientsHandedOut,
     ClientsJoined,
     RunRolledBack,
 )
@@ -18,6 +19,8 @@ from covey.flower import Federated, client_app
 from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import Question, Reply
 from flower.conftest import IN_SETS, all_of, settings_with
+
+QUIET = "plugins.test_own_algorithms:Quiet"
 
 
 def question_in(message):
@@ -365,3 +368,27 @@ def test_nobody_waits_for_who_has_left(build, monkeypatch):
         grid, federation.path / "run", 3
     )
     assert [r.participants for r in again.history.rounds] == [2, 2]
+
+
+def test_an_algorithm_that_says_nothing_leaves_remote_clients_on_record(
+    build, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    settings = settings_with(
+        rounds=2, method={"name": QUIET}, redteam={"source": "none"}
+    )
+    settings["method"] = {"name": QUIET}
+    federation = build(settings, clients=range(3))
+    federation.node("client-00002", leave=True)
+    result = federation.play(nodes=3)
+    (proof,) = (result.folder / "proofs").glob("*.json")
+    signed = json.loads(proof.read_text())
+    assert (signed["answer"], signed["first_round"]) == ("retrain", 0)
+    checks = covey.verify(proof, result.folder)
+    assert all(check.ok is not False for check in checks), checks
+    stay = set(result.names.values())
+    assert [set(each.handles) for each in all_of(ClientsHandedOut, result)] == [
+        stay
+    ] * 2
+    (chosen, *_) = all_of(ClientsAssigned, result)
+    assert (set(chosen.clusters), chosen.by) == (stay, "algorithm")

@@ -1,4 +1,4 @@
-"""Random state that a whole program shares: a part that uses it draws otherwise next time."""
+"""Random state that a whole program shares, which a user's parts must not draw from."""
 
 import logging
 import random

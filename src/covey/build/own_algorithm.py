@@ -1,4 +1,4 @@
-"""A user's own algorithm: what its rounds return is checked, and who takes part is on record.
+"""A user's own algorithm: its rounds are checked, and who takes part in them is on record.
 
 An algorithm is handed the clients of a round, and may train, evaluate, count or sum them in
 any way. What it says of them in its events is not what a proof may rest on. So the run
@@ -9,7 +9,7 @@ refuses a round whose own events deny it.
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from covey.aggregation import ClientUpdate
 from covey.algorithms import (
@@ -28,6 +28,7 @@ from covey.algorithms import (
     Subtraction,
     TrainAtOnce,
 )
+from covey.build.own_results import checked_result, choices_in, mistaken
 from covey.build.owned import models_problem
 from covey.build.plugins import user_function
 from covey.data import Client
@@ -68,7 +69,7 @@ def own_strategy(name: str, algorithm: Algorithm, setup: Setup) -> Strategy:
     )
     made: Any = user_function(part, algorithm.strategy)(setup)
     if not isinstance(made, Strategy):
-        raise own.mistaken("`strategy` must return a covey.Strategy", made)
+        raise mistaken(part, "`strategy` must return a covey.Strategy", made)
     init = made.init
     if _is_coveys(kind.strategy) and not _is_coveys(kind.init):
         nothing = replace(setup, population=tuple(map(_without_data, setup.population)))
@@ -91,9 +92,7 @@ def _handles(cohort: Cohort) -> frozenset[Handle]:
 
 def _without_data(client: Client) -> Client:
     """Return a client as a start may know it: nothing of its data is in a first model."""
-    return replace(
-        client, train=client.train.first(0), holdout=client.holdout.first(0)
-    )
+    return replace(client, train=client.train.first(0), holdout=client.holdout.first(0))
 
 
 @dataclass(slots=True)
@@ -124,7 +123,9 @@ class _Watch:
         """Return the same training, of which it is put down who trained."""
 
         def watched(
-            models: tuple[Params, ...], cohort: Cohort, *rest: Any
+            models: tuple[Params, ...],
+            cohort: Cohort,
+            *rest: Any,  # noqa: ANN401 - as in `Train`
         ) -> Iterator[ClientUpdate]:
             self.hand_out(cohort)
             for update in train(models, cohort, *rest):
@@ -139,9 +140,9 @@ class _Watch:
         asked = _handles(cohort)
         if strangers := asked - self.owner.known - self.handed_out:
             raise ConfigError(
-                f"Your {self.owner.part} must ask the clients that a round is given, but it "
-                f"asked {_some(strangers)}, which this run does not have (any more). Keep "
-                f"no clients from one round to the next."
+                f"Your {self.owner.part} must ask the clients that a round is given, but "
+                f"it asked {_some(strangers)}, which this run does not have (any more). "
+                f"Keep no clients from one round to the next."
             )
         self.handed_out |= asked
 
@@ -192,7 +193,9 @@ class _OwnRounds:
         def checked(streams: Streams) -> ServerState:
             found: Any = user_function(self.part, init)(streams)
             if not isinstance(found, ServerState):
-                raise self.mistaken("`init` must return a covey.ServerState", found)
+                raise mistaken(
+                    self.part, "`init` must return a covey.ServerState", found
+                )
             fresh = setup.draw_model(streams.at("initial model", 0))
             before = (fresh,) * len(found.clusters)
             if problem := models_problem(before, found.clusters, strict=False):
@@ -209,7 +212,7 @@ class _OwnRounds:
         ) -> RoundResult:
             watch, watched = _Watch.on(self, clients)
             found = user_function(self.part, play)(state, watched, streams)
-            result = self._checked("round", state, found)
+            result = checked_result((self.part, "round"), state, found)
             return self._recorded(state, clients, watch, result)
 
         return played
@@ -228,7 +231,7 @@ class _OwnRounds:
             watch, watched = _Watch.on(self, clients)
             run = user_function(self.part, made.solve)
             found = run(state, chosen, watched, streams)
-            result = self._checked("solve", state, found)
+            result = checked_result((self.part, "solve"), state, found)
             return self._recorded(state, clients, watch, result)
 
         return made._replace(solve=solve)
@@ -240,14 +243,14 @@ class _OwnRounds:
             state: ServerState, clients: Clients, streams: Streams
         ) -> RoundResult:
             found = user_function(self.part, conclude)(state, clients, streams)
-            result = self._checked("finalize", state, found)
+            result = checked_result((self.part, "finalize"), state, found)
             if model_hash(result.state.clusters) != model_hash(state.clusters):
                 raise ConfigError(
                     f"Your {self.part} must leave the models as they are in `finalize`, "
                     f"found others: who takes part there is in no round. Change models in "
                     f"`round`."
                 )
-            if any(fact.by != "final" for fact in _choices(result.events)):
+            if any(fact.by != "final" for fact in choices_in(result.events)):
                 raise ConfigError(
                     f"Your {self.part} must tell the last choices as "
                     f"ClientsAssigned(..., 'final') in `finalize`, found another word than "
@@ -256,51 +259,6 @@ class _OwnRounds:
             return result
 
         return concluded
-
-    def mistaken(self, rule: str, found: object) -> ConfigError:
-        """Return an error about a value of a wrong type."""
-        what = "None" if found is None else f"a {type(found).__name__}"
-        return ConfigError(f"Your {self.part}: {rule}, found {what}. Correct it.")
-
-    def _checked(self, where: str, before: ServerState, found: Any) -> RoundResult:  # noqa: ANN401
-        """Return what a round returned, if covey can go on with it."""
-        if not isinstance(found, RoundResult):
-            raise self.mistaken(f"`{where}` must return a covey.RoundResult", found)
-        state: Any = found.state
-        if not isinstance(state, ServerState):
-            rule = f"`{where}` must return the next covey.ServerState in its RoundResult"
-            raise self.mistaken(rule, state)
-        if problem := models_problem(before.clusters, state.clusters, strict=False):
-            raise ConfigError(f"Your {self.part} in `{where}` {problem}")
-        events: Any = found.events
-        if not isinstance(events, (tuple, list)):
-            raise self.mistaken(f"`{where}` must return a tuple of events", events)
-        facts = cast("Collection[Any]", events)
-        for fact in facts:
-            if not isinstance(fact, Event):
-                rule = f"`{where}` must return covey.events alone as its events"
-                raise self.mistaken(rule, fact)
-        expected = before.round_index + (where != "finalize")
-        if state.round_index != expected:
-            raise ConfigError(
-                f"Your {self.part} in `{where}` must return the state before round "
-                f"{expected}, found the one before round {state.round_index}. Return "
-                f"`state.with_models(models)`, once a round."
-            )
-        clusters, choices = len(state.clusters), [state.assignment]
-        choices += [fact.clusters for fact in _choices(facts)]
-        for choice in choices:
-            for handle, j in choice.items():
-                if not isinstance(j, int) or not 0 <= j < clusters:
-                    raise ConfigError(
-                        f"Your {self.part} in `{where}` must put every client into one of "
-                        f"the clusters 0 to {clusters - 1}, found {j!r} for {handle!r}. "
-                        f"Correct it."
-                    )
-        models = tuple(state.clusters)
-        return found._replace(
-            state=replace(state, clusters=models), events=tuple(facts)
-        )
 
     def _recorded(
         self, before: ServerState, clients: Clients, watch: _Watch, result: RoundResult
@@ -315,7 +273,7 @@ class _OwnRounds:
             before.assignment.keys() if before.round_index else ()
         )
         handed_out = watch.handed_out | placed
-        choices = [*_choices(facts)]
+        choices = [*choices_in(facts)]
         named = {handle for fact in choices for handle in fact.clusters}
         if strangers := (named | placed) - self.known - watch.handed_out:
             raise self._contradiction(
@@ -364,10 +322,6 @@ class _OwnRounds:
             f"nobody else, but its events {what}. Return the events of "
             f"`clients.train_and_aggregate`, or none: then the run tells who trained."
         )
-
-
-def _choices(facts: Collection[Event]) -> Iterator[ClientsAssigned]:
-    return (fact for fact in facts if isinstance(fact, ClientsAssigned))
 
 
 def _with_models(

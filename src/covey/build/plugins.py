@@ -12,7 +12,8 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from covey.errors import ConfigError, CoveyError, raised_at
+from covey.errors import ConfigError, CoveyError
+from covey.module_factories import raised_at
 
 __all__ = ["read_only", "user_function"]
 

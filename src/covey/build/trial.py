@@ -10,7 +10,8 @@ from covey.config import Config
 from covey.data import Client, Examples
 from covey.engine import Engine, Recipe, ScoringJob, TrainingJob
 from covey.engine.batches import used_examples
-from covey.errors import CoveyError, ModelError, raised_at
+from covey.errors import CoveyError, ModelError
+from covey.module_factories import raised_at
 from covey.rng import Streams
 from covey.types import Params
 

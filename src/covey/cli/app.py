@@ -20,7 +20,6 @@ from covey.errors import (
     LedgerError,
     LedgerLocked,
     LedgerUnavailable,
-    raised_at,
 )
 
 __all__ = ["BAD_INPUT", "FAILED_CHECK", "JsonOption", "app", "main", "stated"]
@@ -158,6 +157,8 @@ def _unexpected(error: Exception) -> str:
         return "this needs more memory than there is. Make models or data smaller."
     if isinstance(error, RecursionError):
         return "a file is nested too deeply to be one of covey's. Restore it."
+    from covey.module_factories import raised_at  # it loads torch
+
     if where := raised_at(error):
         return (
             f"code of your own raised {type(error).__name__}: {error}{where}. Correct it, "

@@ -87,7 +87,9 @@ class Participation:
         return min((t for t in found if t is not None), default=None)
 
 
-def participation_of(events: Iterable[tuple[int | None, Event]]) -> Participation:
+def participation_of(  # noqa: C901, PLR0912 - one line per kind of event
+    events: Iterable[tuple[int | None, Event]],
+) -> Participation:
     """Fold the current events; rounds that were rolled back are left out."""
     sets = FormedSets()
     chosen: list[tuple[int, Mapping[Handle, int]]] = []
