@@ -27,13 +27,13 @@ from covey.unlearning.proof_text import (
     ValueOrReason,
     limits,
 )
-from covey.unlearning.signature import SigningKey, sign
+from covey.unlearning.signature import KeyRecord, SigningKey, sign
 from covey.unlearning.telling import answer_sentences
 from covey.unlearning.verifying import ChainView, verify
 
 KEY = SigningKey.from_private_bytes(bytes(32))
 OTHER = SigningKey.from_private_bytes(bytes([1] * 32))
-TRUSTED = [KEY.public_key()]
+TRUSTED = [KeyRecord(KEY.public_key())]
 SALT = bytes(range(16))
 BEFORE, AFTER = "a" * 64, "b" * 64
 HEAD = "c" * 64
@@ -291,7 +291,7 @@ def test_a_strangers_proof_is_valid_and_not_trusted():
     assert {c.name for c in verify(written) if c.ok is None} == {"trust", "operator"}
     assert all(c.ok is not False for c in verify(written))
     assert failed(written) == ["trust"]
-    known = [*TRUSTED, OTHER.public_key()]
+    known = [*TRUSTED, KeyRecord(OTHER.public_key())]
     assert [c.name for c in verify(written, known) if not c.ok] == ["operator"]
 
 

@@ -3,7 +3,7 @@
 import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,10 @@ from covey.unlearning.sealing import unsealed
 from covey.unlearning.signature import Check, KeyRecord, check_signature
 
 __all__ = ["ChainView", "LedgerAnswer", "verify"]
+
+
+FIELDS = {each.name for each in fields(Proof)} - {"subtracted", "own_sums_kept"}
+"""What every proof says; the others belong to subtractions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ def verify(
         document = json.loads(written.decode("ascii"))
         parsed = _reader()(written)
         one_form = proof_json(document).encode() == written
+        if lacking := FIELDS - document.keys():
+            raise ValueError(f"{min(lacking)}: it lacks this field")
     except (ValueError, RecursionError) as error:
         return [Check.failed("format", f"not a covey proof: {_reason(error)}")]
     checks = [
