@@ -99,8 +99,6 @@ CALIBRATED = replace(
 )
 EVERY = {"deny": DENIED, "roll_back": ROLLED_BACK, "retrain": RETRAINED}
 EVERY |= {"calibrate": CALIBRATED}
-LATER = {"basis", "replayed", "sealed_record_kept"}
-"""Facts that older proofs do not have."""
 
 every_answer = pytest.mark.parametrize("facts", EVERY.values(), ids=EVERY)
 
@@ -190,6 +188,7 @@ def test_a_proof_holds_in_everybodys_hands(facts: Facts):
         ("format", True),
         ("signature", True),
         ("trust", True),
+        ("key", True),
         ("text", True),
         ("facts", True),
         ("set sizes", True),
@@ -264,13 +263,7 @@ def test_a_field_of_any_other_kind_or_none_fails_and_does_not_raise(name: str):
         if value != document[name]:
             assert failed(file_of({**document, name: value}))
     del document[name]
-    broken = ["signature", "trust"] if name in LATER else ["format"]
-    assert failed(file_of(document)) == broken
-
-
-def test_a_proof_from_before_requests_had_a_basis_still_holds():
-    document = {k: v for k, v in proof_document(DENIED).items() if k not in LATER}
-    assert failed(file_of(sign(KEY, document))) == []
+    assert failed(file_of(document)) == ["format"]
 
 
 def test_an_unknown_field_and_an_unknown_version_are_not_passed_over():

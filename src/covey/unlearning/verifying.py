@@ -83,8 +83,7 @@ def verify(
         document = json.loads(written.decode("ascii"))
         parsed = _reader()(written)
         one_form = proof_json(document).encode() == written
-        if lacking := FIELDS - document.keys():
-            raise ValueError(f"{min(lacking)}: it lacks this field")
+        _require_all_fields(document)
     except (ValueError, RecursionError) as error:
         return [Check.failed("format", f"not a covey proof: {_reason(error)}")]
     checks = [
@@ -116,6 +115,11 @@ def _reason(error: Exception) -> str:
         return ascii(str(error))
     first = error.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(map(ascii, first['loc'])) or 'document'}: {first['msg']}"
+
+
+def _require_all_fields(document: Mapping[str, Any]) -> None:
+    if lacking := FIELDS - document.keys():
+        raise ValueError(f"{min(lacking)}: it lacks this field")
 
 
 def _check_form(told: Proof, *, one_form: bool) -> Check:
