@@ -133,7 +133,7 @@ class ComponentsUsed(Event):
 
     Attributes:
         components: by setting, such as `method.name`: its name, its options, and the
-            SHA-256 of the file that it stands in; "" for what covey brings. For fixed
+            SHA-256 of its own source; "" for what covey brings. For fixed
             features also the SHA-256 of their tensors.
         mixes_clusters: whether a user's algorithm, aggregation or server optimizer may
             bring what one cluster's clients sent into another cluster's model.

@@ -20,6 +20,7 @@ from covey.components import (
     options_of,
     reference,
     registry,
+    source_hash,
 )
 from covey.components.built_ins import RETIRED
 from covey.components.registry import is_known, was_built_in

@@ -183,9 +183,9 @@ def with_a_thought(text: str, name: str) -> str:
     """Return a module in which a class or a function of this name says one line more."""
     (node,) = (n for n in ast.parse(text).body if getattr(n, "name", "") == name)
     lines = text.splitlines(keepends=True)
-    last = lines[node.end_lineno - 1]
-    indent = last[: len(last) - len(last.lstrip())]
-    lines.insert(node.end_lineno - 1, f"{indent}# another thought\n")
+    end = (node.end_lineno or 1) - 1
+    indent = lines[end][: len(lines[end]) - len(lines[end].lstrip())]
+    lines.insert(end, f"{indent}# another thought\n")
     return "".join(lines)
 
 

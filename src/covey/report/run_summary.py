@@ -117,7 +117,7 @@ def since_the_end(history: History) -> list[str]:
 def components(history: History) -> dict[str, Any]:
     """Return the components that are a user's own or have options, by their setting.
 
-    Each with name, options, and the SHA-256 of its source file ("": covey's own, or
+    Each with name, options, and the SHA-256 of its source ("": covey's own, or
     unknown).
     """
     used = history.components
