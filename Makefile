@@ -43,6 +43,10 @@ CONTRACTS := aggregation algorithms auditor build data dp engine features heads 
 contracts: SHAPES = 1
 contracts: setup
 	$(PYTEST) -m "not slow" --hypothesis-profile=thorough $(CONTRACTS:%=tests/%)
+	$(OTHER_KERNELS) $(PYTEST) -m "not slow" tests/heads
+
+# As on a processor with other instructions: nothing that a test asserts may depend on them.
+OTHER_KERNELS := MKL_CBWR=COMPATIBLE MKL_ENABLE_INSTRUCTIONS=SSE4_2 ATEN_CPU_CAPABILITY=default
 
 # Whole experiments, federations of real processes, and a kill at every step.
 slow: setup
