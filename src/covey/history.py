@@ -238,7 +238,7 @@ def _between(history: History, events: Sequence[Event]) -> History:
     return history
 
 
-def _after_one(history: History, event: Event) -> History:
+def _after_one(history: History, event: Event) -> History:  # noqa: PLR0911 - a table
     """Return the story with one event that is of no round."""
     began = history.started
     match event:

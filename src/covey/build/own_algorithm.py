@@ -30,7 +30,7 @@ from covey.algorithms import (
 )
 from covey.build.own_results import checked_result, choices_in, mistaken
 from covey.build.owned import models_problem
-from covey.build.plugins import user_function
+from covey.build.plugins import read_only, user_function
 from covey.data import Client
 from covey.errors import ConfigError
 from covey.events import (
@@ -211,7 +211,9 @@ class _OwnRounds:
             state: ServerState, clients: Clients, streams: Streams
         ) -> RoundResult:
             watch, watched = _Watch.on(self, clients)
-            found = user_function(self.part, play)(state, watched, streams)
+            run = user_function(self.part, lambda: play(state, watched, streams))
+            with read_only(self.part, {"state": state}):
+                found = run()
             result = checked_result((self.part, "round"), state, found)
             return self._recorded(state, clients, watch, result)
 
@@ -229,8 +231,12 @@ class _OwnRounds:
             streams: Streams,
         ) -> RoundResult:
             watch, watched = _Watch.on(self, clients)
-            run = user_function(self.part, made.solve)
-            found = run(state, chosen, watched, streams)
+            solve = made.solve
+            run = user_function(
+                self.part, lambda: solve(state, chosen, watched, streams)
+            )
+            with read_only(self.part, {"state": state}):
+                found = run()
             result = checked_result((self.part, "solve"), state, found)
             return self._recorded(state, clients, watch, result)
 
@@ -242,7 +248,9 @@ class _OwnRounds:
         def concluded(
             state: ServerState, clients: Clients, streams: Streams
         ) -> RoundResult:
-            found = user_function(self.part, conclude)(state, clients, streams)
+            run = user_function(self.part, lambda: conclude(state, clients, streams))
+            with read_only(self.part, {"state": state}):
+                found = run()
             result = checked_result((self.part, "finalize"), state, found)
             if model_hash(result.state.clusters) != model_hash(state.clusters):
                 raise ConfigError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from covey.aggregation import AggregationResult, Aggregator, ClientUpdate, ServerStep
-from covey.build.plugins import read_only, user_function
+from covey.build.plugins import user_function
 from covey.clustering import Selection, SelectionInputs
 from covey.components import States
 from covey.errors import ConfigError

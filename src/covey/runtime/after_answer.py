@@ -110,9 +110,9 @@ def _replays(answer: AnswerEvents, now: Story) -> Iterator[str]:
 
 def _counted_rounds(answer: AnswerEvents, now: Story) -> Iterator[str]:
     handle, given = answer.given.handle, answer.given.answer
-    trained = participation_of(now).trained.get(handle, {})
-    if given in ("retrain", "calibrate") and trained:
-        yield f"rounds that count: round {min(trained)} holds the requester"
+    held = participation_of(now).first_round(handle)
+    if given in ("retrain", "calibrate") and held is not None:
+        yield f"rounds that count: round {held} holds the requester"
     if given == "calibrate" and not answer.began.updates_stored:
         yield "answer: a calibration takes stored updates, and the run stored none"
     first = participation_of(answer.before).first_trace(handle)
