@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from covey.algorithms import ClientContext, ClientRequest
 from covey.events import AnswerRefused
-from covey.flower.attendance import PATIENCE, Attendance
+from covey.flower.attendance import (
+    LEAST_SECONDS,
+    PATIENCE,
+    SLOWER,
+    Attendance,
+    time_limit,
+)
 from covey.flower.compat import outside_a_run
 from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import (
@@ -36,7 +42,7 @@ from covey.flower.messages import (
     question_of,
     reply_of,
 )
-from covey.flower.server import AdmissionPolicy, FlowerServer
+from covey.flower.server import AdmissionPolicy, Clock, FlowerServer
 
 VERSION = "0.1.0"
 HONEST: dict[str, Any] = json.loads(
@@ -135,18 +141,35 @@ SECONDS = 600.0
 
 
 class Slow(InProcessGrid):
-    """A grid on which time passes only while nobody answers."""
+    """A grid on which answers take their time, and silence is no error."""
 
     now = 0.0
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        out = list(messages)
-        replies = list(super().send_and_receive(out, timeout=timeout))
-        if len(replies) < len(out):
-            self.now += timeout or 0.0
-        return replies
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.takes: dict[int, float] = {}
+        self._pushed = 0.0
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        self._pushed = self.now
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        passed = self.now - self._pushed
+        there = [*super().pull_messages(message_ids)]
+        ready = [m for m in there if passed >= self.takes.get(node_of(m), 0.0)]
+        self._arrived = [m for m in there if m not in ready]
+        return ready
+
+    def silence(self, message: Message) -> list[Message]:
+        return []
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def node_of(reply: Message) -> int:
+    return reply.metadata.src_node_id
 
 
 class Rounds:
@@ -175,7 +198,7 @@ class Rounds:
 
         self.grid = Slow(app, dict.fromkeys(range(4), ""), wire)
         policy = AdmissionPolicy("run", "same", timeout=SECONDS)
-        clock = lambda: self.grid.now  # noqa: E731
+        clock = Clock(lambda: self.grid.now, self.grid.sleep)
         self.server = FlowerServer(self.grid, policy, clock=clock)
         self.client = lambda name: make_client(name, digits)
 
@@ -201,7 +224,7 @@ def test_who_is_silent_costs_five_waits_and_no_more(rounds: Rounds):
     rounds.mute = {f"train n{MUTE}"}
     assert rounds.play(100) == [3] * 100
     assert rounds.asked[f"train n{MUTE}"] == PATIENCE
-    assert rounds.grid.now == PATIENCE * SECONDS  # 100 x 600 s before
+    assert rounds.grid.now == PATIENCE * LEAST_SECONDS  # 100 x 600 s before
     events = rounds.server.reports().events
     reasons = [each.reason for each in events if isinstance(each, AnswerRefused)]
     assert len(reasons) == 1
@@ -244,6 +267,35 @@ def test_the_kind_of_data_is_that_of_most_who_come_first(rounds: Rounds):
     rounds.grid._wire = lying
     assert rounds.play(1) == [3]
     assert rounds.server.profile.shape == (1, 8, 8)
+
+
+def test_who_answers_just_in_time_does_not_slow_everybody_down(rounds: Rounds):
+    rounds.play(1)  # everybody says hello
+    rounds.grid.takes = {0: 30.0, 1: 40.0, 2: 50.0, MUTE: SECONDS - 10}
+    assert rounds.play(100) == [3] * 100
+    waits = PATIENCE * SLOWER * 50.0
+    assert rounds.grid.now == pytest.approx(waits + (100 - PATIENCE) * 50.0)
+    assert rounds.asked[f"train n{MUTE}"] == 1 + PATIENCE
+
+
+def test_who_is_not_three_times_as_slow_is_waited_for(rounds: Rounds):
+    rounds.play(1)  # everybody says hello
+    rounds.grid.takes = {0: 30.0, 1: 40.0, 2: 50.0, MUTE: SLOWER * 50.0 - 2}
+    assert rounds.play(3) == [4] * 3
+
+
+@given(
+    st.floats(1, 10_000),
+    st.lists(st.floats(0, 10_000), min_size=1, max_size=2).map(sorted),
+)
+def test_a_limit_is_within_the_configured_one_and_grows_with_the_others_time(
+    limit, halves
+):
+    found = [time_limit(limit, half) for half in halves]
+    assert sorted(found) == found
+    assert time_limit(limit, None) == limit
+    for half, each in zip(halves, found, strict=True):
+        assert min(limit, LEAST_SECONDS, half) <= each <= limit
 
 
 @given(st.lists(st.booleans(), max_size=60))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 
 from covey.dossier.facts import dossier_facts
@@ -30,8 +31,8 @@ from covey.report.queries import group_sizes
 from covey.report.tracked_figures import final_figures
 from covey.runtime.ledger_record import LedgerRecord
 
-HANDLES = ("h0", "h1", "h2", "h3", "h4", "h5")
-CHOSEN = dict(zip(HANDLES, (0, 0, 1, 1, 1, 1), strict=True))
+HANDLES: tuple[str, ...] = ("h0", "h1", "h2", "h3", "h4", "h5")
+CHOSEN: dict[str, int] = dict(zip(HANDLES, (0, 0, 1, 1, 1, 1), strict=True))
 MINORITY = {"h0", "h1"}
 ROUNDS = 3
 FIRST = {"retrain": 0, "calibrate": 0, "roll_back": 1, "subtract": 2, "deny": None}
@@ -106,7 +107,8 @@ def audit(cluster: int, clients: int) -> ClusterAudited:
 
 def recorded(given_answers: Sequence[tuple[str, str]]) -> LedgerRecord:
     """Return a ledger of six clients, who leave one after the other once it ended."""
-    present, records = list(HANDLES), list(rounds(HANDLES))
+    present: list[str] = [*HANDLES]
+    records = [*rounds(HANDLES)]
     for handle, answer in given_answers:
         present.remove(handle)
         first = FIRST[answer]
@@ -128,8 +130,8 @@ def numbers_of_clients(record: LedgerRecord) -> dict[str, int]:
     figures = final_figures(history)
     axes = violations_figure(history).axes[0]
     points = sum(
-        len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"
-    )  # pyright: ignore
+        np.size(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"
+    )
     of = [re.findall(r"of (\d+)", view["violations"][k])[0] for k in ("now", "lower")]
     by_group = re.findall(r"of (\d+)", view["violations"]["by_group"])
     keys = [re.findall(r"(\d+) clients", each.note) for each in view["keys"]]

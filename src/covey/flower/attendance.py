@@ -2,10 +2,28 @@
 
 from collections.abc import Collection
 
-__all__ = ["PATIENCE", "Attendance"]
+__all__ = ["LEAST_SECONDS", "PATIENCE", "SLOWER", "Attendance", "time_limit"]
+
+SLOWER = 3.0
+"""How many times as long as the faster half a node may take."""
+LEAST_SECONDS = 60.0
+"""What every node may take, however fast the others are, within the configured limit."""
 
 PATIENCE = 5
 """Times in a row that a node may let its time pass; then it must come anew."""
+
+
+def time_limit(limit: float, half: float | None) -> float:
+    """Return how long a round waits for its last answers, in seconds.
+
+    Args:
+        limit: the configured limit.
+        half: after how long more than half of those who were asked had answered; None:
+            they have not.
+    """
+    if half is None:
+        return limit
+    return min(limit, max(LEAST_SECONDS, SLOWER * half))
 
 
 class Attendance:

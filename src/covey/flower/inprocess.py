@@ -7,7 +7,7 @@ so is everything on both sides; only their way is not.
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
@@ -44,6 +44,7 @@ class InProcessGrid(Grid):
         self._wire = wire
         self.identities = dict(identities)
         self._sent = 0
+        self._arrived: list[Message] = []
 
     def set_run(self, run: Run) -> None:
         """Do nothing: there is one run."""
@@ -76,27 +77,32 @@ class InProcessGrid(Grid):
         ]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Refuse: nothing waits here."""
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Refuse: nothing waits here."""
-        raise NotImplementedError
-
-    def send_and_receive(
-        self,
-        messages: Iterable[Message],
-        *,
-        timeout: float | None = None,  # noqa: ARG002 - nobody is waited for
-    ) -> Iterable[Message]:
         """Let each node answer at once; one that is not there is silent."""
-        arrived: list[Message] = []
+        pushed: list[str] = []
         for message in messages:
             self._sent += 1
-            message.metadata.__dict__["_message_id"] = f"message-{self._sent}"
-            node = message.metadata.dst_node_id
+            pushed.append(f"message-{self._sent}")
+            message.metadata.__dict__["_message_id"] = pushed[-1]
+            node, came = message.metadata.dst_node_id, list[Message]()
             if node in self.files:
                 context = Context(1, node, {"file": self.files[node]}, RecordDict(), {})
                 reply = reply_from(self._app, message, context)
-                arrived += self._wire(message, reply)
+                came = self._wire(message, reply)
+            self._arrived += came or self.silence(message)
+        return pushed
+
+    def silence(self, message: Message) -> list[Message]:
+        """Return what comes of a question that nothing comes of: that nobody is there."""
+        nobody = Error(code=0, reason="the node is not there")
+        return [Message(nobody, reply_to=message)]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:  # noqa: ARG002
+        """Return the answers that came, each once."""
+        arrived, self._arrived = self._arrived, []
         return arrived
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Refuse: a server asks, and then waits as long as it likes."""
+        raise NotImplementedError

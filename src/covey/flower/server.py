@@ -14,6 +14,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from typing import NamedTuple
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -28,7 +29,7 @@ from covey.events import (
     Event,
     WeightReduced,
 )
-from covey.flower.attendance import Attendance
+from covey.flower.attendance import Attendance, time_limit
 from covey.flower.identity import (
     NameBindings,
     NodeIdentity,
@@ -66,11 +67,15 @@ SILENT = "it must answer in time, and has not several times in a row: restart th
 Kind = tuple[tuple[int, ...], bool, bool]
 """What clients' examples must have in common: shape, and whether images or whole."""
 
-WAITED = 0.9
-"""The share of its time after which a silent node has kept everybody waiting."""
-
 POLL_SECONDS = 1.0
-"""Seconds between two polls for present nodes."""
+"""Seconds between two polls, for present nodes and for answers."""
+
+
+class Clock(NamedTuple):
+    """The time that a server waits in."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class AdmissionPolicy:
         run: names the run, for what nodes remember.
         settings_hash: hash of the settings that server and nodes must share.
         invited: names of clients; empty: whoever the SuperLink lets in.
-        timeout: seconds that a round waits for a node.
+        timeout: seconds that a round waits for a node at most (`time_limit`).
         compares_norms: whether an update far larger than the others' is refused. Not
             where updates are clipped anyway, since who is refused would tell of the rest.
         equal_weights: whether an answer that claims a weight other than 1 is refused.
@@ -119,7 +124,7 @@ class FlowerServer:
         grid: Grid,
         policy: AdmissionPolicy,
         profile: DataProfile | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = Clock(),  # noqa: B008 - it is frozen
     ) -> None:
         self._grid = grid
         self._clock = clock
@@ -167,7 +172,7 @@ class FlowerServer:
             if here != before:
                 report(f"Waiting for {count} nodes: {here} are there.")
             before = here
-            time.sleep(POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
 
     def available_clients(self) -> Collection[ClientName]:
         """Return the clients that can be asked now; new nodes identify themselves first."""
@@ -420,10 +425,9 @@ class FlowerServer:
         sent = [each.metadata for each in out[0]]
         if not sent:
             return []
-        begun = self._clock()
         # handed over whole: nothing here holds the models while answers are waited for
-        replies = list(self._grid.send_and_receive(out.pop(), timeout=timeout))
-        waited = self._clock() - begun >= WAITED * timeout
+        waiting = {each for each in self._grid.push_messages(out.pop()) if each}
+        replies = self._answers(waiting, timeout)
         to = {each.message_id: each.dst_node_id for each in sent}
         found = [
             (to[reply.metadata.reply_to_message_id], reply)
@@ -435,18 +439,35 @@ class FlowerServer:
             for node, reply in found
             if reply.has_content() and reply.metadata.src_node_id == node
         ]
-        self._note_silence(set(to.values()), {node for node, _ in found}, waited=waited)
+        self._note_silence({to[each] for each in waiting}, {node for node, _ in found})
         lost = Counter(reply.has_error() for reply in replies)[True]
         log.info(
             "Asked %d nodes: %d answers, %d errors.", len(sent), len(genuine), lost
         )
         return genuine
 
-    def _note_silence(self, asked: set[int], came: set[int], *, waited: bool) -> None:
+    def _answers(self, waiting: set[str], timeout: float) -> list[Message]:
+        """Return what comes in time, and take it out of what is waited for."""
+        asked, begun = len(waiting), self._clock.now()
+        replies: list[Message] = []
+        half: float | None = None
+        while waiting:
+            came = list(self._grid.pull_messages(waiting))
+            replies += came
+            waiting -= {each.metadata.reply_to_message_id for each in came}
+            passed = self._clock.now() - begun
+            if half is None and asked > 2 * len(waiting):
+                half = passed
+            if not waiting or passed >= time_limit(timeout, half):
+                break
+            self._clock.sleep(POLL_SECONDS)
+        return replies
+
+    def _note_silence(self, silent: set[int], came: set[int]) -> None:
         """Note who answered, and who let its time pass."""
         for node in came:
             self._attendance.answered(node)
-        for node in sorted(asked - came) if waited else ():
+        for node in sorted(silent - came):
             if self._attendance.kept_waiting(node):
                 self._reject(node, SILENT)
 
