@@ -152,7 +152,7 @@ def cut(tmp_path_factory, private_home):
     run = folder / "runs" / "federation"
     with Deployment(folder) as deployment:
         begun = deployment.submit()
-        begun.wait_for("Round 2:", LONG)
+        begun.wait_for("Round 3:", LONG)
         deployment.kill_superlink()
         assert load(run).history.finished is None
         before = heads(run, 5)
@@ -332,7 +332,7 @@ def shrink(folder: Path) -> tuple[Run, int]:
     victim, leaver = (folder / "nodes" / name for name in (VICTIM, LEAVER))
     with Deployment(folder) as deployment:
         begun = deployment.submit(None, "--run-config", "timeout=60")
-        begun.wait_for("Round 0:", LONG)
+        begun.wait_for("Round 1:", LONG)
         os.mkfifo(victim / "hold")
         pipe = until(
             lambda: read_by_nobody_else(victim / "hold"), "the node makes its model"

@@ -198,7 +198,7 @@ def test_heads_that_were_tried_are_drawn_with_the_one_that_was_taken(
     front = ((0.0, 0.1, 0.8, 0.5), (0.0, 1.0, 0.7, 0.4), (1.0, 1.0, 0.6, 0.45))
     fact = HeadChosen(1, 0.65, front, 2)
     figure = heads_figure(after(histories["two clusters"], 2, [fact]))
-    assert "Cluster 1, round 2" in words(figure)
+    assert "Cluster 1, round 3" in words(figure)
     assert "pooling 0 | pooling 1 | taken | accepted by all but a quarter" in words(
         figure
     )

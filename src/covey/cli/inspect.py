@@ -58,7 +58,7 @@ def export(
         str,
         typer.Option(
             "--round",
-            help="The model as it was after this round, counted from 0, or `best`: after "
+            help="The model as it was after this round, counted from 1, or `best`: after "
             "the best by checkpoints.best, or by accuracy.",
         ),
     ] = "",
@@ -86,12 +86,12 @@ def _round_of(run: covey.Run, text: str) -> int | None:
     if text == "best":
         figure = runtime.RunFolder.existing(run.folder).config().checkpoints.best
         return run.best("accuracy" if figure == "none" else figure).round
-    if text and not text.isdecimal():
+    if text and not (text.isdecimal() and int(text) > 0):
         raise ConfigError(
-            f"--round takes a round, counted from 0, or 'best', found {text!r}. Write for "
+            f"--round takes a round, counted from 1, or 'best', found {text!r}. Write for "
             f"example --round 7."
         )
-    return int(text) if text else None
+    return int(text) - 1 if text else None
 
 
 @app.command()

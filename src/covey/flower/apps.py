@@ -30,7 +30,7 @@ from covey.ledger import Ledger
 from covey.models.passed import PassedModel
 from covey.runs import tracked
 from covey.runtime import FederationMetadata, RunFolder, continue_run, open_session
-from covey.types import ClientName
+from covey.types import ClientName, round_number
 
 __all__ = ["Federated", "server_app"]
 
@@ -181,7 +181,7 @@ def _report(history: History) -> None:
         told = "unknown" if latest.accuracy is None else f"{latest.accuracy:.3f}"
         log.info(
             "Round %d: %d clients, %s per cluster, accuracy %s.",
-            latest.round_index,
+            round_number(latest.round_index),
             latest.participants,
             list(latest.clients),
             told,

@@ -64,11 +64,13 @@ def final_risk(
 
     `by`: of all attacks only this one.
     """
-    if by == LOSS:
-        if client.risk is None:
-            return None
-        return Attacked(LOSS, client.risk, client.standard_error or 0.0)
-    return strongest(attacks_on(history, client.cluster))
+    by_loss = [
+        Attacked(LOSS, risk, client.standard_error or 0.0)
+        for risk in (client.risk,)
+        if risk is not None
+    ]
+    others = () if by == LOSS else attacks_on(history, client.cluster)
+    return strongest((*by_loss, *others))
 
 
 def final_exposure(
