@@ -48,4 +48,4 @@ def test_a_sweep_goes_on_and_exits_with_1(covey, tmp_path):
     assert len(told["runs"]) == 2  # the one after it was played
     assert [bool(row["diverged"]) for row in told["rows"]] == [True, False]
     assert [row["violations"] is None for row in told["rows"]] == [True, False]
-    assert "diverged (round 0)" in err
+    assert "diverged (round 1)" in err

@@ -14,6 +14,7 @@ from covey.events import (
     ClientsJoined,
     ClientsReported,
     ClusterAudited,
+    CohortSampled,
     Event,
     RoundMeasured,
     RunRolledBack,
@@ -64,6 +65,8 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
         events: list[Event] = []
         if t == 0:
             events.append(started(present))
+        if t < ROUNDS:
+            events.append(CohortSampled(tuple(present)))
         events.append(ClientsAssigned(chosen, "clients" if t < ROUNDS else "final"))
         if t < ROUNDS:
             events.append(RoundMeasured(0.5, {"minority": 0.5}, sizes))

@@ -31,7 +31,7 @@ from covey.runtime.state_io import load_state
 from runtime import solved_runs as runs
 from runtime.solved_runs import LAMBDA, POOLING, model_of, recorded
 
-OLD, OTHER, NEW = "client-00003", "client-00005", "newcomer"
+OLD, OTHER, NEW = "client-00003", "client-00005", "late-client"
 SOLVED: dict[str, Any] = {
     **runs.SOLVED,
     "rounds": 2,

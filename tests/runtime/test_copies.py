@@ -172,7 +172,7 @@ def test_what_is_written_again_for_nobody_replaces_its_record(
     assert [c.recipient for c in copies_of(folder)] == ["a clinic", ""]
     assert fates(folder, 0)["x"] == ("unchanged", False)
     found = settle_copies(folder, request(0), [NEW, OTHER])
-    assert [each.fate for each in found] == ["missing", "unchanged"]
+    assert [each.fate for each in found] == ["deleted", "unchanged"]
 
 
 def test_the_record_is_in_the_order_of_writing_whatever_the_clock_says(

@@ -22,7 +22,7 @@ RISKS = (
     *("risk", "risk_standard_error", "risk_round", "true_risk"),
     *("true_risk_standard_error", "auc", "blind_auc", "exposed_risk", "traced_risk"),
 )
-HARMLESS = ("reason", "unknown")
+HARMLESS = ("reason", "unknown", "attacks")
 
 
 def leaked(told: Mapping[str, Any]) -> Iterator[str]:
