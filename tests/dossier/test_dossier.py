@@ -146,13 +146,14 @@ MODEL = {
     "true_risk": 0.7,
     "true_risk_standard_error": None,
     "true_risk_reason": "",
+    "strongest_attack": {"attack": "lira", "risk": 0.8, "standard_error": None},
 }
 
 
 def test_an_error_that_is_not_known_is_never_told_as_none():
     facts = {"guarantees": [], "guarantee_reason": "", "models": [MODEL]}
     measured = " ".join(likelihoods(facts, [])["queries"]["measured"])
-    assert measured.count("standard error unknown") == 2
+    assert measured.count("standard error unknown") == 3
     assert "± 0" not in measured
 
 

@@ -27,11 +27,11 @@ class Attacked(NamedTuple):
 
     attack: str
     risk: float
-    standard_error: float
+    standard_error: float | None
 
     def lower_bound(self) -> float:
         """Return what the risk is at least, with 97.5%."""
-        return self.risk - 1.96 * self.standard_error
+        return self.risk - 1.96 * (self.standard_error or 0.0)
 
 
 def strongest(attacks: Iterable[Attacked]) -> Attacked | None:
@@ -45,7 +45,7 @@ def attacks_on(history: History, cluster: int) -> tuple[Attacked, ...]:
         return ()
     now = history.finished.model_hash if history.finished else None
     by_loss = [
-        Attacked(LOSS, each.true_risk, each.standard_error or 0.0)
+        Attacked(LOSS, each.true_risk, each.standard_error)
         for each in history.audits
         if each.cluster == cluster and each.true_risk is not None
     ]
@@ -65,7 +65,7 @@ def final_risk(
     `by`: of all attacks only this one.
     """
     by_loss = [
-        Attacked(LOSS, risk, client.standard_error or 0.0)
+        Attacked(LOSS, risk, client.standard_error)
         for risk in (client.risk,)
         if risk is not None
     ]
