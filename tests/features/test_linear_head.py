@@ -14,12 +14,12 @@ from covey.models import build_model, check_model
 from covey.models.linear_head import LinearHead, LinearHeadNetwork
 from covey.rng import Streams
 
-weight = 1.0
+weight = [1.0]  # as if read from a file
 
 
 def weighted() -> nn.Module:
     layer = nn.Linear(64, 2, bias=False)
-    nn.init.constant_(layer.weight, weight)
+    nn.init.constant_(layer.weight, weight[0])
     return nn.Sequential(nn.Flatten(), layer)
 
 
@@ -84,11 +84,11 @@ def test_a_run_goes_on_with_the_weights_alone_that_began_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A backbone's weights lie outside of its source file."""
-    monkeypatch.setattr(sys.modules[__name__], "weight", 1.0)
+    monkeypatch.setattr(sys.modules[__name__], "weight", [1.0])
     options = {"features": f"{__name__}:weighted"}
     run = played(tmp_path / "run", options=options)
     assert covey.resume(run.folder).summary["rounds"] == 2
-    monkeypatch.setattr(sys.modules[__name__], "weight", 2.0)
+    monkeypatch.setattr(sys.modules[__name__], "weight", [2.0])
     with pytest.raises(covey.RunError, match=r"tensors of model\.features must be the"):
         covey.resume(run.folder)
 

@@ -77,7 +77,7 @@ BAD_SELECTIONS = {
     "halves": "values of torch.float32",
     "words": "found a list",
     "nothing": "found a NoneType",
-    "breaks": "raised KeyError: 'cluster'. Correct",
+    "breaks": "raised KeyError: 'cluster' in .*, line \\d+. Correct",
     "two": "raised TypeError",
 }
 BAD_MERGES = {
@@ -87,7 +87,7 @@ BAD_MERGES = {
     "reshaped": r"expected shape \(3, 4\) for 0.weight, found shape \(3, 4, 1\)",
     "doubled": "found torch.float64 instead of torch.float32",
     "nan": "not finite out of updates that are",
-    "divides": "raised ZeroDivisionError: division by zero. Correct",
+    "divides": "raised ZeroDivisionError: division by zero in .*, line \\d+. Correct",
 }
 BAD_COMBINED = {
     "nothing": r"shape \(3,\) for 0.bias, found nothing; .* for 1.bias, found nothing",
@@ -100,13 +100,13 @@ BAD_ATTACKS = {
     "few": r"one finite score per record, shape \(\d+,\), found shape \(1,\)",
     "infinite": "0 of them finite",
     "texts": "found a list",
-    "fails": "raised IndexError: no such class. Correct",
+    "fails": "raised IndexError: no such class in .*, line \\d+. Correct",
 }
 BAD_DATA = {
     "empty": "at least one client",
     "number": "found a int",
     "cut": "ada must bring .* as many labels",
-    "unreadable": "raised FileNotFoundError: wards.csv. Correct",
+    "unreadable": "raised FileNotFoundError: wards.csv in .*, line \\d+. Correct",
     "frames": "ada .* data.label",
 }
 
