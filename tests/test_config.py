@@ -51,6 +51,7 @@ task = "multiclass"
 local_epochs = 1
 local_steps = 0
 batch_size = 25
+drop_last = false
 optimizer = "sgd"
 learning_rate = 0.05
 schedule = "constant"

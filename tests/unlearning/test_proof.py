@@ -581,7 +581,7 @@ def test_a_replay_from_the_very_beginning_says_so():
         assert "from just before the first round" in said["claim"] + said["summary"][1]
         shown = proof_page(signed(facts))
         assert "from round 0 on" not in shown
-        assert "0: from just before the first round" in shown
+        assert "1: from just before the first round" in shown
 
 
 def test_what_was_never_there_is_not_called_unknown():

@@ -131,6 +131,11 @@ class Algorithm(Component):
             yield Claim(part, rules_out=frozenset({Capability.STORED_UPDATES}))
 
     @property
+    def enters_at_will(self) -> bool:
+        """Whether clients enter any cluster by their loss alone, once groups were found."""
+        return False
+
+    @property
     def note(self) -> str:
         """What a reader of the results must know of it; "": nothing."""
         return ""

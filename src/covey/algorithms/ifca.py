@@ -72,6 +72,11 @@ class Ifca(Algorithm):
         return self.initialisation == "warm" and self.num_clusters > 1
 
     @property
+    def enters_at_will(self) -> bool:
+        """Whether clients enter any cluster by their loss alone, once groups were found."""
+        return self.own_selection is not None and self.starts_warm
+
+    @property
     def draws_each(self) -> bool:
         """Whether every cluster starts from a random model of its own."""
         return self.initialisation == "random"

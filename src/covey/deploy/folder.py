@@ -14,11 +14,10 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from covey.algorithms import Ifca
 from covey.atomic_io import flush_folder, replace_whole
 from covey.bounded_io import read_text
 from covey.build import algorithm_of
-from covey.components.built_ins import NEWCOMERS, ROBUST
+from covey.components.built_ins import DEFAULTS, NEWCOMERS, ROBUST
 from covey.components.registry import reference
 from covey.config import Config, load_config
 from covey.deploy.attesting import ORGANISATIONS, attested
@@ -114,13 +113,10 @@ def bounds_newcomers(config: Config) -> bool:
     A mean is lost to one of them. Random models and part of the clients make few founders.
     Who weighs a cluster's risk moves late and honestly, and would sit out.
     """
-    algorithm = algorithm_of(config)
     return (
-        isinstance(algorithm, Ifca)
-        and algorithm.own_selection is not None  # by loss alone
-        and algorithm.starts_warm
+        algorithm_of(config).enters_at_will
         and config.train.participation == 1
-        and config.merge.name != "mean"
+        and config.merge.name != DEFAULTS["aggregation"]
     )
 
 

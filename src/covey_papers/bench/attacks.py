@@ -27,12 +27,16 @@ from covey.aggregation import (
     ClientUpdate,
     FederationInfo,
 )
-from covey.algorithms import Clients, Cohort, Ifca, RoundResult, ServerState
-from covey.algorithms.backend import Backend
-from covey.algorithms.cluster_selection import (
+from covey.algorithms import (
+    Backend,
+    Clients,
+    Cohort,
+    Ifca,
     Losses,
+    RoundResult,
     SelectionConfig,
     SelectionResult,
+    ServerState,
     TrainAtOnce,
 )
 from covey.components import Capability, create

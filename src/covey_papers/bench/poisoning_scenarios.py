@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from covey.components import reference
-from covey.components.built_ins import ROBUST
 from covey_papers.bench.attacks import AGAINST_MINORITY, ATTACKS, Flooded
 
 __all__ = [
@@ -24,6 +23,9 @@ __all__ = [
     "Poisoning",
     "cells",
 ]
+
+DEPLOYED = "geometric-median"
+"""How deployments merge updates where the settings say nothing of it."""
 
 Settings = Mapping[str, Any]
 
@@ -152,7 +154,7 @@ ON_MINORITY = Poisoning(
         ("random ifca", "none", 0.0),
         ("bounded random ifca", "none", 0.0),
     ),
-    merges=(ROBUST,),
+    merges=(DEPLOYED,),
 )
 """The attacks on a minority, and what a bound on newcomers gains and costs."""
 
