@@ -80,7 +80,7 @@ def test_a_bound_on_newcomers_keeps_a_flooded_cluster_its_own():
     honest, flooded = played("ifca"), played("flooded ifca")
     assert honest - flooded > 0.2
     assert honest - played("flooded bounded ifca") < 0.05
-    assert honest - played("founded bounded ifca") > 0.15  # from the start on: no help
+    assert honest - played("founded bounded ifca") > 0.1  # from the start on: no help
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

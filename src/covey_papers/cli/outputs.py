@@ -21,10 +21,12 @@ class ControlFigure(TypedDict):
     Attributes:
         set: the federation.
         inside: whether it is where it has to be.
+        attack: which one it is of; "": an estimate.
     """
 
     set: str
     control: str
+    attack: str
     risk: float | None
     standard_error: float | None
     auc: float | None

@@ -170,9 +170,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             for name, which in GROUPS.items()
             for kind in KINDS
         },
-        "violations": Measure("violations, loss threshold", _violations("count")),
+        "violations": Measure("violations", _violations("count")),
         "violations_lower": Measure(
-            "violations, loss threshold, 95% lower bound", _violations("count_lower")
+            "violations, 95% lower bound", _violations("count_lower")
         ),
         "violations_exposed": Measure(
             "clients ever exposed above their threshold",
