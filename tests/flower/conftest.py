@@ -27,6 +27,7 @@ from covey.events import Event
 from covey.flower import Federated, client_app
 from covey.flower.inprocess import InProcessGrid
 from covey.ledger import Ledger
+from covey.membership.base import FEWEST_REPORTING
 from covey.runtime import RunFolder, read_events
 
 E = TypeVar("E", bound=Event)
@@ -56,6 +57,17 @@ def told(result: Run) -> list[Event]:
     """All that the ledger of a run holds."""
     with Ledger.read(RunFolder(result.folder).ledger) as ledger:
         return [event for _, events in read_events(ledger) for event in events]
+
+
+def same_risks(there: Run, here: Run) -> None:
+    """Fail unless a federation measured what its simulation did, or too few told counts."""
+    assert len(there.history.measured) == len(here.history.measured)
+    for real, simulated in zip(
+        there.history.measured, here.history.measured, strict=True
+    ):
+        assert real.cluster == simulated.cluster
+        few = f"fewer than {FEWEST_REPORTING} clients told counts" in real.reason
+        assert real.risk == (None if few else simulated.risk)
 
 
 def all_of(kind: type[E], result: Run) -> list[E]:

@@ -18,8 +18,7 @@ from covey.events import (
 from covey.flower import Federated, client_app
 from covey.flower.inprocess import InProcessGrid
 from covey.flower.messages import Question, Reply
-from covey.membership.base import FEWEST_REPORTING
-from flower.conftest import IN_SETS, all_of, settings_with
+from flower.conftest import IN_SETS, all_of, same_risks, settings_with
 
 QUIET = "plugins.test_own_algorithms:Quiet"
 
@@ -96,13 +95,7 @@ def test_the_same_settings_end_in_the_same_models(build, settings):
     assert [r.clients for r in there.history.rounds] == [
         r.clients for r in here.history.rounds
     ]
-    assert len(there.history.measured) == len(here.history.measured)
-    for real, simulated in zip(
-        there.history.measured, here.history.measured, strict=True
-    ):
-        assert real.cluster == simulated.cluster
-        few = f"fewer than {FEWEST_REPORTING} clients told counts" in real.reason
-        assert real.risk == (None if few else simulated.risk)
+    same_risks(there, here)
     for j in range(len(here.summary["clusters"])):
         for name, value in here.params(j).items():
             assert torch.equal(there.params(j)[name], value)

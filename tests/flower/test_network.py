@@ -19,7 +19,7 @@ from covey.config import load_config
 from covey.events import AnswersMissing, ClientLeft, CohortSampled
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
-from flower.conftest import all_of, told
+from flower.conftest import all_of, same_risks, told
 from flower.deployment import Deployment, Submitted, free_ports, invited, until
 
 pytestmark = pytest.mark.slow
@@ -199,9 +199,7 @@ def test_a_deployment_ends_where_its_simulation_does(cut, tmp_path):
     assert [r.clients for r in there.history.rounds] == [
         r.clients for r in here.history.rounds
     ]
-    assert [(f.risk, f.cluster) for f in there.history.measured] == [
-        (f.risk, f.cluster) for f in here.history.measured
-    ]
+    same_risks(there, here)
     same(there, here)
 
 

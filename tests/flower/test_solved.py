@@ -24,7 +24,7 @@ from covey.heads import ClusterSums
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
 from covey.runtime.state_io import load_state
-from flower.conftest import Built, all_of, settings_with
+from flower.conftest import Built, all_of, same_risks, settings_with
 from flower.test_federation import question_in
 
 FEATURES = {"filters": 8, "size": 3, "pool": 2}
@@ -73,9 +73,7 @@ def test_the_same_settings_end_in_the_same_bits(build, settings):
     there, here = federation.play(nodes=6), federation.simulated()
     assert there.summary["model_hash"] == here.summary["model_hash"]
     assert there.history.assignment == here.history.assignment
-    assert [f.risk for f in there.history.measured] == [
-        f.risk for f in here.history.measured
-    ]
+    same_risks(there, here)
     assert [e.sums for e in all_of(HeadsSolved, there)] == [
         e.sums for e in all_of(HeadsSolved, here)
     ]
