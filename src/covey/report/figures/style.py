@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from covey.types import round_number
 
@@ -84,10 +84,10 @@ def whole_rounds(axes: Axes, end: int) -> None:
     axes.set_xlim(-0.6, end + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
-    def label(t: float, _: float) -> str:
+    def label(t: float, _: float | int) -> str:
         return "end" if t == end else str(round_number(int(t)))
 
-    axes.xaxis.set_major_formatter(label)
+    axes.xaxis.set_major_formatter(FuncFormatter(label))
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:
