@@ -40,7 +40,7 @@ def write_updates(
         noted.note(_noted_name(round_index), digest)
 
     path = save_checkpoint(folder, round_index, tensors, {}, announce)
-    noted.settle(_noted_name(round_index), _file_hash(path))
+    noted.settle(_noted_name(round_index), file_hash(path))
 
 
 def read_updates(
@@ -70,7 +70,7 @@ def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
     """Say why a file of stored updates is not what was written; "": it is, or is old."""
     path = _path(folder, round_index)
     known = noted.of(_noted_name(round_index))
-    changed = known and _file_hash(path) not in known
+    changed = known and file_hash(path) not in known
     return f"{path} was changed after it was written" if changed else ""
 
 
@@ -104,7 +104,3 @@ def _path(folder: Path, round_index: int) -> Path:
 
 def _noted_name(round_index: int) -> str:
     return f"updates:{round_index}"
-
-
-def _file_hash(path: Path) -> str:
-    return file_hash(path)
