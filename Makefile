@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test contracts slow torture docs slowdown audit bench-peers hashes licences clean
+.PHONY: setup demo check test contracts slow results torture docs slowdown audit bench-peers hashes licences clean
 
 setup: .venv/ready
 
@@ -36,9 +36,10 @@ test: setup
 
 # The suites of laws, and those whose arrays cross from one part to another: with their
 # shapes checked, and many more examples of every law.
-CONTRACTS := aggregation algorithms auditor build data dp engine features heads flower/test_messages.py ledger \
-	membership report/test_figures.py reproduce runtime/test_tasks.py secure_sums \
-	unlearning $(notdir $(wildcard tests/test_*.py))
+CONTRACTS := aggregation algorithms auditor data dp engine features heads flower/test_messages.py ledger \
+	membership report/test_figures.py runtime/test_tasks.py secure_sums unlearning \
+	$(patsubst %,test_%.py,bounded_io checkpoints clustering config dp_selection events history identity \
+	initial_clustering metrics min_cluster_size models params portable rng shapes tensor_bytes)
 
 contracts: SHAPES = 1
 contracts: setup
@@ -50,7 +51,11 @@ OTHER_KERNELS := MKL_CBWR=COMPATIBLE MKL_ENABLE_INSTRUCTIONS=SSE4_2 ATEN_CPU_CAP
 
 # Whole experiments, federations of real processes, and a kill at every step.
 slow: setup
-	$(PYTEST) -m "slow and not torture" --hypothesis-profile=thorough
+	$(PYTEST) -m "slow and not torture and not results" --hypothesis-profile=thorough
+
+# What the published examples promise, each at its full size: before a release.
+results: setup
+	$(PYTEST) -m results
 
 # Violence, as often as docs/reliability.md says.
 torture: setup

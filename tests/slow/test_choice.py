@@ -72,6 +72,7 @@ def test_the_minority_is_exposed_under_ifca(played):
     assert minority - majority >= 0.08
 
 
+@pytest.mark.results
 def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
     ifca, chosen = played("dark20", "ifca"), played("dark20", "ifca-mir")
     assert violations(chosen) <= violations(ifca) / 2
@@ -79,6 +80,7 @@ def test_a_threshold_lowers_violations_on_dark20_at_the_minoritys_cost(played):
     assert accuracy(chosen, "minority") >= accuracy(ifca, "minority") - 0.12
 
 
+@pytest.mark.results
 def test_a_price_keeps_the_small_cluster_and_violates_no_more_than_ifca(played):
     priced = ["method.selection=priced", "method.target_share=0.2"]
     kept = played("cifar-small", "ifca-mir", *priced)

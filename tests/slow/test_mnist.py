@@ -8,7 +8,7 @@ import pytest
 
 from covey import load
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist.toml"
 
 # The peak of a child as the parent sees it (ru_maxrss) starts at the parent's own size,

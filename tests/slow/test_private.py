@@ -8,7 +8,7 @@ import pytest
 from covey import Config, load_config, run
 from covey.dp import NoisePlan, multiplier
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.results]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "private.toml"
 
 
