@@ -114,6 +114,24 @@ def test_other_sums_never_get_the_same_noise():
     assert before - after != own
 
 
+def test_who_adds_nothing_is_hidden_like_everybody():
+    """Noise that stayed after it came or left would tell that its sums are zero."""
+    run = built()
+    assert run.records is not None
+    noise, streams = run.records.noise, run.streams.at("round", 1)
+    state = played(run, 1)[0].state
+    sums = state.kept(ClusterSums)
+    handle = run.population.clients[0].handle
+    without = {h: c for h, c in sums.counted.items() if h != handle}
+    left = release_of(state, sums.of(sums.sums, without), noise, streams)
+    assert len(left.facts) == 1
+    assert left.kept[0].sums != state.kept(ReleasedSums).sums
+    state = state.keeping(*left.kept)
+    came = release_of(state, sums, noise, run.streams.at("round", 2))
+    assert len(came.facts) == 1
+    assert came.kept[0].sums != left.kept[0].sums
+
+
 def test_more_noise_is_a_worse_head_and_hardly_any_is_a_good_one():
     def right(noise: float) -> float:
         run = built(privacy={"client_noise": noise})

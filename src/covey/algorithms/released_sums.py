@@ -1,5 +1,6 @@
 """What heads are solved from: the sums as they are, or one noisy release of them."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ class ReleasedSums(ComponentState):
 
     Attributes:
         gram, targets: the noisy sums, cluster by cluster.
-        exact: SHA-256 of the sums that they are of: while these stay, so does the noise.
+        exact: SHA-256 of the sums that they are of, and of who is in them: while both
+            stay, so does the noise.
     """
 
     key = "released-sums"
@@ -57,9 +59,10 @@ def release_of(
 ) -> Release:
     """Return what heads are solved from: without noise the sums themselves.
 
-    Noise is drawn for a cluster whose sums have changed, and for no other: the same sums
-    under other noise would be a second release, and other sums under the same noise would
-    tell exactly what changed.
+    Noise is drawn for a cluster whose sums or clients have changed, and for no other: the
+    same under other noise would be a second release, and other sums under the same noise
+    would tell exactly what changed. That clients changed is enough: if noise stayed for
+    one whose sums are zero, and was drawn for all others, it would tell of that one.
 
     Args:
         state: before the round.
@@ -70,7 +73,7 @@ def release_of(
     if noise is None:
         return Release(tuple(each.digest() for each in sums.sums), sums.head)
     known, clients = state.kept(ReleasedSums), sums.clients_per_cluster()
-    exact = tuple(each.digest() for each in sums.sums)
+    exact = tuple(_digest(sums, j) for j in range(len(sums.gram)))
     released: list[Sums] = []
     facts: list[SumPerturbed] = []
     for j, own in enumerate(sums.sums):
@@ -91,6 +94,15 @@ def release_of(
 
     digests = tuple(each.digest() for each in released)
     return Release(digests, head, (noisy,), tuple(facts))
+
+
+def _digest(sums: ClusterSums, cluster: int) -> str:
+    """Return the SHA-256 of a cluster's sums, and of who is in them at what weight."""
+    found = hashlib.sha256(sums.sums[cluster].digest().encode())
+    for handle, (j, weight) in sorted(sums.counted.items()):
+        if j == cluster:
+            found.update(f" {handle} {weight}".encode())
+    return found.hexdigest()
 
 
 def _hidden(streams: Streams, cluster: int, digest: str) -> np.random.Generator:
