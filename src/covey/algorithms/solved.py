@@ -54,8 +54,8 @@ NO_REFERENCE = (
     "Models to compare with are solved from one cluster's records by numbers of the "
     "settings, found method.name = 'solved' whose heads lean on other clusters, or are "
     "chosen by risk: such models would be another recipe's, and an attack with them too "
-    "kind. Audit a run with pooling = 0 and a number as regularisation, or take "
-    "redteam.source = 'leave-one-out'."
+    "kind. Audit a run with pooling = 0 and a number as regularisation, or with the "
+    "attack weights alone, which needs no such models: covey audit RUN --attack weights."
 )
 
 

@@ -78,7 +78,7 @@ def audit_model(  # noqa: PLR0913 - nobody gives all of them
 
 
 def _attacks(asked: Sequence[str | Scorer]) -> Mapping[str, Scorer]:
-    for name in ("fedmia", "source"):
+    for name in ("fedmia", "source", "weights"):
         if name in asked:
             raise ConfigError(
                 f"The attack {name} looks at the clients and clusters of a run, and one "

@@ -51,7 +51,8 @@ def audit(
         typer.Option(
             "--attack",
             help="loss, shokri, lira, rmia (these four are the default), entropy, "
-            "plain-entropy, lira-offline, rmia-offline, fedmia, source, or your own as "
+            "plain-entropy, lira-offline, rmia-offline, fedmia, source, weights (of ridge "
+            "heads), or your own as "
             "package.module:function; repeatable.",
         ),
     ] = None,

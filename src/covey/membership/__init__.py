@@ -9,7 +9,13 @@ from covey.membership.assessment import (
 )
 from covey.membership.attack_base import Attack, Scorer
 from covey.membership.attacks import Rates, auc, best_threshold, cross_fitted, rates_at
-from covey.membership.audit import FEDMIA, Auditor, ClusterAuditResult, examine_cluster
+from covey.membership.audit import (
+    FEDMIA,
+    WEIGHTS,
+    Auditor,
+    ClusterAuditResult,
+    examine_cluster,
+)
 from covey.membership.audit_set import Candidates, strata_of
 from covey.membership.base import Count, CountAll, RiskContext, RiskEstimator
 from covey.membership.blind import blind_baseline
@@ -86,6 +92,7 @@ from covey.membership.shadow_federation import (
 from covey.membership.signals import Signals, logit
 from covey.membership.source_inference import Attribution, attribution, source_of
 from covey.membership.subgroups import QUARTERS, AttackFigures
+from covey.membership.weights_attack import MAX_POOL, membership_weights
 
 __all__ = [
     "DIVERGED",
@@ -93,9 +100,11 @@ __all__ = [
     "EXTRAPOLATED",
     "FEDMIA",
     "FOLDS",
+    "MAX_POOL",
     "MIN_RECORDS",
     "QUARTERS",
     "STALLED",
+    "WEIGHTS",
     "Assessment",
     "Attack",
     "AttackFigures",
@@ -159,6 +168,7 @@ __all__ = [
     "loss_spread",
     "loss_threshold_risk",
     "masked_loss_counter",
+    "membership_weights",
     "negative_control",
     "no_better_than_guessing",
     "own_risks",

@@ -30,10 +30,20 @@ from covey.membership.subgroups import AttackFigures, attack_figures
 from covey.rng import Streams
 from covey.types import Params
 
-__all__ = ["FEDMIA", "Auditor", "ClusterAuditResult", "examine_cluster", "scored_by"]
+__all__ = [
+    "FEDMIA",
+    "WEIGHTS",
+    "Auditor",
+    "ClusterAuditResult",
+    "examine_cluster",
+    "scored_by",
+]
 
 FEDMIA = "fedmia"
 """The attack on clients' updates, which are more than `Signals` hold."""
+
+WEIGHTS = "weights"
+"""The attack on the weights of a head that is solved, which needs no references."""
 
 
 NO_CLASSES = (
@@ -54,11 +64,13 @@ class Auditor:
     """Who attacks, and with what.
 
     Attributes:
-        attacks: by name.
+        attacks: by name; where there are none, no references are played.
         from_updates: whether FedMIA attacks, too: every client trains once more from
             its cluster's model, and its own model is looked at.
         references: how many federations are played again; at least 2.
         observe: called with the cluster and the number of references played so far.
+        from_weights: scores candidates by the weights of a head that is solved; None:
+            nobody does.
     """
 
     attacks: Mapping[str, Scorer]
@@ -66,6 +78,9 @@ class Auditor:
     references: int
     retrain_recipe: RetrainRecipe
     observe: Callable[[int, int], None]
+    from_weights: Callable[[Target, Candidates], Float[ndarray, " records"]] | None = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,8 @@ def examine_cluster(
     scores = {
         name: scored_by(name, run, signals) for name, run in auditor.attacks.items()
     }
+    if auditor.from_weights is not None:
+        scores[WEIGHTS] = auditor.from_weights(target, candidates)
     reason = ""
     if auditor.from_updates and len(target.members) > MIN_OTHERS:
         found = _from_updates(engine, target, candidates, auditor, streams)
@@ -177,7 +194,11 @@ def _signals(
 
     None if a reference diverged: records that it learnt would look like all others.
     """
-    inside = halves(candidates, auditor.references, streams)
+    ours = _log_probs(engine, target.params, candidates.examples)
+    played = auditor.references if auditor.attacks else 0
+    inside = np.zeros((len(ours), 0), dtype=bool)
+    if played:
+        inside = halves(candidates, played, streams)
     answers: list[ndarray] = []
     models = train_references(auditor.retrain_recipe, candidates, inside, streams)
     for count, params in enumerate(models, start=1):
@@ -187,8 +208,8 @@ def _signals(
         auditor.observe(target.cluster, count)
     return Signals(
         labels=candidates.labels,
-        target=_log_probs(engine, target.params, candidates.examples),
-        references=np.stack(answers, axis=1),
+        target=ours,
+        references=np.stack([ours, *answers], axis=1)[:, 1:],
         inside=inside,
     )
 
@@ -267,10 +288,14 @@ def _accuracies(
     signals: Signals, member: Bool[ndarray, " records"]
 ) -> dict[str, float]:
     right = signals.target.argmax(axis=1) == signals.labels
-    theirs = signals.references.argmax(axis=2) == signals.labels[:, None]
-    return {
+    found = {
         "members": float(right[member].mean()),
         "non_members": float(right[~member].mean()),
+    }
+    if not signals.inside.size:
+        return found
+    theirs = signals.references.argmax(axis=2) == signals.labels[:, None]
+    return found | {
         "references_inside": float(theirs[signals.inside].mean()),
         "references_outside": float(theirs[~signals.inside].mean()),
     }

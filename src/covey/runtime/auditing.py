@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from covey.build import BuiltRun
 from covey.build.plugins import user_function
@@ -19,20 +20,25 @@ from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
 from covey.events import ModelAttacked, kind_and_body
+from covey.heads import FEATURE_STEPS
 from covey.history import History
 from covey.ledger import Ledger, Record
 from covey.membership import (
     DIVERGED,
     FEDMIA,
+    MAX_POOL,
+    WEIGHTS,
     Attack,
     Attribution,
     Auditor,
+    Candidates,
     ClusterAuditResult,
     Scorer,
     Target,
     attribution,
     examine_cluster,
     has_finite_examples,
+    membership_weights,
     no_better_than_guessing,
     source_of,
 )
@@ -55,6 +61,9 @@ DEFAULT_ATTACKS = USUAL_ATTACKS
 SOURCE = "source"
 """Source inference: not who was trained on, but by which cluster."""
 
+NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
+"""Attacks that look at more than what models say of a record."""
+
 
 def no_progress(_: int, __: int) -> None:
     """Watch nothing."""
@@ -65,7 +74,7 @@ class AuditRequest:
     """What to audit with.
 
     Attributes:
-        attacks: names of attacks, "fedmia", "source", a user's own as
+        attacks: names of attacks, "fedmia", "source", "weights", a user's own as
             `package.module:name`, or attacks themselves.
         references: federations played again per cluster.
         observe: called with the cluster and the number of its references played so far.
@@ -108,6 +117,7 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
         references=request.references,
         retrain_recipe=run.retrain_recipe,
         observe=request.observe,
+        from_weights=_from_weights(run) if WEIGHTS in request.attacks else None,
     )
     streams = run.streams.at("audit of a finished run")
     clusters = tuple(
@@ -132,8 +142,44 @@ def _attacks(request: AuditRequest) -> Mapping[str, Scorer]:
             f"An audit needs at least 2 references, so that every record has one that "
             f"learnt it and one that did not; found {request.references}."
         )
-    names = [each for each in request.attacks if each not in (FEDMIA, SOURCE)]
+    names = [each for each in request.attacks if each not in NOT_BY_ANSWERS]
     return dict(map(named_attack, names))
+
+
+def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], np.ndarray]:
+    """Return the attack on a head's weights: candidates beside everybody's records.
+
+    Raises:
+        ConfigError: the run solves no heads.
+    """
+    if run.records is None or run.strategy.subtraction is None:
+        raise ConfigError(
+            "The attack weights needs ridge heads, which are solved and not trained, "
+            "found method.name = "
+            f"{run.config.method.name!r}. Leave it out, or audit a run of "
+            "method.name = 'solved'."
+        )
+    records = run.records
+
+    def attack(target: Target, candidates: Candidates) -> np.ndarray:
+        theirs = {client.handle for client in target.members}
+        elsewhere = [c.train for c in run.population.clients if c.handle not in theirs]
+        background = [each.background for each in candidates.strata]
+        pool = [candidates.examples, *background, *elsewhere]
+        if (size := sum(map(len, pool))) > MAX_POOL:
+            raise ConfigError(
+                f"The attack weights solves for at most {MAX_POOL} records together, "
+                f"found {size}. Audit a smaller federation with the same settings."
+            )
+        rows = [records.rows(each) for each in pool]
+        weight, bias = target.params["head.weight"], target.params["head.bias"]
+        theta = torch.cat([weight, bias[:, None]], dim=1).T.double()
+        features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
+        labels = torch.cat([each.labels for each in rows])
+        found = membership_weights(theta, features, labels)
+        return found[: len(candidates.examples)].numpy()
+
+    return attack
 
 
 def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:
@@ -145,7 +191,7 @@ def named_attack(asked: str | Scorer) -> tuple[str, Scorer]:
         )
     name = asked if isinstance(asked, str) else reference(asked)
     if ":" not in name and name not in known_names("attack"):
-        known = ", ".join([*known_names("attack"), FEDMIA, SOURCE])
+        known = ", ".join([*known_names("attack"), *NOT_BY_ANSWERS])
         raise ConfigError(
             f"--attack must be one of {known}, or package.module:name, found {name!r}."
         )

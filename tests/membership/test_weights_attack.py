@@ -1,0 +1,107 @@
+"""Whoever has a ridge head and candidates knows who was in it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import covey
+from covey.membership import auc, membership_weights
+
+SOLVED = {
+    "rounds": 2,
+    "model": {
+        "name": "linear-head",
+        "options": {"feature_options": {"filters": 30, "size": 3, "pool": 2}},
+    },
+    "method": {"name": "solved", "selection": "loss", "options": {"pooling": 0.3}},
+    "redteam": {"source": "leave-one-out"},
+    "population": {"clients": 8, "examples_per_client": 20, "minority_share": 0.25},
+}
+
+
+def head_of(
+    features: torch.Tensor, labels: torch.Tensor, z: torch.Tensor, regularisation: float
+) -> torch.Tensor:
+    """Return (A + lambda I)^-1 B over records of these weights."""
+    targets = torch.nn.functional.one_hot(labels, 6).double() - 1 / 6
+    weighed = features * z[:, None]
+    system = features.T @ weighed
+    system.diagonal().add_(regularisation)
+    return torch.linalg.solve(system, weighed.T @ targets)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    regularisation=st.sampled_from([0.3, 3.0, 100.0]),
+    half=st.booleans(),
+)
+@settings(max_examples=10)
+def test_weights_come_back_whatever_the_regularisation(seed, regularisation, half):
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(150, 60, generator=generator, dtype=torch.float64)
+    features[:, -1] = 1
+    labels = torch.randint(6, (150,), generator=generator)
+    allowed = torch.tensor([0.0, 0.0, 0.0195, 1.0], dtype=torch.float64)
+    z = allowed[torch.randint(4, (150,), generator=generator)]
+    theta = head_of(features, labels, z, regularisation)
+    theta = theta.half().double() if half else theta.float().double()
+    found = membership_weights(theta, features, labels)
+    found = found / found[z == 1].mean()
+    assert (found - z).abs().max() < (0.05 if half else 0.0195 / 2)
+
+
+def test_fewer_equations_than_candidates_tell_less():
+    """The only thing that hides anybody without noise: more unknowns than equations."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(800, 40, generator=generator, dtype=torch.float64)
+    labels = torch.randint(6, (800,), generator=generator)
+    z = (torch.arange(800) < 400).double()
+    found = membership_weights(head_of(features, labels, z, 1.0), features, labels)
+    ranked = auc(found[:400].numpy(), found[400:].numpy())
+    assert 0.55 < ranked < 0.95
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("solved") / "run"
+    return covey.run(config=covey.Config.of(SOLVED), out=folder)
+
+
+def test_everybody_is_found_in_a_head_without_noise(solved):
+    before = solved.summary["violations"]["count"]
+    clusters = solved.audit(attacks=["weights"])["clusters"]
+    assert len(clusters) == 2
+    for cluster in clusters:
+        assert set(cluster["attacks"]) == {"weights"}
+        assert set(cluster["accuracies"]) == {"members", "non_members"}
+        figures = cluster["attacks"]["weights"]["overall"]
+        assert figures["balanced_accuracy"]["value"] == 1.0
+        assert figures["auc"]["value"] == 1.0
+    after = solved.summary["violations"]["count"]
+    assert before < after == 8  # all of them: nobody accepts a risk of 1
+
+
+def test_a_network_has_no_such_equations(tmp_path):
+    config = covey.Config.of(
+        {"rounds": 1, "population": {"clients": 6}, "redteam": {"source": "none"}}
+    )
+    trained = covey.run(config=config, out=tmp_path / "run")
+    with pytest.raises(covey.ConfigError, match="needs ridge heads"):
+        trained.audit(attacks=["weights"])
+
+
+def test_other_attacks_on_heads_that_lean_are_sent_to_this_one(solved):
+    with pytest.raises(covey.ConfigError, match="--attack weights"):
+        solved.audit(attacks=["lira"], references=2)
+
+
+def test_its_page_and_answer_are_written(solved):
+    solved.audit(attacks=["weights"])
+    written = json.loads((solved.folder / "audit" / "audit.json").read_text())
+    assert np.isclose(
+        written["clusters"][0]["attacks"]["weights"]["overall"]["auc"]["value"], 1
+    )
