@@ -91,6 +91,27 @@ def test_everybody_is_found_in_a_head_without_noise(solved):
     assert before < after == 8  # all of them: nobody accepts a risk of 1
 
 
+def notes_of(played: covey.Run) -> str:
+    started = played.history.started
+    assert started is not None
+    return " ".join(started.notes)
+
+
+def test_a_run_says_so_unless_there_is_noise(solved, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert "knows who was in it" in notes_of(solved)
+    noisy = {
+        **SOLVED,
+        "model": SOLVED["model"]
+        | {"options": SOLVED["model"]["options"] | {"norm": 3.8}},
+        "method": {"name": "solved", "num_clusters": 1},
+        "privacy": {"client_clip": 0.3, "client_noise": 1.0},
+        "redteam": {"source": "none"},
+    }
+    hidden = covey.run(config=covey.Config.of(noisy), out=tmp_path / "hidden")
+    assert "knows who was in it" not in notes_of(hidden)
+
+
 def test_a_network_has_no_such_equations(tmp_path):
     config = covey.Config.of(
         {"rounds": 1, "population": {"clients": 6}, "redteam": {"source": "none"}}

@@ -100,6 +100,11 @@ class ReplayOptions:
 
 NO_REPLAY = ReplayOptions()
 
+HEADS_WITHOUT_NOISE = (
+    "Whoever has a ridge head without noise, and candidate records, knows who was in it: "
+    "covey audit RUN --attack weights shows it."
+)
+
 SUMS_ALONE = (
     "The server sees sums over clients alone, and who is in each. What is measured of all "
     "records at once (risks, and heads by risk) a server of real clients would not see."
@@ -318,6 +323,9 @@ def notes(config: Config) -> tuple[str, ...]:
     found += filter(
         None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,)
     )
+    noise = config.privacy.client_noise or config.privacy.record_noise
+    if algorithm.sends_sums and not noise:
+        found.append(HEADS_WITHOUT_NOISE)
     found += filter(None, (masks_told(config),))
     if config.model.task == "regression":
         found.append(
