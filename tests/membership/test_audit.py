@@ -202,3 +202,13 @@ def test_an_attack_of_ones_own_must_return_a_score_per_record(
     mine = replace(UNTRAINED, attacks={"mine:wrong": wrong})
     with pytest.raises(ConfigError, match="attack mine:wrong must return one finite"):
         examine_cluster(ENGINE, target, matched, mine, STREAMS)
+
+
+def test_an_audit_of_updates_alone_is_compared_with_references_too(
+    target: Target, matched: Reference
+):
+    seen = examine_cluster(
+        ENGINE, target, matched, replace(AUDITOR, attacks={}), STREAMS
+    )
+    assert set(seen.attacks) == {"fedmia"}
+    assert {"references_inside", "references_outside"} <= seen.accuracies.keys()

@@ -36,6 +36,7 @@ from covey.build.aggregators import (
     masked_aggregator_of,
     noise_on_clients,
     server_step_of,
+    sum_noise_of,
 )
 from covey.build.global_randomness import noticing_global_randomness, own_parts
 from covey.build.isolation import algorithm_isolates, merging_isolates
@@ -323,8 +324,7 @@ def notes(config: Config) -> tuple[str, ...]:
     found += filter(
         None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,)
     )
-    noise = config.privacy.client_noise or config.privacy.record_noise
-    if algorithm.sends_sums and not noise:
+    if algorithm.sends_sums and sum_noise_of(config) is None:
         found.append(HEADS_WITHOUT_NOISE)
     found += filter(None, (masks_told(config),))
     if config.model.task == "regression":

@@ -64,10 +64,11 @@ class Auditor:
     """Who attacks, and with what.
 
     Attributes:
-        attacks: by name; where there are none, no references are played.
+        attacks: by name.
         from_updates: whether FedMIA attacks, too: every client trains once more from
             its cluster's model, and its own model is looked at.
-        references: how many federations are played again; at least 2.
+        references: how many federations are played again: at least 2, or 0 where no
+            attack but `from_weights` is made.
         observe: called with the cluster and the number of references played so far.
         from_weights: scores candidates by the weights of a head that is solved; None:
             nobody does.
@@ -195,10 +196,9 @@ def _signals(
     None if a reference diverged: records that it learnt would look like all others.
     """
     ours = _log_probs(engine, target.params, candidates.examples)
-    played = auditor.references if auditor.attacks else 0
     inside = np.zeros((len(ours), 0), dtype=bool)
-    if played:
-        inside = halves(candidates, played, streams)
+    if auditor.references:
+        inside = halves(candidates, auditor.references, streams)
     answers: list[ndarray] = []
     models = train_references(auditor.retrain_recipe, candidates, inside, streams)
     for count, params in enumerate(models, start=1):

@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from covey.heads.leave_out import targets_of
+
 __all__ = ["MAX_POOL", "membership_weights"]
 
 PRIOR = 1e-6
@@ -45,10 +47,8 @@ def membership_weights(
         features: of all candidates, 1 last.
         labels: theirs; t = onehot - 1 / classes.
     """
-    classes = theta.shape[1]
     scores = features @ theta
-    targets = torch.nn.functional.one_hot(labels, classes).double() - 1 / classes
-    residuals = targets - scores
+    residuals = targets_of(labels, scores) - scores
     along = (scores * residuals).sum(dim=1)  # <phi r^T, theta>
     products = (features @ features.T) * (residuals @ residuals.T)
     products -= torch.outer(along, along) / theta.square().sum().clamp(min=1e-300)

@@ -20,7 +20,7 @@ from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
 from covey.events import ModelAttacked, kind_and_body
-from covey.heads import FEATURE_STEPS
+from covey.heads import FEATURE_STEPS, SentHead
 from covey.history import History
 from covey.ledger import Ledger, Record
 from covey.membership import (
@@ -111,10 +111,11 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
     attacks = _attacks(request)
     found = load_completed(run, folder, "An audit")
     run, targets = found.run, _targets(found)
+    references = request.references if set(request.attacks) - {WEIGHTS} else 0
     auditor = Auditor(
         attacks=attacks,
         from_updates=FEDMIA in request.attacks,
-        references=request.references,
+        references=references,
         retrain_recipe=run.retrain_recipe,
         observe=request.observe,
         from_weights=_from_weights(run) if WEIGHTS in request.attacks else None,
@@ -129,7 +130,7 @@ def audit_run(run: BuiltRun, folder: RunFolder, request: AuditRequest) -> Audit:
     asked = SOURCE in request.attacks
     none = any(each.reason.startswith(DIVERGED) for each in clusters)
     return Audit(
-        references=request.references,
+        references=references,
         groups=tuple(group.name for group in run.population.groups),
         clusters=clusters,
         source=_source(run, targets) if asked and not none else None,
@@ -173,7 +174,7 @@ def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], np.ndarray]:
             )
         rows = [records.rows(each) for each in pool]
         weight, bias = target.params["head.weight"], target.params["head.bias"]
-        theta = torch.cat([weight, bias[:, None]], dim=1).T.double()
+        theta = SentHead.of(weight, bias, None).theta.double()
         features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
         labels = torch.cat([each.labels for each in rows])
         found = membership_weights(theta, features, labels)
