@@ -40,11 +40,9 @@ __all__ = [
     "ComponentsUsed",
     "DistancesSketched",
     "Event",
-    "ExposureChosen",
     "FairnessMeasured",
     "ForeignEvent",
     "GroupsSought",
-    "HeadChosen",
     "HeadsSolved",
     "LeaveRequested",
     "ModelAttacked",
@@ -390,38 +388,6 @@ class HeadsSolved(Event):
     clients: tuple[Count, ...]
     pooling: tuple[float, ...]
     regularisation: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeadChosen(Event):
-    """The most accurate head was taken whose risk is what a cluster's clients accept.
-
-    Attributes:
-        accepted: the risk that all but a quarter of its clients accept.
-        front: what was tried: pooling, regularisation, risk, and accuracy on records by
-            heads that never met them.
-        chosen: index of the one that was taken.
-    """
-
-    cluster: Count
-    accepted: float
-    front: tuple[tuple[float, ...], ...]
-    chosen: Count
-
-
-@dataclass(frozen=True, slots=True)
-class ExposureChosen(Event):
-    """Each client enters its cluster's head as much as the risk that it accepts allows.
-
-    Attributes:
-        weights: per client, in [0, 1]; 0: its records are in no head.
-        risks: per client, of its own records at everybody's weights; 0.5 at weight 0.
-        passes: how often weights were lowered until nobody was above what it accepts.
-    """
-
-    weights: Mapping[Handle, Share]
-    risks: Mapping[Handle, float]
-    passes: Count
 
 
 @dataclass(frozen=True, slots=True)

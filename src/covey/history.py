@@ -20,10 +20,8 @@ from covey.events import (
     ClusterWaited,
     ComponentsUsed,
     Event,
-    ExposureChosen,
     FairnessMeasured,
     GroupsSought,
-    HeadChosen,
     ModelAttacked,
     ModelDiverged,
     ModelsPooled,
@@ -121,8 +119,6 @@ class History:
         pooling: per cluster, the share of its model that it last had in common.
         moves: per client that moved, the rounds in which it chose another cluster.
         prices: the subsidies set after each round, if the method sets any.
-        heads_chosen: per cluster, its newest choice of a head by risk, and of which round.
-        weights_chosen: how much each client enters, where its own risk decided it last.
         hidden: the anonymity sets of each round, if there are any.
         left: who asked to leave and what was last answered to each, in order.
         attacks: all others on final models, of whatever models those were.
@@ -153,10 +149,6 @@ class History:
         default_factory=dict[Handle, tuple[int, ...]]
     )
     prices: Sequence[tuple[int, PricesSet]] = ()
-    heads_chosen: Mapping[int, tuple[int, HeadChosen]] = field(
-        default_factory=dict[int, tuple[int, HeadChosen]]
-    )
-    weights_chosen: ExposureChosen | None = None
     hidden: Sequence[tuple[int, AnonymitySetsFormed | OrganisationsAttested]] = ()
     left: tuple[ClientLeft, ...] = ()
     audits: tuple[ClusterAudited, ...] = ()
@@ -278,7 +270,7 @@ def _without(history: History, event: ClientLeft) -> History:
             groups=_others(began.groups, gone),
             risk_thresholds=_others(began.risk_thresholds, gone),
         )
-    reported, weights = history.reported, history.weights_chosen
+    reported = history.reported
     return replace(
         history,
         started=began,
@@ -289,12 +281,6 @@ def _without(history: History, event: ClientLeft) -> History:
         reported=reported
         and ClientsReported(
             _others(reported.accuracy, gone), _others(reported.above, gone)
-        ),
-        weights_chosen=weights
-        and replace(
-            weights,
-            weights=_others(weights.weights, gone),
-            risks=_others(weights.risks, gone),
         ),
         left_since_end=history.left_since_end + (history.finished is not None),
     )
@@ -415,11 +401,6 @@ def _with(  # noqa: C901, PLR0911, PLR0912 - one line per kind of event
             return replace(
                 history, prices=_longer(history.prices, (round_index, event))
             )
-        case HeadChosen():
-            newest = {event.cluster: (round_index, event)}
-            return replace(history, heads_chosen={**history.heads_chosen, **newest})
-        case ExposureChosen():
-            return replace(history, weights_chosen=event)
         case RiskMeasured():
             return _measured(history, event)
         case ClusterAudited():

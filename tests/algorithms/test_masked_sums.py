@@ -187,10 +187,6 @@ def test_masked_sums_are_checked_as_others_are():
     [
         ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
         ({"method": {"name": "solved"}}, "initialisation = 'warm'"),
-        (
-            {"method": {"name": "solved", "options": {"exposure": "risk"}}},
-            "exposure = 'risk'",
-        ),
         ({"merge": {"name": "krum"}}, "merge.name = 'krum'"),
         ({"method": {"name": "solved", "smoothing": 0.5}}, "method.smoothing"),
     ],

@@ -12,7 +12,7 @@ from covey.algorithms import RoundResult, ServerState
 from covey.build import BuiltRun, build_run
 from covey.config import load_config
 from covey.errors import ConfigError
-from covey.events import ClientsAssigned, HeadsSolved, ModelsMerged, RiskMeasured
+from covey.events import ClientsAssigned, HeadsSolved, ModelsMerged
 from covey.heads import FEATURE_STEPS, ClusterSums, Sums
 from covey.params import model_hash
 
@@ -22,8 +22,7 @@ SOLVED: dict[str, Any] = {
     "model.name": "linear-head",
     "model.options": {"feature_options": FEATURES},
     "method.name": "solved",
-    "redteam.source": "leave-one-out",
-    "redteam.every": 1,
+    "redteam.source": "none",
     "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
 }
 
@@ -154,7 +153,7 @@ def test_a_client_chooses_by_heads_that_never_met_it():
 
 
 def test_nobody_is_asked_again_once_nobody_moves():
-    run = built(**{"method.selection": "loss", "redteam.source": "none"})
+    run = built(**{"method.selection": "loss"})
     played = list(rounds_of(run, 6))
     choices = [
         fact.clusters
@@ -167,14 +166,9 @@ def test_nobody_is_asked_again_once_nobody_moves():
     assert hashes[-1] == hashes[-2]
 
 
-def test_the_estimate_is_of_the_stronger_attack_and_withheld_once_somebody_left():
+def test_once_somebody_left_heads_are_those_of_who_stayed():
     run = built(**{"method.num_clusters": 1})
     played = list(rounds_of(run, 2))
-    measured = [e for e in played[1].events if isinstance(e, RiskMeasured)]
-    assert measured
-    assert measured[0].risk is not None
-    assert measured[0].risk > 0.5
-    assert "likelihood ratio" in measured[0].reason
     leaver = run.population.clients[0].handle
     state = played[1].state.without({leaver})
     assert not state.kept(ClusterSums).is_whole
@@ -194,8 +188,11 @@ def test_the_estimate_is_of_the_stronger_attack_and_withheld_once_somebody_left(
         ({"model.name": "mlp", "model.options": {}}, "features that do not train"),
         ({"merge.name": "anonymity-sets"}, "single updates"),
         ({"merge.name": "geometric-median"}, "single updates"),
-        ({"privacy.record_clip": 1.0, "privacy.record_noise": 1.0}, "without noise"),
         ({"method.options": {"regularisation": 0.0}}, "regularisation"),
+        ({"method.options": {"regularisation": "risk"}}, "regularisation"),
+        ({"method.options": {"exposure": "risk"}}, "exposure"),
+        ({"method.pooling": "risk"}, "pooling"),
+        ({"redteam.source": "leave-one-out"}, "must be one of federated"),
         ({"unlearning.store_updates": 1}, "updates"),
     ],
 )
@@ -244,11 +241,8 @@ def test_who_was_away_while_nobody_moved_is_asked_when_it_comes():
     )
 
 
-@pytest.mark.parametrize(
-    "options", [{"pooling": 0.5}, {"regularisation": "risk"}, {"pooling": "risk"}]
-)
-def test_no_attack_rests_on_references_of_another_recipe(options: dict[str, object]):
-    run = built(**{"method.options": options})
+def test_no_attack_rests_on_references_of_another_recipe():
+    run = built(**{"method.options": {"pooling": 0.5}})
     params = run.init(run.streams)
     with pytest.raises(ConfigError, match="another recipe"):
         run.retrain_recipe.play_round(0, params, (), run.streams)

@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tomli_w
 import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import covey
 from covey.api import Run
 from covey.checkpoints import checkpoint_paths
-from covey.config import load_config
 from covey.data import Examples
 from covey.errors import ConfigError, RunError
 from covey.events import AnswerRefused, AnswersMissing, ClientsAssigned, HeadsSolved
-from covey.flower.node import Node, shared_settings_hash
 from covey.heads import ClusterSums
 from covey.ledger import Ledger
 from covey.runtime import RunFolder
@@ -431,12 +428,6 @@ def test_who_stays_and_does_not_answer_is_missing_and_told(build):
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"redteam": {"source": "leave-one-out"}}, "to see every client's data"),
-        ({"method": {"options": {"pooling": "risk"}}}, "to see every client's data"),
-        (
-            {"method": {"options": {"regularisation": "risk"}}},
-            "to see every client's data",
-        ),
         ({"method": {"initialisation": "groups"}}, "to know every client's group"),
     ],
 )
@@ -445,14 +436,3 @@ def test_what_no_server_can_see_is_refused(changed: dict[str, Any], told: str):
     method = {**settings["method"], **changed.pop("method", {})}
     with pytest.raises(ConfigError, match=told):
         covey.Config.of({**settings, "method": method, **changed})
-
-
-def test_a_node_agrees_on_who_measures_where_its_file_names_nobody(tmp_path):
-    settings = {k: each for k, each in solved().items() if k != "redteam"}
-    (tmp_path / "covey.toml").write_text(tomli_w.dumps(settings))
-    told = {"name": "client-00000", "seed": 0, "config": "covey.toml"}
-    (tmp_path / "node.toml").write_text(tomli_w.dumps(told))
-    node = Node(tmp_path / "node.toml").config
-    server = load_config(tmp_path / "covey.toml").naming(engine="flower")
-    assert node.redteam.source == "federated"
-    assert shared_settings_hash(node) == shared_settings_hash(server)

@@ -47,11 +47,3 @@ def test_other_sums_or_dials_are_solved_anew(cluster, pooling):
         assert not torch.equal(each.head(cluster).theta, before)
         assert torch.equal(each.head(cluster).theta, fresh(each, cluster))
     assert torch.equal(state.head(cluster).theta, before)
-
-
-@pytest.mark.parametrize("pooling", [0.0, 0.3, 1.0])
-def test_the_gram_is_that_of_the_draws(pooling):
-    head = solved(pooling).head(0)
-    own, *others = (each.matrices()[0] for each in solved(pooling).sums)
-    expected = own + pooling**2 * sum(others)
-    assert torch.allclose(head.gram, expected, rtol=1e-12)

@@ -23,7 +23,7 @@ SOLVED = {
         "initialisation": "groups",
         "options": {"pooling": 0.3},
     },
-    "redteam": {"source": "leave-one-out"},
+    "redteam": {"source": "none"},
     "population": {"clients": 8, "examples_per_client": 20, "minority_share": 0.5},
 }
 

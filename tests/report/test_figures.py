@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from covey.events import ExposureChosen, HeadChosen, PricesSet
+from covey.events import PricesSet
 from covey.history import History, after
 from covey.report.figures import (
     accuracy_figure,
     clusters_figure,
     fairness_figure,
-    heads_figure,
     overlaid_accuracy,
     pareto_figure,
     png,
@@ -24,7 +23,6 @@ from covey.report.figures import (
     samples_figure,
     svg,
     violations_figure,
-    weights_figure,
 )
 from covey.report.figures.pareto import front
 
@@ -44,8 +42,6 @@ def test_every_kind_of_run_has_every_figure(any_history: History):
         violations_figure,
         fairness_figure,
         prices_figure,
-        heads_figure,
-        weights_figure,
     ):
         assert draw(any_history).axes
 
@@ -190,40 +186,3 @@ def test_prices_are_drawn_beside_the_shares(histories: dict[str, History]):
     assert "cluster 0 | cluster 1 | target 0.2" in words(figure)
     assert figure.axes[0].lines[0].get_ydata() == [0.25]
     assert "no prices" in words(prices_figure(histories["two clusters"]))
-
-
-def test_heads_that_were_tried_are_drawn_with_the_one_that_was_taken(
-    histories: dict[str, History],
-):
-    front = ((0.0, 0.1, 0.8, 0.5), (0.0, 1.0, 0.7, 0.4), (1.0, 1.0, 0.6, 0.45))
-    fact = HeadChosen(1, 0.65, front, 2)
-    figure = heads_figure(after(histories["two clusters"], 2, [fact]))
-    assert "Cluster 1, round 3" in words(figure)
-    assert "pooling 0 | pooling 1 | taken | accepted by all but a quarter" in words(
-        figure
-    )
-    zero, one, ring, accepted = figure.axes[0].lines
-    assert np.asarray(zero.get_xdata()).tolist() == [0.8, 0.7]
-    assert np.asarray(one.get_ydata()).tolist() == [0.45]
-    assert np.asarray(ring.get_xdata()).tolist() == [0.6]
-    assert np.asarray(accepted.get_xdata()).tolist() == [0.65, 0.65]
-    assert "no head was chosen" in words(heads_figure(histories["two clusters"]))
-
-
-def test_a_clients_weight_and_its_own_risk_stand_over_what_it_accepts(
-    histories: dict[str, History],
-):
-    history = histories["two clusters"]
-    assert history.started is not None
-    taus = history.started.risk_thresholds
-    handles = [h for h in history.assignment if h in taus]
-    gone = {"left": 1.0}
-    weights = {h: i / len(handles) for i, h in enumerate(handles)}
-    risks = {h: min(taus[h], 0.6) for h in handles}
-    fact = ExposureChosen({**weights, **gone}, {**risks, **gone}, 3)
-    figure = weights_figure(after(history, 2, [fact]))
-    drawn = [np.asarray(axes.collections[0].get_offsets()) for axes in figure.axes]
-    assert drawn[0].tolist() == [[taus[h], weights[h]] for h in handles]
-    assert drawn[1].tolist() == [[taus[h], risks[h]] for h in handles]
-    assert "cluster 0 | cluster 1" in words(figure)
-    assert "no weight was chosen" in words(weights_figure(history))

@@ -18,12 +18,11 @@ from covey.data import Examples
 from covey.engine.fixed_features import params_of
 from covey.events import (
     ClientsAssigned,
-    ExposureChosen,
     HeadsSolved,
     RecordsChanged,
     RunRolledBack,
 )
-from covey.heads import ClusterSums, weight_steps
+from covey.heads import WEIGHT_STEPS, ClusterSums
 from covey.params import model_hash
 from covey.runtime import RunFolder
 from covey.runtime.damage import damages
@@ -80,11 +79,7 @@ def facts(folder: Path, kind: type) -> list[Any]:
     return [each for _, each in recorded(folder) if isinstance(each, kind)]
 
 
-def computed(
-    folder: Path,
-    held: Mapping[str, Examples],
-    weights: Mapping[str, float] | None = None,
-) -> str:
+def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     """The heads of sums over these records, in the clusters that are recorded."""
     built, names = build_run(RunFolder.existing(folder).config()), load(folder).names
     chosen: dict[str, int] = {}
@@ -95,10 +90,7 @@ def computed(
     d, records = fresh[0]["head.weight"].shape[1] + 1, built.records
     assert records is not None
     by_handle = {names[name]: examples for name, examples in held.items()}
-    counted = {
-        h: (chosen[h], weight_steps(1.0 if weights is None else weights[h]))
-        for h in by_handle
-    }
+    counted = {h: (chosen[h], WEIGHT_STEPS) for h in by_handle}
     sums = tuple(
         records.sums(((by_handle[h], w) for h, (c, w) in counted.items() if c == j), d)
         for j in range(2)
@@ -368,23 +360,3 @@ def test_in_whatever_order_clients_come_change_and_go_heads_are_those_of_today(
             solved.update(name, brought, add=what == "add")
             held[name] = Examples.joined((held[name], new)) if what == "add" else new
         assert model_of(solved.folder) == computed(solved.folder, held), (step, what)
-
-
-@SLOW
-def test_where_weights_follow_risks_all_are_found_anew(some, tmp_path):
-    told = json.loads(json.dumps(SOLVED))
-    told["method"]["options"]["exposure"] = "risk"
-    told["population"]["thresholds"] = [0.8, 0.95]
-    made = run(config=Config.of(told), out=tmp_path / "run")
-    held = held_by(Config.of(told))
-    held[OLD], held[NEW] = examples(some(7, 20)), examples(some(9, 50))
-    made.update(OLD, some(7, 20))
-    done = made.join(NEW, some(9, 50), threshold=0.7)
-    found = facts(made.folder, ExposureChosen)[-1]
-    assert 0 < found.weights[done.handle] < 1
-    assert found.risks[done.handle] <= 0.7
-    assert model_of(made.folder) == computed(made.folder, held, found.weights)
-    made.forget(OLD, "subtract")
-    del held[OLD]
-    assert model_of(made.folder) == computed(made.folder, held, found.weights)
-    resume(made.folder)

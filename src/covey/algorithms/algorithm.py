@@ -11,7 +11,6 @@ from typing import ClassVar, NamedTuple
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
 from covey.algorithms.clients import Clients
 from covey.clustering.base import ClusterSelection
-from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
 from covey.components.component import Component
 from covey.engine.fixed_features import LocalRecords
@@ -108,8 +107,6 @@ class Algorithm(Component):
             updates that `Clients.train_and_aggregate` takes. What is inherited is not
             believed.
         seen: what the server sees of single clients, where no masks hide it.
-        risk_source: who measures the risk where the settings name nobody, and nothing
-            rules it out; a user's own names it in its settings.
     """
 
     own_selection: ClassVar[ClusterSelection | None] = None
@@ -120,7 +117,6 @@ class Algorithm(Component):
     subtracts: ClassVar[bool] = False
     sends_sums: ClassVar[bool] = False
     seen: ClassVar[str] = ""
-    risk_source: ClassVar[str] = DEFAULTS["risk_estimator"]
 
     def claims(self, part: str) -> Iterator[Claim]:
         """Yield the claim, and what can be had of what clients send."""

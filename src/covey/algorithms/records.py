@@ -63,14 +63,6 @@ class Records(Protocol):
         """Whose sums came under masks; None: masks are not asked of these clients."""
         ...
 
-    def here(self) -> LocalRecords:
-        """Return the records themselves.
-
-        Raises:
-            ConfigError: the clients are remote.
-        """
-        ...
-
     def means(
         self, cohort: Cohort, d: int, round_index: int
     ) -> Mapping[Handle, Float64[Tensor, " d"]]:
@@ -161,10 +153,6 @@ class RecordsHere:
     def summed(self) -> Summed | None:
         """Nobody's: every round of secure sums is played where they are added."""
         return None
-
-    def here(self) -> LocalRecords:
-        """Return the records themselves."""
-        return self.records
 
     def means(
         self, cohort: Cohort, d: int, round_index: int

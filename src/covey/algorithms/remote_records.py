@@ -24,7 +24,7 @@ from covey.algorithms.remote import (
 )
 from covey.algorithms.remote_sums import play_sums
 from covey.data.examples import Client
-from covey.engine.fixed_features import LocalRecords, params_of
+from covey.engine.fixed_features import params_of
 from covey.errors import ConfigError
 from covey.events import AnswerRefused, Event, SumGivenUp
 from covey.heads import (
@@ -80,18 +80,6 @@ class RemoteRecords:
     def are_apart(self) -> bool:
         """They are on machines of their own."""
         return True
-
-    def here(self) -> LocalRecords:
-        """Refuse: they are not.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise ConfigError(
-            "Heads and weights are chosen by risk from clients' records, and these are on "
-            "machines of their own. Set pooling, regularisation and exposure in "
-            "method.options to numbers."
-        )
 
     def means(
         self, cohort: Cohort, d: int, round_index: int

@@ -1,7 +1,7 @@
 """Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -10,37 +10,23 @@ from pydantic import Field
 from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
-from covey.algorithms.exposing import exposed_by_risk
 from covey.algorithms.first_clusters import Initialisation, first_clusters
 from covey.algorithms.kept_sums import OwnSums
 from covey.algorithms.released_sums import head_alone, release_of
 from covey.algorithms.settled import Settled, is_settled, settled_after
-from covey.algorithms.summing import (
-    Asked,
-    adjusted,
-    counted_sums,
-    without_leavers,
-)
-from covey.components.built_ins import DEFAULTS, EXACT_RISK
+from covey.algorithms.summing import Asked, counted_sums, without_leavers
+from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
 from covey.components.section import Count, Positive, Share
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.errors import ConfigError
-from covey.events import (
-    ClientsAssigned,
-    Event,
-    HeadsSolved,
-    ModelsMerged,
-)
-from covey.heads import (
-    ClusterSums,
-    weight_steps,
-)
+from covey.events import ClientsAssigned, Event, HeadsSolved, ModelsMerged
+from covey.heads import ClusterSums, weight_steps
 from covey.membership import PlayRound
 from covey.params import model_hash
 from covey.rng import Streams
-from covey.types import Handle, Params
+from covey.types import Params
 
 __all__ = ["Solved"]
 
@@ -51,11 +37,11 @@ SEEN = (
 
 
 NO_REFERENCE = (
-    "Models to compare with are solved from one cluster's records by numbers of the "
-    "settings, found method.name = 'solved' whose heads lean on other clusters, or are "
-    "chosen by risk: such models would be another recipe's, and an attack with them too "
-    "kind. Audit a run with pooling = 0 and a number as regularisation, or with the "
-    "attack weights alone, which needs no such models: covey audit RUN --attack weights."
+    "Models to compare with are solved from one cluster's records alone, found "
+    "method.name = 'solved' whose heads lean on other clusters: such models would be "
+    "another recipe's, and an attack with them too kind. Audit a run with pooling = 0, or "
+    "with the attack weights alone, which needs no such models: covey audit RUN --attack "
+    "weights."
 )
 
 
@@ -75,11 +61,9 @@ class Solved(Algorithm):
         num_clusters: how many heads clients choose among.
         initialisation: `warm`: k-means on the clients' mean features; `random`: each in a
             cluster by chance; `groups`: the true ones, an oracle.
-        pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike; "risk":
-            what `best_point` takes.
-        regularisation: lambda, above 0; or "risk".
-        exposure: w_i: how much each client's records enter, in steps of 1 / 256; "risk":
-            each as much as the risk that it accepts allows (`exposed_by_risk`).
+        pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike.
+        regularisation: lambda, above 0.
+        exposure: w_i: how much each client's records enter, in steps of 1 / 256.
         select_on: `train`: on its own examples, by heads that never met the client;
             `holdout`: on the examples that it holds out.
         hysteresis: rounds that a client stays after a move.
@@ -104,14 +88,13 @@ class Solved(Algorithm):
     subtracts: ClassVar[bool] = True
     sends_sums: ClassVar[bool] = True
     seen: ClassVar[str] = SEEN
-    risk_source: ClassVar[str] = EXACT_RISK
 
     num_clusters: Positive = 2
     initialisation: Initialisation = "warm"
     selection: str = DEFAULTS["selection"]
-    pooling: Literal["risk"] | Share = 0.0
-    regularisation: Literal["risk"] | Annotated[float, Field(gt=0)] = 1.0
-    exposure: Literal["risk"] | Share = 1.0
+    pooling: Share = 0.0
+    regularisation: Annotated[float, Field(gt=0)] = 1.0
+    exposure: Share = 1.0
     select_on: Literal["train", "holdout"] = "train"
     hysteresis: Count = 0
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -136,20 +119,11 @@ class Solved(Algorithm):
         """Several clusters are no model for everybody."""
         several = self.num_clusters > 1
         one = frozenset({Capability.SHARED_MODEL}) if several else frozenset()
-        by_risk = "risk" in (self.pooling, self.regularisation, self.exposure)
-        exact = frozenset({Capability.EXACT_SUMS}) if by_risk else frozenset()
-        return Claim(part, self.requires | exact, self.rules_out | one)
+        return Claim(part, self.requires, self.rules_out | one)
 
     def claims(self, part: str) -> Iterator[Claim]:
-        """Yield what a start, and dials that are found by risk, take beside the choice."""
+        """Yield what a start, and sums that are kept, take beside the choice."""
         yield from super().claims(part)
-        for dial in ("pooling", "regularisation", "exposure"):
-            if getattr(self, dial) == "risk":
-                yield Claim(
-                    f"{part} with {dial} = 'risk'",
-                    frozenset({Capability.CLIENT_DATA}),
-                    remedy=f"Set {dial} to a number.",
-                )
         if self.initialisation == "warm" and self.num_clusters > 1:
             yield Claim(
                 f"{part} with initialisation = 'warm'",
@@ -162,12 +136,6 @@ class Solved(Algorithm):
                 frozenset({Capability.EXACT_SUMS}),
                 frozenset({Capability.SUMS_ALONE}),
                 remedy="Set method.options.keep_sums = false.",
-            )
-        if self.exposure == "risk":
-            yield Claim(
-                f"{part} with exposure = 'risk'",
-                rules_out=frozenset({Capability.SUMS_ALONE}),
-                remedy="Set method.options.exposure to a number.",
             )
 
     def num_models(self, population: Cohort) -> int:
@@ -240,8 +208,6 @@ class Solved(Algorithm):
         self, state: ServerState, chosen: ClientsAssigned, asked: Asked
     ) -> tuple[Asked, ClientsAssigned]:
         """Ask who comes or moves for its sums; who gives none has not chosen."""
-        if self.exposure == "risk":  # of simulated clients: all is here
-            return asked, chosen
         weights = dict.fromkeys(chosen.clusters, weight_steps(self.exposure))
         asked = asked.ready(state, chosen.clusters, weights)
         return asked, asked.answered(chosen)
@@ -257,7 +223,14 @@ class Solved(Algorithm):
         state, clusters, waited = asked.parted(state, chosen.clusters)
         there = {h: j for h, j in clusters.items() if h in chosen.clusters}
         chosen = replace(chosen, clusters=there)
-        sums, walked = self._weighed(state, clusters, asked, streams)
+        weights = dict.fromkeys(clusters, weight_steps(self.exposure))
+        counted = counted_sums(state, clusters, weights, asked)
+        k = len(state.clusters)
+        dials = {
+            "pooling": (self.pooling,) * k,
+            "regularisation": (self.regularisation,) * k,
+        }
+        sums = counted.model_copy(update=dials)
         in_each = sums.clients_per_cluster()
         release = release_of(state, sums, asked.records.noise, streams)
         models = tuple(
@@ -273,23 +246,8 @@ class Solved(Algorithm):
         )
         participants = tuple(counts[j] for j in range(len(models)))
         merged = ModelsMerged(model_hash(models), participants)
-        told = (*asked.records.facts, chosen, *waited, *walked, *release.facts)
+        told = (*asked.records.facts, chosen, *waited, *release.facts)
         return RoundResult(after.with_models(models), (*told, solved, merged))
-
-    def _weighed(
-        self,
-        state: ServerState,
-        clusters: Mapping[Handle, int],
-        asked: Asked,
-        streams: Streams,
-    ) -> tuple[ClusterSums, Sequence[Event]]:
-        """Return sums over clients at their weights, with what was tried for them."""
-        dials = self.pooling, self.regularisation
-        if self.exposure == "risk":
-            return exposed_by_risk(state, clusters, dials, asked, streams)
-        weights = dict.fromkeys(clusters, weight_steps(self.exposure))
-        counted = counted_sums(state, clusters, weights, asked)
-        return adjusted(state, counted, dials, asked, streams)
 
     def finalize(
         self, state: ServerState, clients: Clients, streams: Streams
@@ -330,13 +288,7 @@ class Solved(Algorithm):
         def play_round(
             index: int, params: Params, sets: tuple[Examples, ...], streams: Streams
         ) -> Params:
-            leans = self.pooling != 0 and self.num_clusters > 1
-            if (
-                leans
-                or self.pooling == "risk"
-                or self.regularisation == "risk"
-                or self.exposure == "risk"
-            ):
+            if self.pooling != 0 and self.num_clusters > 1:
                 raise ConfigError(NO_REFERENCE)
             if index:
                 return params  # a head depends on no earlier one

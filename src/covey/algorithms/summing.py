@@ -1,33 +1,21 @@
 """How clients' sums are counted, taken off again, and made into heads."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
-
-import numpy as np
 
 from covey.algorithms.base import Cohort, ServerState
 from covey.algorithms.kept_sums import OwnSums
 from covey.algorithms.masked_sums import Moves, masked_sums, with_waiting_moves
-from covey.algorithms.pooling import MAX_REFUSED_SHARE
 from covey.algorithms.records import Records
 from covey.data.examples import Client
 from covey.engine.fixed_features import width_of
 from covey.errors import RunError
-from covey.events import ClientsAssigned, HeadChosen, MovesWaited
+from covey.events import ClientsAssigned, MovesWaited
 from covey.heads import ClusterSums, Sums
-from covey.membership import best_point, risk_front
-from covey.rng import Streams
 from covey.types import Handle
 
-__all__ = ["Asked", "Dial", "adjusted", "counted_sums", "without_leavers"]
-
-Dial = Literal["risk"] | float
-
-POOLINGS = (0.0, 0.1, 0.3, 1.0)
-REGULARISATIONS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""What is tried where the risk decides: each about three times the last one."""
+__all__ = ["Asked", "counted_sums", "without_leavers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,24 +103,6 @@ class Asked:
         there = {h: j for h, j in chosen.clusters.items() if h not in lacking}
         return replace(chosen, clusters=there)
 
-    def head_by_risk(
-        self,
-        sums: ClusterSums,
-        cluster: int,
-        dials: tuple[Sequence[float], Sequence[float]],
-        streams: Streams,
-    ) -> HeadChosen:
-        """Return the best head of a cluster whose risk all but a quarter accept."""
-        inside = [(h, w) for h, (j, w) in sums.counted.items() if j == cluster]
-        records = self.records.here()
-        rows = [records.rows(self.everybody[h].train, w) for h, w in inside]
-        taus = [self.everybody[h].preference.risk_threshold for h, _ in inside]
-        own_and_others = sums.own_and_others(cluster)
-        front = risk_front(records, own_and_others, dials, rows, streams)
-        accepted = float(np.quantile(taus, MAX_REFUSED_SHARE))
-        best = front.index(best_point(front, accepted))
-        return HeadChosen(cluster, accepted, tuple(map(astuple, front)), best)
-
 
 def counted_sums(
     state: ServerState,
@@ -155,47 +125,6 @@ def counted_sums(
         if went := _differing(known.counted, counted, j):
             sums[j] -= asked.sums(went, d)
     return asked.records.noted(known.of(tuple(sums), counted))
-
-
-def adjusted(
-    state: ServerState,
-    sums: ClusterSums,
-    dials: tuple[Dial, Dial],
-    asked: Asked,
-    streams: Streams,
-) -> tuple[ClusterSums, list[HeadChosen]]:
-    """Return how heads are solved from these sums, and what was tried for it.
-
-    Where rounds are played again with recorded choices, heads are solved as they were.
-
-    Args:
-        state: before the round.
-        sums: after the choices of the round.
-        dials: pooling and regularisation, as numbers or "risk".
-        asked: whose records are in the sums.
-        streams: of the round.
-    """
-    known = state.kept(ClusterSums)
-    if known.counted == sums.counted or (known.pooling and asked.again):
-        return sums, []
-    pooling, regularisation = dials
-    poolings = POOLINGS if pooling == "risk" else (pooling,)
-    lambdas = REGULARISATIONS if regularisation == "risk" else (regularisation,)
-    several = len(poolings) * len(lambdas) > 1
-    solved = [(poolings[0], lambdas[0])] * len(state.clusters)
-    chosen = [
-        asked.head_by_risk(sums, j, (poolings, lambdas), streams.at("front", j))
-        for j, clients in enumerate(sums.clients_per_cluster())
-        if several and clients
-    ]
-    for each in chosen:
-        best = each.front[each.chosen]
-        solved[each.cluster] = best[0], best[1]
-    changed = {
-        "pooling": tuple(each for each, _ in solved),
-        "regularisation": tuple(each for _, each in solved),
-    }
-    return sums.model_copy(update=changed), chosen
 
 
 def without_leavers(state: ServerState, leavers: Cohort, asked: Asked) -> ServerState:

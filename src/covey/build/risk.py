@@ -127,8 +127,6 @@ def _context(components: Components, start: tuple[Params, ...]) -> RiskContext:
             (c.group or 0, len(c.train)) for c in population.clients
         ),
         shared_rounds=algorithm_of(config).split_round(config.rounds) or 0,
-        records=components.records,
-        clients=population.clients,
     )
 
 

@@ -18,7 +18,6 @@ from covey.cli.places import places_text
 from covey.cli.progress import shown
 from covey.cli.stopping import stoppable
 from covey.cli.tables import short, tabled
-from covey.cli.weights import weights_text
 from covey.errors import LedgerLocked, RunError
 from covey.types import BASES
 from covey.unlearning import ANSWERS
@@ -249,10 +248,10 @@ def explain(
     lines = [
         f"{key.replace('_', ' ')}: {_brief(value)}"
         for key, value in told.items()
-        if key not in ("places", "not_searched", "risk_against_weight")
+        if key not in ("places", "not_searched")
     ]
     more = {"page": str(page)} if page is not None else {}
-    text = "\n".join([*lines, *weights_text(told), *places_text(told), *more.values()])
+    text = "\n".join([*lines, *places_text(told), *more.values()])
     stated({**told, **more}, text, as_json=as_json)
 
 

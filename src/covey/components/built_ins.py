@@ -12,7 +12,6 @@ __all__ = [
     "BASELINE",
     "BUILT_INS",
     "DEFAULTS",
-    "EXACT_RISK",
     "NEWCOMERS",
     "REFERENCES",
     "RETIRED",
@@ -275,10 +274,6 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "each client by itself, its records beside what the other clusters' "
                 "models say of them, nothing sent",
             ),
-            "leave-one-out": BuiltIn(
-                "covey.membership.leave_one_out_estimator:LeaveOneOutEstimator",
-                'of the stronger of two attacks, exact, for `method.name = "solved"`',
-            ),
             "oracle": BuiltIn(
                 "covey.membership.oracle_estimator:OracleEstimator",
                 "the true risk, in simulations",
@@ -406,9 +401,6 @@ ROBUST = "geometric-median"
 
 NEWCOMERS = 0.25
 """How many newcomers per founder deployments let into a cluster: measured there too."""
-
-EXACT_RISK = "leave-one-out"
-"""Who measures the risk of models that are solved where the settings name nobody."""
 
 BASELINE = "fedavg"
 """The algorithm that runs are compared with."""

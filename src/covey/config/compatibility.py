@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator
 
 from covey.components.capability import Capability, Claim, conflicts
 from covey.components.component import Component
-from covey.components.registry import find, is_built_in, is_known, was_built_in
+from covey.components.registry import find, is_known, was_built_in
 from covey.components.slots import ComponentSection, component_of
 from covey.config.plain_claims import plain_claims
-from covey.config.sections import MethodConfig, RedteamConfig, Sections
+from covey.config.sections import MethodConfig, Sections
 from covey.errors import ConfigError
 
-__all__ = ["claims_of", "compatibility_problems", "suited_redteam"]
+__all__ = ["claims_of", "compatibility_problems"]
 
 OWN_NEEDS = {
     "aggregation": Claim("", frozenset({Capability.SINGLE_UPDATES})),
@@ -39,27 +39,6 @@ def compatibility_problems(config: Sections) -> Iterator[str]:
         except ConfigError as wrong:  # its options
             yield str(wrong)
     yield from conflicts(claims)
-
-
-def suited_redteam(config: Sections) -> RedteamConfig:
-    """Return who measures the risk: where no source is set, what suits the algorithm.
-
-    That is the algorithm's own, unless other parts rule it out or sums are under masks,
-    behind which nobody sees what it would look at. It stays unset: where other parts are
-    named (`Config.naming`), another one may suit.
-    """
-    redteam, name = config.redteam, config.method.name
-    if "source" in redteam.model_fields_set or not is_built_in("algorithm", name):
-        return redteam
-    own: str = find("algorithm", name, "method.name").risk_source
-    if own == redteam.source or config.privacy.secure_sums:
-        return redteam
-    given = redteam.model_fields_set
-    suited = RedteamConfig.model_construct(given, **{**dict(redteam), "source": own})
-    taken = config.model_copy(update={"redteam": suited})
-    known = {*compatibility_problems(config)}
-    refused = any(each not in known for each in compatibility_problems(taken))
-    return redteam if refused else suited
 
 
 def claims_of(config: Sections, but_for: Collection[str] = ()) -> Iterator[Claim]:

@@ -32,8 +32,6 @@ class RedteamConfig(ComponentSection):
 
     source: str = slot(
         "risk_estimator",
-        'if unset, `method.name = "solved"` takes `leave-one-out`, unless its sums are '
-        "masked or noisy or its clients remote. ",
     )
     source_options: Options = options_table("source")
     every: Positive = Field(

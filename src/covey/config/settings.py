@@ -10,7 +10,7 @@ from covey.components.foreign import foreign_options
 from covey.components.foreign_code import ForeignCodeError, no_foreign_code
 from covey.components.registry import is_built_in
 from covey.components.slots import READ, RECORDED
-from covey.config.compatibility import compatibility_problems, suited_redteam
+from covey.config.compatibility import compatibility_problems
 from covey.config.data_constraints import brings_clients, foreign_data_problems, kind_of
 from covey.config.dp_constraints import privacy_problems
 from covey.config.ledger_url import has_password
@@ -38,19 +38,6 @@ class Config(Sections):
     if TYPE_CHECKING:
 
         def __init__(self, **settings: Any) -> None: ...  # noqa: ANN401
-
-    @model_validator(mode="before")
-    @classmethod
-    @no_type_check  # a protocol that cannot be checked at run time
-    def _suit(cls, settings: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - as given
-        """Name who measures the risk, where new settings do not; a run's always do."""
-        if info.context in (READ, RECORDED) or not isinstance(settings, Mapping):
-            return settings
-        try:
-            redteam = suited_redteam(Sections.model_validate(settings))
-        except (ValidationError, ConfigError):
-            return settings  # what is wrong with them is told by what follows
-        return {**settings, "redteam": redteam}
 
     @model_validator(mode="after")
     @no_type_check  # a protocol that cannot be checked at run time
@@ -101,23 +88,17 @@ class Config(Sections):
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> tuple[Problem, ...]:
         """Return everything for which `of` refuses these settings."""
-        return problems_of(settings, _suited_mistakes)
+        return problems_of(settings, _mistakes)
 
     def naming(self, **names: str) -> "Config":
-        """Return what was set with other components as `name` of these sections.
-
-        What was not set is as suits these.
-        """
+        """Return what was set with other components as `name` of these sections."""
         settings = self.model_dump(exclude_unset=True)
         for section, name in names.items():
             settings.setdefault(section, {})["name"] = name
         return Config.of(settings)
 
     def with_settings(self, changed: Mapping[str, Any]) -> "Config":
-        """Return what was set with other values of these settings, by `section.key`.
-
-        What was not set is as suits these.
-        """
+        """Return what was set with other values of these settings, by `section.key`."""
         settings = self.model_dump(exclude_unset=True)
         for key, value in changed.items():
             section, _, inside = key.rpartition(".")
@@ -141,11 +122,6 @@ def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in settings.items()
         if value != {}
     }
-
-
-def _suited_mistakes(config: Sections) -> list[str]:
-    """Return what is wrong between settings as `Config` would have them."""
-    return _mistakes(config.model_copy(update={"redteam": suited_redteam(config)}))
 
 
 def _mistakes(config: Sections) -> list[str]:

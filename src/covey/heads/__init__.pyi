@@ -6,20 +6,16 @@ from .bounding import (
     target_norm,
 )
 from .checks import fault_of, fault_of_mean, fault_of_total
-from .exposure import error_precision, joined, likelihood_ratio_successes
 from .grid import (
     EXACT,
     FEATURE_STEPS,
     WEIGHT_STEPS,
     feature_grid,
-    squared_steps,
     weight_steps,
 )
-from .leave_out import LeftOut, scores_without_client, scores_without_records
+from .leave_out import scores_without_client
 from .noisy import SumNoise, noisy_head
-from .own_weight import OwnWeight
 from .solving import Head, SentHead, diagonal_of, solved_head
-from .spectrum import left_out_along
 from .state import ClusterSums
 from .sums import Rows, Sums, sums_of
 
@@ -30,8 +26,6 @@ __all__ = [
     "WEIGHT_STEPS",
     "ClusterSums",
     "Head",
-    "LeftOut",
-    "OwnWeight",
     "Rows",
     "SentHead",
     "SumNoise",
@@ -39,20 +33,14 @@ __all__ = [
     "bounded_client",
     "bounded_records",
     "diagonal_of",
-    "error_precision",
     "fault_of",
     "fault_of_mean",
     "fault_of_total",
     "feature_grid",
-    "joined",
     "joint_norm",
-    "left_out_along",
-    "likelihood_ratio_successes",
     "noisy_head",
     "scores_without_client",
-    "scores_without_records",
     "solved_head",
-    "squared_steps",
     "sums_of",
     "target_norm",
     "weight_steps",

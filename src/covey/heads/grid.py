@@ -16,7 +16,6 @@ __all__ = [
     "FEATURE_STEPS",
     "WEIGHT_STEPS",
     "feature_grid",
-    "squared_steps",
     "weight_steps",
 ]
 
@@ -58,11 +57,3 @@ def feature_grid(features: Float[Tensor, "rows d"]) -> Int16[Tensor, "rows d_and
 def weight_steps(weight: float) -> int:
     """Return an exposure weight in [0, 1] as steps of its grid, at least one above 0."""
     return max(round(weight * WEIGHT_STEPS), int(weight > 0))
-
-
-def squared_steps(steps: int) -> int:
-    """Return the square of a weight in steps of the same grid, or a little less.
-
-    Variances are made of it: a smaller one makes a risk larger, never smaller.
-    """
-    return steps * steps // WEIGHT_STEPS

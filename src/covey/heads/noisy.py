@@ -108,4 +108,4 @@ def noisy_head(
     kept = values.clamp(min=0) + regularisation * edge
     theta = basis @ ((basis.T @ targets) / kept[:, None])
     lower = torch.linalg.cholesky((basis * kept) @ basis.T)  # pyright: ignore[reportUnknownMemberType]
-    return Head(theta, lower, system)
+    return Head(theta, lower)

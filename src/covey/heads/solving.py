@@ -12,7 +12,7 @@ from covey.heads.blocks import blocks
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.sums import Sums
 
-__all__ = ["Head", "SentHead", "diagonal_of", "solved_head", "unit_of"]
+__all__ = ["Head", "SentHead", "diagonal_of", "solved_head"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +22,10 @@ class Head:
     Attributes:
         theta: the weights, the bias last.
         lower: L with L L^T = M.
-        gram: N = sum_i w_i^2 sum_r phi_r phi_r^T, each as it enters the variance: with
-            errors of variance s^2, theta varies by s^2 M^-1 N M^-1 from draw to draw.
     """
 
     theta: Float64[Tensor, "d classes"]
     lower: Float64[Tensor, "d d"]
-    gram: Float64[Tensor, "d d"]
 
     @cached_property
     def root(self) -> Float32[Tensor, "d d"]:
@@ -41,12 +38,6 @@ class Head:
             columns = torch.linalg.solve_triangular(below, one, upper=False)
             root[start:end, start:] = columns.T
         return root
-
-    @cached_property
-    def covariance(self) -> Float32[Tensor, "d d"]:
-        """M^-1 N M^-1."""
-        left = torch.cholesky_solve(self.gram, self.lower)
-        return torch.cholesky_solve(left.T.contiguous(), self.lower).float()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +65,6 @@ def solved_head(
     others: Sums,
     pooling: float,
     regularisation: float,
-    squared: tuple[Sums, Sums] | None = None,
 ) -> Head:
     """Return the head of a cluster.
 
@@ -85,18 +75,11 @@ def solved_head(
         others: A_rest and B_rest, of all other clusters.
         pooling: gamma in [0, 1]; 0: own data alone, 1: everybody's alike.
         regularisation: lambda > 0, in units of m, the mean diagonal of A_j + A_rest.
-        squared: both sums again, each client at the square of its weight; None: all
-            weights are 1.
 
     Raises:
         ModelError: there is nothing to solve, or no number to solve it with.
     """
     system, targets = own.matrices(others, pooling)
-    if squared is None and not 0 < pooling < 1:
-        varying = system.clone()
-    else:
-        ours, theirs = squared or (own, others)
-        varying = ours.matrices(theirs, pooling**2)[0]
     system.diagonal().add_(regularisation * unit_of(own, others))
     try:
         lower: Tensor = torch.linalg.cholesky(system)  # pyright: ignore[reportUnknownMemberType]
@@ -105,7 +88,7 @@ def solved_head(
             f"A head needs a regularisation with which it can be solved, found "
             f"{regularisation}. Raise it."
         ) from error
-    return Head(torch.cholesky_solve(targets, lower), lower, varying)
+    return Head(torch.cholesky_solve(targets, lower), lower)
 
 
 def unit_of(own: Sums, others: Sums) -> float:

@@ -8,7 +8,6 @@ from pydantic import PrivateAttr
 from torch import Tensor
 
 from covey.components.state import ComponentState
-from covey.heads.grid import WEIGHT_STEPS
 from covey.heads.solving import Head, solved_head
 from covey.heads.sums import Sums
 from covey.types import Handle
@@ -73,11 +72,6 @@ class ClusterSums(ComponentState):
         return self.clients == len(self.counted)
 
     @property
-    def at_full_weight(self) -> bool:
-        """Whether everybody's weight is 1, so that its square is no other number."""
-        return all(weight == WEIGHT_STEPS for _, weight in self.counted.values())
-
-    @property
     def sums(self) -> tuple[Sums, ...]:
         """The sums of every cluster."""
         return tuple(map(Sums, self.gram, self.targets))
@@ -87,21 +81,13 @@ class ClusterSums(ComponentState):
         counts = Counter(j for j, _ in self.counted.values())
         return tuple(counts[j] for j in range(len(self.gram)))
 
-    def head(self, cluster: int, squared: tuple[Sums, ...] | None = None) -> Head:
-        """Return a cluster's head, solved once: the newest of each cluster is kept.
-
-        Args:
-            cluster: its number.
-            squared: all clusters' sums, each client at the square of its weight. Only
-                variances are made of them; None: all weights are 1.
-        """
+    def head(self, cluster: int) -> Head:
+        """Return a cluster's head, solved once: the newest of each cluster is kept."""
         dials = self.pooling[cluster], self.regularisation[cluster]
-        grams = (each.gram for each in squared or ())
-        sums = (*self.gram, *self.targets, *grams)
+        sums = (*self.gram, *self.targets)
         known = self._solved.get(cluster)
         if known is None or not known.is_of(sums, dials):
-            varying = None if squared is None else _parted(squared, cluster)
-            head = solved_head(*self.own_and_others(cluster), *dials, varying)
+            head = solved_head(*self.own_and_others(cluster), *dials)
             self._solved[cluster] = known = _Solved(sums, dials, head)
         return known.head
 
@@ -116,11 +102,8 @@ class ClusterSums(ComponentState):
 
     def own_and_others(self, cluster: int) -> tuple[Sums, Sums]:
         """Return a cluster's sums, and those of all other clusters together."""
-        return _parted(self.sums, cluster)
-
-
-def _parted(sums: tuple[Sums, ...], cluster: int) -> tuple[Sums, Sums]:
-    others = sums[:cluster] + sums[cluster + 1 :]
-    if not others:
-        return sums[cluster], Sums.nothing(*sums[cluster].targets.shape)
-    return sums[cluster], sum(others[1:], others[0])
+        sums = self.sums
+        others = sums[:cluster] + sums[cluster + 1 :]
+        if not others:
+            return sums[cluster], Sums.nothing(*sums[cluster].targets.shape)
+        return sums[cluster], sum(others[1:], others[0])

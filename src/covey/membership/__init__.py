@@ -60,7 +60,6 @@ from covey.membership.intervals import (
     attack_metrics,
     clopper_pearson,
 )
-from covey.membership.left_out import likelihood_ratio_risk, loss_threshold_risk
 from covey.membership.lira import lira_online
 from covey.membership.loss_histograms import (
     EDGES,
@@ -75,15 +74,7 @@ from covey.membership.loss_spreads import (
     top_share,
 )
 from covey.membership.masked_counts import masked_loss_counter
-from covey.membership.own_curve import CurvePoint, risk_curve
-from covey.membership.own_risk import (
-    OwnRisk,
-    largest_weight,
-    own_risks,
-    squared_sums,
-)
 from covey.membership.references import PlayRound, RetrainRecipe, halves
-from covey.membership.risk_front import FrontPoint, best_point, risk_front
 from covey.membership.shadow_federation import (
     ShadowFederation,
     ShadowFederations,
@@ -116,12 +107,9 @@ __all__ = [
     "ConstantPredictor",
     "Count",
     "CountAll",
-    "CurvePoint",
     "Estimate",
     "Finding",
-    "FrontPoint",
     "Membership",
-    "OwnRisk",
     "PlayRound",
     "Profile",
     "Profiler",
@@ -145,7 +133,6 @@ __all__ = [
     "auc",
     "audit_clusters",
     "best_constant",
-    "best_point",
     "best_threshold",
     "blind_baseline",
     "blind_risk",
@@ -158,29 +145,22 @@ __all__ = [
     "has_finite_examples",
     "has_non_finite_values",
     "inferred_profiles",
-    "largest_weight",
-    "likelihood_ratio_risk",
     "lira_online",
     "local_loss_counter",
     "logit",
     "loss_counts",
     "loss_drop",
     "loss_spread",
-    "loss_threshold_risk",
     "masked_loss_counter",
     "membership_weights",
     "negative_control",
     "no_better_than_guessing",
-    "own_risks",
     "positive_control",
     "precision_at",
     "rates_at",
     "reported_profiles",
-    "risk_curve",
-    "risk_front",
     "self_estimates",
     "source_of",
-    "squared_sums",
     "strata_of",
     "stratified",
     "top_share",

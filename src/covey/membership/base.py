@@ -11,7 +11,6 @@ from covey.components.capability import Capability
 from covey.components.component import Component
 from covey.data.examples import Client, Examples
 from covey.data.shift import ShiftRange
-from covey.engine.fixed_features import LocalRecords
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Assessment, Counts, Profile, Target
 from covey.membership.estimates import Finding, RiskEstimate
@@ -66,8 +65,6 @@ class RiskContext:
         streams: the server's own, independent of the clients'.
         population_profile: the profile of the whole population.
         shared_rounds: how many rounds everybody played together at first (warm start).
-        records: how examples become features, where a model's are fixed.
-        clients: everybody whose records may be in such a model.
     """
 
     engine: Engine
@@ -80,8 +77,6 @@ class RiskContext:
     streams: Streams = field(default_factory=lambda: Streams(0))
     population_profile: Profile = ()
     shared_rounds: int = 0
-    records: LocalRecords | None = None
-    clients: tuple[Client, ...] = ()
 
     def losses(self, params: Params, sets: Sequence[Examples]) -> list[ndarray]:
         """Return a model's loss on every example, set by set, in nats."""

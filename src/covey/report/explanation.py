@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from covey.report import figures
 from covey.report.page import rendered, write
 
 __all__ = ["write_explanation"]
@@ -19,12 +18,5 @@ def write_explanation(told: Mapping[str, Any], run: str, out: Path) -> Path:
         out: the file.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    by_weight = told.get("risk_against_weight", {})
-    points = by_weight.get("points", ())
-    pictures: dict[str, bytes] = {}
-    if points:
-        accepted = told["risk_threshold"]
-        figure = figures.own_risk_figure(points, by_weight["weight"], accepted)
-        pictures["weight"] = figures.png(figure)
-    write(out, rendered("explanation.html", pictures, {**told, "run": run}))
+    write(out, rendered("explanation.html", {}, {**told, "run": run}))
     return out

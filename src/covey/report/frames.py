@@ -21,15 +21,11 @@ def client_rows(
     threshold: the highest risk that it accepts. risk: the newest estimate of its
     cluster's that is still valid; true_risk: what a simulation knows of it at the end,
     by the strongest attack that was run, which `attack` names; exposure: the highest true
-    risk of all models that its examples ever reached; weight: how much it enters, where
-    its own risk decides that. A figure that is not known is
-    None.
+    risk of all models that its examples ever reached. A figure that is not known is None.
     """
     began, groups = history.started, client_groups(history)
     thresholds = began.risk_thresholds if began else {}
     ends = {each.handle: each for each in history.exposures}
-    chosen = history.weights_chosen
-    weights = chosen.weights if chosen else {}
     rows: list[dict[str, Any]] = []
     for name, handle in sorted(names.items()):
         cluster, end = history.assignment.get(handle), ends.get(handle)
@@ -49,7 +45,6 @@ def client_rows(
                 "true_risk_standard_error": true.standard_error if true else None,
                 "attack": true.attack if true else None,
                 "exposure": final_exposure(history, end) if end else None,
-                "weight": weights.get(handle),
             }
         )
     return rows

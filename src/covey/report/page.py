@@ -88,10 +88,6 @@ def _figures(run: Reported) -> dict[str, "Figure"]:
     }
     if run.history.prices:
         drawn["prices"] = figures.prices_figure(run.history)
-    if run.history.heads_chosen:
-        drawn["heads"] = figures.heads_figure(run.history)
-    if run.history.weights_chosen is not None:
-        drawn["weights"] = figures.weights_figure(run.history)
     if guarantee_of(run.history)["guarantee"]:
         drawn["spent"] = figures.spent_figure(run.history)
     if run.samples:

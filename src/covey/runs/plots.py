@@ -51,14 +51,6 @@ class Plots:
         """Draw each cluster's subsidy per round, where a selection sets any."""
         return figures.prices_figure(self.history())
 
-    def heads(self) -> "Figure":
-        """Draw accuracy against risk of every head that was tried, if they are solved."""
-        return figures.heads_figure(self.history())
-
-    def weights(self) -> "Figure":
-        """Draw each client's weight over the risk that it accepts, if that decides it."""
-        return figures.weights_figure(self.history())
-
     def privacy_spent(self) -> "Figure":
         """Draw epsilon over the rounds, where noise is accounted for."""
         return figures.spent_figure(self.history())

@@ -12,7 +12,6 @@ from covey.components.foreign_code import no_foreign_code
 from covey.data import Population
 from covey.dossier import write_dossier
 from covey.errors import ConfigError, RunError
-from covey.events import HeadsSolved
 from covey.history import History
 from covey.ledger import Ledger
 from covey.membership import Scorer
@@ -26,7 +25,6 @@ from covey.report import (
 )
 from covey.report.run_summary import guarantee_of
 from covey.runs.own_records import ExposedRecords, exposed_records
-from covey.runs.own_risk import risk_by_weight
 from covey.runs.pages import baseline_of, page_of
 from covey.runs.parts import available_parts, check_answerable, playable, readable
 from covey.runs.plots import Plots
@@ -64,7 +62,6 @@ from covey.runtime.participation_inference import play_game
 from covey.runtime.receipts import OnReceipt
 from covey.runtime.unacknowledged import Handover, acknowledge, unacknowledged
 from covey.runtime.verification import verify
-from covey.told import of_kinds
 from covey.tracking import Tracker
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check, signing_key
@@ -126,7 +123,7 @@ class Run:
     def clients_frame(self) -> Any:  # noqa: ANN401 - pandas has no types
         """Return a pandas DataFrame with one row per client that has not left.
 
-        name, group, cluster, threshold, risk, accuracy, true_risk, exposure, weight; each
+        name, group, cluster, threshold, risk, accuracy, true_risk, exposure; each
         risk with its standard error. Names are in it: keep it where the run is.
 
         Raises:
@@ -233,18 +230,12 @@ class Run:
     def explain(self, name: ClientName) -> dict[str, Any]:
         """Return what is held on a client, before anything is erased.
 
-        Where heads are solved, also its risk at several weights of its records.
-
         Raises:
             RunError: the client is not known to the run.
         """
         with no_foreign_code():
             run = readable(self._folder, self._overrides, "explain(...)")
-            told = explain_client(run, self._folder, name)
-        if next(of_kinds(self.history.told, HeadsSolved), None) is None:
-            return told
-        found = risk_by_weight(self._folder, self._overrides, told["handle"])
-        return {**told, "risk_against_weight": found}
+            return explain_client(run, self._folder, name)
 
     def exposed_records(self, name: ClientName, share: float = 0.02) -> ExposedRecords:
         """Return a client's most exposed records, as `covey records` lists them.

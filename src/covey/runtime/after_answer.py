@@ -22,7 +22,6 @@ from covey.events import (
     ClientsAssigned,
     CohortSampled,
     Event,
-    ExposureChosen,
     HeadsSolved,
     LeaveRequested,
     MovesWaited,
@@ -146,7 +145,7 @@ def _lost(
     lacking: Collection[Handle],
 ) -> Iterator[str]:
     before, after = solved
-    places, weightless = _counted(answer.before)
+    places = _counted(answer.before)
     inside = Counter(places.values())
     for j in range(len(before.sums)):
         if inside[j] != before.clients[j]:
@@ -160,7 +159,7 @@ def _lost(
         lost = before.clients[j] - after.clients[j]
         if not least <= lost <= most:
             yield f"subtracted: {least} left cluster {j}, and its sums lost {lost}"
-        if left - weightless and before.sums[j] == after.sums[j]:
+        if left and before.sums[j] == after.sums[j]:
             yield f"subtracted: {least} left cluster {j}, and its sums did not change"
 
 
@@ -189,10 +188,9 @@ def _chosen(story: Story, t: int) -> dict[Handle, int]:
     }
 
 
-def _counted(story: Story) -> tuple[dict[Handle, int], set[Handle]]:
-    """Return in which cluster's sums each client is, and who weighs nothing there."""
+def _counted(story: Story) -> dict[Handle, int]:
+    """Return in which cluster's sums each client is."""
     places: dict[Handle, int] = {}
-    weightless: set[Handle] = set()
     for _, event in story:
         match event:
             case ClientsAssigned(clusters, by) if by != "final":
@@ -201,11 +199,9 @@ def _counted(story: Story) -> tuple[dict[Handle, int], set[Handle]]:
                 places[handle] = j
             case ClientLeft(handle=handle):
                 places.pop(handle, None)
-            case ExposureChosen(weights=weights):
-                weightless = {h for h, weight in weights.items() if not weight}
             case _:
                 pass
-    return places, weightless
+    return places
 
 
 def _holds(value: object, handle: Handle) -> bool:

@@ -73,7 +73,6 @@ from .reference_traces import ReferenceTraces, play_references, read_references
 from .run_cache import found, put
 from .scenarios import FULL, QUICK, BenchSet
 from .secure_rounds import SecureRoundCost, SecureRoundSize, secure_round_cost
-from .solved_heads import HeadFigures, HeadMeans, agreement, head_figures, head_means
 from .streamed_memory import (
     StreamedMemory,
     StreamedSize,
@@ -127,8 +126,6 @@ __all__ = [
     "ForgettingSet",
     "Forgotten",
     "ForgottenRow",
-    "HeadFigures",
-    "HeadMeans",
     "Knowledge",
     "Leak",
     "Leaked",
@@ -157,7 +154,6 @@ __all__ = [
     "SubtractionSize",
     "Suffered",
     "Waited",
-    "agreement",
     "calibration_figure",
     "cells",
     "changes",
@@ -173,8 +169,6 @@ __all__ = [
     "forgetting_figure",
     "forgotten",
     "found",
-    "head_figures",
-    "head_means",
     "is_right",
     "knowledge",
     "leaked",

@@ -25,7 +25,6 @@ from covey_papers.cli.performance import memory, scale, speed
 from covey_papers.cli.poisoning import poisoning
 from covey_papers.cli.record_risk import record_choices, record_risk
 from covey_papers.cli.secure_rounds import secure_sums
-from covey_papers.cli.solved_heads import solved
 from covey_papers.cli.subtractions import subtract
 
 __all__ = ["bench", "redteam", "unlearning"]
@@ -45,7 +44,6 @@ bench.command("record-choices")(record_choices)
 bench.command("record-risk")(record_risk)
 bench.command()(scale)
 bench.command()(secure_sums)
-bench.command()(solved)
 bench.command()(speed)
 bench.command()(subtract)
 

@@ -174,17 +174,6 @@ class SecureSumsBench(TypedDict):
     cost: benches.SecureRoundCost
 
 
-class SolvedBench(TypedDict):
-    """Heads that are solved: accuracy and risk.
-
-    Attributes:
-        agreement: the share of heads whose two risks agree within their errors.
-    """
-
-    rows: list[benches.HeadFigures]
-    agreement: float
-
-
 class SubtractBench(TypedDict):
     """Seconds from a request to its proof.
 
@@ -263,7 +252,6 @@ OUTPUTS: Mapping[str, Any] = {
     "bench record-risk": RecordRiskBench,
     "bench record-choices": RecordChoicesBench,
     "bench secure-sums": SecureSumsBench,
-    "bench solved": SolvedBench,
     "bench subtract": SubtractBench,
     "bench speed": PerformanceBench,
     "bench scale": PerformanceBench,

@@ -5,7 +5,6 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from covey.cli.outputs.run import Budget
-from covey.membership.own_curve import CurvePoint
 from covey.runtime.places.found import Place
 from covey.types import Basis
 from covey.unlearning.proof_text import AnswerKind, Fate
@@ -195,20 +194,6 @@ class RequestTold(TypedDict):
     asked: str
 
 
-class OwnRisk(TypedDict):
-    """A client's risk, were its records weighted otherwise, where heads are solved.
-
-    Attributes:
-        weight: that it has now.
-        unknown: why there are no points; empty: there are.
-    """
-
-    weight: float | None
-    cluster: int | None
-    points: list[CurvePoint]
-    unknown: str
-
-
 class Explanation(TypedDict):
     """What is held on one client, and where.
 
@@ -237,5 +222,4 @@ class Explanation(TypedDict):
     requests: list[RequestTold]
     places: list[Place]
     not_searched: list[str]
-    risk_against_weight: NotRequired[OwnRisk]
     page: NotRequired[str]

@@ -4,7 +4,6 @@ from .fairness_plots import (
     samples_figure,
     violations_figure,
 )
-from .heads import heads_figure
 from .overlay import overlaid_accuracy
 from .pareto import pareto_figure
 from .privacy_budget import epsilon_figure, spent_figure
@@ -27,7 +26,6 @@ from .style import (
     say,
     svg,
 )
-from .weights import own_risk_figure, weights_figure
 
 __all__ = [
     "GROUPS",
@@ -39,11 +37,9 @@ __all__ = [
     "cycled",
     "epsilon_figure",
     "fairness_figure",
-    "heads_figure",
     "key",
     "legend",
     "overlaid_accuracy",
-    "own_risk_figure",
     "pareto_figure",
     "png",
     "prices_figure",
@@ -55,5 +51,4 @@ __all__ = [
     "spent_figure",
     "svg",
     "violations_figure",
-    "weights_figure",
 ]

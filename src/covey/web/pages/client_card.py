@@ -73,7 +73,6 @@ def client_page(run: FollowedRun, handle: Handle) -> dict[str, Any] | None:
         "exposed": exposed,
         "attack": attack.attack if attack else "",
         "moves": history.moves.get(handle, ()),
-        "weight": _weight(history, handle),
         "diverged": history.diverged,
         "record": record,
         "answer": next((e.answer for e in history.left if e.handle == handle), ""),
@@ -152,14 +151,6 @@ def client_groups_of(history: History) -> Mapping[Handle, str]:
 def _figure(history: History, handle: Handle) -> Any:  # noqa: ANN401
     cluster = history.assignment.get(handle)
     return None if cluster is None else history.figures.get(cluster)
-
-
-def _weight(history: History, handle: Handle) -> tuple[float, float] | None:
-    """Return how much it enters, and its own risk, where its own risk decided that."""
-    chosen = history.weights_chosen
-    if chosen is None or handle not in chosen.weights:
-        return None
-    return chosen.weights[handle], chosen.risks[handle]
 
 
 def _known(history: History, names: Mapping[Handle, ClientName]) -> set[Handle]:
