@@ -475,7 +475,6 @@ class RiskMeasured(Event):
         calibrated: whether the figure may be acted on; a withheld one never is, nor one
             that was extrapolated from smaller federations.
         reason: what the figure rests on, or why it is "withheld: " or "extrapolated: ".
-        attack: which attack on the model's own members it is of; "" for an estimate.
     """
 
     cluster: Count
@@ -488,7 +487,6 @@ class RiskMeasured(Event):
     non_members: Count
     calibrated: bool
     reason: str
-    attack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ class RiskEstimate:
         source: the name of the estimator.
         round_index: the round before which it was measured.
         inside: whether whoever knows it was one of the members.
-        attack: which attack on the model's own members it is of; "" for an estimate.
     """
 
     risk: float
@@ -37,7 +36,6 @@ class RiskEstimate:
     source: str = ""
     round_index: int = 0
     inside: bool = True
-    attack: str = ""
 
     @classmethod
     def measured(cls, event: RiskMeasured) -> "RiskEstimate | None":
@@ -54,7 +52,6 @@ class RiskEstimate:
             reason=event.reason,
             source=event.source,
             round_index=event.round_index,
-            attack=event.attack,
         )
 
     def is_valid(self, round_index: int, lifetime: int) -> bool:
@@ -80,7 +77,6 @@ class RiskEstimate:
             non_members=self.non_members,
             calibrated=self.calibrated,
             reason=self.reason,
-            attack=self.attack,
         )
 
 

@@ -95,29 +95,6 @@ def test_frames_pictures_and_exposures_say_what_the_violations_say(
     assert "lira" in axes.get_ylabel()
 
 
-SOLVED: dict[str, Any] = {
-    "rounds": 2,
-    "population": {"clients": 12, "examples_per_client": 24, "audit_examples": 200},
-    "model": {
-        "name": "linear-head",
-        "options": {"feature_options": {"filters": 4, "size": 3, "pool": 2}},
-    },
-    "method": {"name": "solved", "selection": "loss"},
-}
-
-
-def test_where_a_runs_end_knows_a_stronger_attack_violations_follow_it(tmp_path: Path):
-    run = covey.run(config=SOLVED, out=tmp_path / "solved")
-    found = run.summary
-    used = [each for each in found["clusters"] if each["clients"] and each["risk"]]
-    assert used
-    for each in used:
-        assert each["strongest_attack"]["attack"] == "likelihood-ratio"
-        assert each["strongest_attack"]["risk"] == each["risk"] > each["true_risk"]
-    assert found["violations"]["attacks"] == ["likelihood-ratio"]
-    assert found["violations"]["count"] > violations(run.history, LOSS)["count"]
-
-
 SMALL: dict[str, Any] = {
     "rounds": 2,
     "population": {"clients": 6, "examples_per_client": 40, "audit_examples": 300},

@@ -1,7 +1,7 @@
 """The end of a run: every client chooses once more, and true risks are measured."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from covey.algorithms import Cohort, RoundResult, ServerState, divergences
@@ -14,7 +14,6 @@ from covey.events import (
     ClientsAssigned,
     ClusterAudited,
     Event,
-    ModelAttacked,
     ModelDiverged,
     RiskMeasured,
     RunFinished,
@@ -93,22 +92,7 @@ def finalize(
     measured = (_voided(each, diverged) for each in last.events)
     finished = _finished(run, final, found, errors)
     told = (*reports.events, *measured, *new)
-    attacks = _attacks(told, finished.model_hash)
-    return RoundResult(final, (*told, *audits, *attacks, *gaps, *exposed, finished))
-
-
-def _attacks(told: Iterable[Event], of_models: str) -> tuple[ModelAttacked, ...]:
-    """Return the attacks of a red team that knows the members of these very models."""
-    return tuple(
-        ModelAttacked(
-            each.cluster, each.attack, each.risk, each.standard_error, of_models
-        )
-        for each in told
-        if isinstance(each, RiskMeasured)
-        and each.attack
-        and each.risk is not None
-        and each.standard_error is not None
-    )
+    return RoundResult(final, (*told, *audits, *gaps, *exposed, finished))
 
 
 def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:
