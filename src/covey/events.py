@@ -319,14 +319,32 @@ class SumPerturbed(Event):
         noise_multiplier: z of all that the round released about the updates together; the
             sum alone has noise of standard deviation z C per coordinate, or more.
         sampling: chance that a client took part, by a secret coin of its own; 1: all did.
-        unit: whether what one "client" adds is bounded so, or what one "record" does.
     """
 
     cluster: Count
     clip: Amount
     noise_multiplier: Amount
     sampling: Share
-    unit: Annotated[str, Field(pattern="^(client|record)$")] = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPerturbed(Event):
+    """A ridge head was released under objective perturbation (`covey.heads.HeadNoise`).
+
+    Attributes:
+        clip, noise_multiplier, regularisation, classes: R, z, lambda and K.
+        weights: with which each client's records are in it; 0: they are not, though the
+            client uses it.
+        heaviest: the largest weight that the records of one client have together.
+    """
+
+    cluster: Count
+    clip: Amount
+    noise_multiplier: Amount
+    regularisation: Amount
+    classes: Count
+    weights: Mapping[Handle, float]
+    heaviest: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,6 +568,7 @@ class ModelAttacked(Event):
         attack: its name.
         risk: MIA accuracy (TPR + TNR) / 2.
         model_hash: of the models that a run ended with; of others it says nothing.
+        client: whose records alone it is about: the worst of them; "": all in the cluster.
     """
 
     cluster: int
@@ -557,6 +576,7 @@ class ModelAttacked(Event):
     risk: float
     standard_error: float
     model_hash: str
+    client: Handle = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -500,11 +500,11 @@ def _measured(history: History, event: RiskMeasured) -> History:
 
 def _attacked(history: History, event: ModelAttacked) -> History:
     """Remember an attack; of the same one on the same model the newest counts."""
-    same = (event.model_hash, event.cluster, event.attack)
+    same = (event.model_hash, event.cluster, event.attack, event.client)
     others = (
         each
         for each in history.attacks
-        if (each.model_hash, each.cluster, each.attack) != same
+        if (each.model_hash, each.cluster, each.attack, each.client) != same
     )
     return replace(history, attacks=(*others, event))
 

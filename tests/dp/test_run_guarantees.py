@@ -25,6 +25,7 @@ from covey.events import (
     ComponentsUsed,
     Event,
     GroupsSought,
+    HeadPerturbed,
     HeadsSolved,
     ModelsMerged,
     RepresentativesPerturbed,
@@ -35,6 +36,7 @@ from covey.events import (
     StepsPerturbed,
     SumPerturbed,
 )
+from covey.heads import HeadNoise
 
 DELTA = 1e-5
 CHOSEN = ClientsAssigned({"a": 0, "b": 1}, "clients")
@@ -285,15 +287,46 @@ def test_other_sums_without_new_noise_end_it():
     assert "bare" in the_one([*bare, *once]).reason
 
 
-def test_records_hide_in_noisy_sums_as_well_and_the_server_is_trusted():
-    noisy = [SumPerturbed(0, 1.0, 2.0, 1.0, "record"), solved("x")]
-    found = the_one([SHARED, *noisy, TOGETHER])
-    assert (found.unit, found.epsilon) == ("record", epsilon_of(gaussian(2.0)))
-    assert found.relation == "one example of one client is there or not"
-    assert any("the server itself" in each for each in found.does_not_cover)
-    assert "every cluster model" in found.adversary
+def head(weight: float = 0.5, cluster: int = 0) -> HeadPerturbed:
+    weights = {"a": weight, "b": 0.1}
+    return HeadPerturbed(cluster, 1.1, 0.6, 12.0, 10, weights, 4 * weight)
+
+
+def test_a_hidden_head_has_four_guarantees_in_closed_form():
+    facts = [SHARED, head(), solved("x"), TOGETHER]
+    found = guarantees(facts, DELTA, secret=True)
+    noise = HeadNoise(1.1, 0.6, 12.0, 10)
+    assert [each.unit for each in found] == ["client", "client", "record", "record"]
+    assert [each.epsilon for each in found] == [
+        noise.epsilon(DELTA, 2.0),
+        noise.epsilon_replaced(DELTA, 2.0),
+        noise.epsilon(DELTA, 0.5),
+        noise.epsilon_replaced(DELTA, 0.5),
+    ]
+    record = found[2]
+    assert record.relation == "one example of one client is there or not"
+    assert any("the server itself" in each for each in record.does_not_cover)
+    assert any("not released" in each for each in record.does_not_cover)
+    assert any("residual" in each for each in record.holds_if)
     steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
-    assert the_one([SHARED, *noisy, steps, TOGETHER]).epsilon is None
+    both = guarantees([SHARED, head(), solved("x"), steps, TOGETHER], DELTA, secret=True)
+    assert all(each.epsilon is None for each in both if each.unit == "record")
+
+
+def test_every_release_of_a_head_is_paid_for_and_the_same_one_is_not():
+    noise = HeadNoise(1.1, 0.6, 12.0, 10)
+    once = [SHARED, head(), solved("x"), TOGETHER]
+    again = [SHARED, solved("x"), TOGETHER]
+    other = [SHARED, head(0.3), solved("y"), TOGETHER]
+    bare = [SHARED, solved("z"), TOGETHER]
+
+    def epsilon(facts):
+        return guarantees(facts, DELTA, secret=True)[2].epsilon
+
+    assert epsilon([*once, *again]) == noise.epsilon(DELTA, 0.5)
+    assert epsilon([*once, *other]) == noise.epsilon(DELTA, 0.5, 2)
+    assert epsilon([*once, *bare]) is None
+    assert epsilon([SHARED, head(40.0), solved("x"), TOGETHER]) is None
 
 
 @pytest.mark.parametrize(

@@ -60,16 +60,10 @@ def sums(rows: Rows) -> Sums:
 
 @given(clients(), st.sampled_from([0.05, 0.3, 1.0, 3.0]))
 def test_no_client_adds_more_than_the_noise_counts_on(rows: Rows, clip: float):
-    bounded = SumNoise("client", clip, 1.0).bounded(rows, CLASSES)
+    bounded = SumNoise(clip, 1.0).bounded(rows, CLASSES)
     most = CLIENT_STEPS / WEIGHT_STEPS
     assert norm_of(sums(bounded)) <= most * rows.weight / WEIGHT_STEPS
     assert (bounded.features[:, -1] == FEATURE_STEPS).all()
-
-
-@given(clients(most=1))
-def test_no_record_adds_more_than_the_noise_counts_on(row: Rows):
-    bounded = SumNoise("record", 1.0, 1.0).bounded(row, CLASSES)
-    assert norm_of(sums(bounded)) <= row.weight / WEIGHT_STEPS
 
 
 @given(clients())
@@ -107,12 +101,11 @@ def test_of_many_records_some_enter_and_as_much_as_of_few():
     assert all(0.9 < norm <= 1 for norm in norms)
 
 
-@pytest.mark.parametrize("unit", ["client", "record"])
-def test_noise_is_white_where_sensitivity_is_measured(unit):
+def test_noise_is_white_where_sensitivity_is_measured():
     """In coordinates in which a client adds at most 1 it is N(0, z^2), and symmetric."""
     d, z = 60, 1.5
-    noise = SumNoise(unit, 0.3, z)
-    most = (CLIENT_STEPS if unit == "client" else WEIGHT_STEPS) / WEIGHT_STEPS
+    noise = SumNoise(0.3, z)
+    most = CLIENT_STEPS / WEIGHT_STEPS
     nothing = Sums.nothing(d, CLASSES)
     released = [noise.released(nothing, np.random.default_rng(i)) for i in range(30)]
     grams, targets = zip(*(each.matrices() for each in released), strict=True)
@@ -133,7 +126,7 @@ def test_noise_is_white_where_sensitivity_is_measured(unit):
 
 
 def test_the_edge_is_the_noise_s_largest_eigenvalue():
-    d, noise = 200, SumNoise("client", 0.3, 2.0)
+    d, noise = 200, SumNoise(0.3, 2.0)
     gram, _ = noise.released(
         Sums.nothing(d, CLASSES), np.random.default_rng(0)
     ).matrices()
@@ -144,7 +137,7 @@ def test_the_edge_is_the_noise_s_largest_eigenvalue():
 def test_a_noisy_head_by_hand():
     """Negative eigenvalues count as 0; what is added is a multiple of the noise alone."""
     d = 5
-    noise = SumNoise("client", 0.3, 1.0)
+    noise = SumNoise(0.3, 1.0)
     released = noise.released(Sums.nothing(d, CLASSES), np.random.default_rng(1))
     gram, targets = released.matrices()
     values, basis = np.linalg.eigh(gram.numpy())

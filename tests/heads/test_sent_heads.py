@@ -29,7 +29,7 @@ def test_scores_without_a_client_are_the_same_bits_from_either(share, weight):
     own = rows(0, weight)
     sums = sums_of([own, rows(1)], D, CLASSES)
     head = solved_head(sums, Sums.nothing(D, CLASSES), 0.0, 0.3)
-    model = params_of(head)
+    model = params_of(head.theta)
     sent = SentHead.of(
         model["head.weight"],
         model["head.bias"],

@@ -18,6 +18,7 @@ from covey.events import Event
 from covey.heads import (
     ClusterSums,
     Head,
+    HeadNoise,
     SentHead,
     SumNoise,
     Sums,
@@ -39,8 +40,8 @@ class Records(Protocol):
         ...
 
     @property
-    def noise(self) -> SumNoise | None:
-        """What hides the sums that are released; None: nothing does."""
+    def noise(self) -> SumNoise | HeadNoise | None:
+        """What hides the sums, or the heads, that are released; None: nothing does."""
         ...
 
     @property
@@ -130,8 +131,8 @@ class RecordsHere:
         return self.records.classes
 
     @property
-    def noise(self) -> SumNoise | None:
-        """What hides the sums that are released; None: nothing does."""
+    def noise(self) -> SumNoise | HeadNoise | None:
+        """What hides the sums, or the heads, that are released; None: nothing does."""
         return self.records.noise
 
     @property

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from covey.algorithms.base import ServerState
 from covey.components.state import ComponentState
-from covey.events import SumPerturbed
+from covey.events import Event, SumPerturbed
 from covey.heads import ClusterSums, Head, SumNoise, Sums, noisy_head, solved_head
 from covey.rng import Streams
 
-__all__ = ["Release", "ReleasedSums", "head_alone", "release_of"]
+__all__ = ["Release", "ReleasedSums", "digest_of", "head_alone", "release_of"]
 
 
 class ReleasedSums(ComponentState):
@@ -42,16 +42,16 @@ class Release:
     """Sums that heads are solved from.
 
     Attributes:
-        digests: SHA-256 of each cluster's, as they are released.
-        head: a cluster's.
+        digests: SHA-256 of what is released for each cluster: its sums, or its head.
+        theta: a cluster's head.
         kept: what a server keeps of the release.
         facts: of the noise that was drawn for it.
     """
 
     digests: tuple[str, ...]
-    head: Callable[[int], Head]
-    kept: tuple[ReleasedSums, ...] = ()
-    facts: tuple[SumPerturbed, ...] = ()
+    theta: Callable[[int], Tensor]
+    kept: tuple[ComponentState, ...] = ()
+    facts: tuple[Event, ...] = ()
 
 
 def release_of(
@@ -71,9 +71,10 @@ def release_of(
         streams: of the round.
     """
     if noise is None:
-        return Release(tuple(each.digest() for each in sums.sums), sums.head)
+        digests = tuple(each.digest() for each in sums.sums)
+        return Release(digests, lambda j: sums.head(j).theta)
     known, clients = state.kept(ReleasedSums), sums.clients_per_cluster()
-    exact = tuple(_digest(sums, j) for j in range(len(sums.gram)))
+    exact = tuple(digest_of(sums, j) for j in range(len(sums.gram)))
     released: list[Sums] = []
     facts: list[SumPerturbed] = []
     for j, own in enumerate(sums.sums):
@@ -82,25 +83,25 @@ def release_of(
             released.append(known.sums[j] if there else own)
             continue
         released.append(noise.released(own, _hidden(streams, j, exact[j])))
-        facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0, noise.unit))
+        facts.append(SumPerturbed(j, noise.clip, noise.multiplier, 1.0))
     noisy = ReleasedSums(
         gram=tuple(each.gram for each in released),
         targets=tuple(each.targets for each in released),
         exact=exact,
     )
 
-    def head(cluster: int) -> Head:
-        return _head(sums, noisy.sums, cluster, noise)
+    def theta(cluster: int) -> Tensor:
+        return _head(sums, noisy.sums, cluster, noise).theta
 
     digests = tuple(each.digest() for each in released)
-    return Release(digests, head, (noisy,), tuple(facts))
+    return Release(digests, theta, (noisy,), tuple(facts))
 
 
-def _digest(sums: ClusterSums, cluster: int) -> str:
+def digest_of(sums: ClusterSums, cluster: int) -> str:
     """Return the SHA-256 of a cluster's sums, and of who is in them at what weight."""
     found = hashlib.sha256(sums.sums[cluster].digest().encode())
     for handle, (j, weight) in sorted(sums.counted.items()):
-        if j == cluster:
+        if j == cluster and weight:  # a weight of 0 is no membership
             found.update(f" {handle} {weight}".encode())
     return found.hexdigest()
 

@@ -31,7 +31,6 @@ from covey.heads import (
     EXACT,
     WEIGHT_STEPS,
     ClusterSums,
-    SumNoise,
     Sums,
     diagonal_of,
     fault_of_total,
@@ -72,7 +71,7 @@ class RemoteRecords:
     summed: Summed | None = None
 
     @property
-    def noise(self) -> SumNoise | None:
+    def noise(self) -> None:
         """Nothing."""
         return None
 
@@ -288,7 +287,7 @@ class RemoteJudges:
         }
         request = replace(
             request,
-            models=tuple(params_of(head) for head in heads),
+            models=tuple(params_of(head.theta) for head in heads),
             roots={j: heads[j].root for j in met},
             contexts=contexts,
         )

@@ -1,7 +1,7 @@
 """Heads that are solved: FedAvg, IFCA and IFCA-MIR without gradients."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -12,7 +12,13 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState
 from covey.algorithms.clients import Clients
 from covey.algorithms.first_clusters import Initialisation, first_clusters
 from covey.algorithms.kept_sums import OwnSums
-from covey.algorithms.released_sums import head_alone, release_of
+from covey.algorithms.records import RecordsHere
+from covey.algorithms.released_heads import (
+    ReleasedHeads,
+    heads_of_release,
+    theta_alone,
+)
+from covey.algorithms.released_sums import Release, head_alone, release_of
 from covey.algorithms.settled import Settled, is_settled, settled_after
 from covey.algorithms.summing import Asked, counted_sums, without_leavers
 from covey.components.built_ins import DEFAULTS
@@ -22,11 +28,11 @@ from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.errors import ConfigError
 from covey.events import ClientsAssigned, Event, HeadsSolved, ModelsMerged
-from covey.heads import ClusterSums, weight_steps
+from covey.heads import WEIGHT_STEPS, ClusterSums, HeadNoise, Rows
 from covey.membership import PlayRound
 from covey.params import model_hash
 from covey.rng import Streams
-from covey.types import Params
+from covey.types import Handle, Params
 
 __all__ = ["Solved"]
 
@@ -63,7 +69,12 @@ class Solved(Algorithm):
             cluster by chance; `groups`: the true ones, an oracle.
         pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike.
         regularisation: lambda, above 0.
-        exposure: w_i: how much each client's records enter, in steps of 1 / 256.
+        exposure: tau: where heads are hidden (`privacy.record_noise`), the largest success
+            of any attack on any record, which sets w_i: "accepted": what each client
+            accepts; or one number for all; 1: all at weight 1.
+        releases: how many heads a client's records may be in for that to hold: choices,
+            joins and updates make new ones. When they are spent, everybody stays, and who
+            comes is not in the head. Who leaves is taken out even then.
         select_on: `train`: on its own examples, by heads that never met the client;
             `holdout`: on the examples that it holds out.
         hysteresis: rounds that a client stays after a move.
@@ -94,7 +105,8 @@ class Solved(Algorithm):
     selection: str = DEFAULTS["selection"]
     pooling: Share = 0.0
     regularisation: Annotated[float, Field(gt=0)] = 1.0
-    exposure: Share = 1.0
+    exposure: Literal["accepted"] | Annotated[float, Field(gt=0.5, le=1)] = 1.0
+    releases: Positive = 1
     select_on: Literal["train", "holdout"] = "train"
     hysteresis: Count = 0
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -208,9 +220,34 @@ class Solved(Algorithm):
         self, state: ServerState, chosen: ClientsAssigned, asked: Asked
     ) -> tuple[Asked, ClientsAssigned]:
         """Ask who comes or moves for its sums; who gives none has not chosen."""
-        weights = dict.fromkeys(chosen.clusters, weight_steps(self.exposure))
+        weights = self._weights(state, chosen.clusters, asked)
         asked = asked.ready(state, chosen.clusters, weights)
         return asked, asked.answered(chosen)
+
+    def _weights(
+        self, state: ServerState, clusters: Mapping[Handle, int], asked: Asked
+    ) -> dict[Handle, int]:
+        """Return with what weight each client's records enter, in steps of its grid."""
+        noise = asked.records.noise
+        if not isinstance(noise, HeadNoise):
+            return dict.fromkeys(clusters, WEIGHT_STEPS)
+        if self._is_spent(state):
+            known = state.kept(ClusterSums).counted
+            return {h: known[h][1] if h in known else 0 for h in clusters}
+
+        def accepted(handle: Handle) -> float:
+            if self.exposure == "accepted":
+                return asked.everybody[handle].preference.risk_threshold
+            return self.exposure
+
+        if self.exposure == 1:
+            return dict.fromkeys(clusters, WEIGHT_STEPS)
+        return {h: noise.weight_for(accepted(h), self.releases) for h in clusters}
+
+    def _is_spent(self, state: ServerState) -> bool:
+        """Say whether no further head may be released but for who leaves."""
+        dialled = self.exposure != 1
+        return dialled and state.kept(ReleasedHeads).rounds >= self.releases
 
     def _solved(
         self,
@@ -223,7 +260,7 @@ class Solved(Algorithm):
         state, clusters, waited = asked.parted(state, chosen.clusters)
         there = {h: j for h, j in clusters.items() if h in chosen.clusters}
         chosen = replace(chosen, clusters=there)
-        weights = dict.fromkeys(clusters, weight_steps(self.exposure))
+        weights = self._weights(state, clusters, asked)
         counted = counted_sums(state, clusters, weights, asked)
         k = len(state.clusters)
         dials = {
@@ -232,9 +269,9 @@ class Solved(Algorithm):
         }
         sums = counted.model_copy(update=dials)
         in_each = sums.clients_per_cluster()
-        release = release_of(state, sums, asked.records.noise, streams)
+        release = self._release(state, sums, asked, streams)
         models = tuple(
-            params_of(release.head(j)) if in_each[j] else model
+            params_of(release.theta(j)) if in_each[j] else model
             for j, model in enumerate(state.clusters)
         )
         counts = Counter(chosen.clusters.values())
@@ -248,6 +285,20 @@ class Solved(Algorithm):
         merged = ModelsMerged(model_hash(models), participants)
         told = (*asked.records.facts, chosen, *waited, *release.facts)
         return RoundResult(after.with_models(models), (*told, solved, merged))
+
+    def _release(
+        self, state: ServerState, sums: ClusterSums, asked: Asked, streams: Streams
+    ) -> Release:
+        """Return every cluster's head, under whatever noise there is."""
+        there, noise = asked.records, asked.records.noise
+        if not isinstance(noise, HeadNoise):
+            return release_of(state, sums, noise, streams)
+        assert isinstance(there, RecordsHere)  # nobody else's have noise  # noqa: S101
+
+        def rows(handle: Handle, weight: int) -> Rows:
+            return there.records.rows(asked.everybody[handle].train, weight)
+
+        return heads_of_release(state, sums, noise, rows, streams)
 
     def finalize(
         self, state: ServerState, clients: Clients, streams: Streams
@@ -274,8 +325,10 @@ class Solved(Algorithm):
             how = self.initialisation, self.num_clusters
             return state, *first_clusters(how, state, clients, streams)
         remembers = self.hysteresis > 0 or self.smoothing > 0  # what no choice shows
-        if not remembers and is_settled(state, clients):
-            stay = {c.handle: state.assignment[c.handle] for c in clients.cohort}
+        hidden = isinstance(clients.records.noise, HeadNoise)
+        stays = not remembers and is_settled(state, clients)
+        if stays or (hidden and self._is_spent(state)):
+            stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
         exact = self.select_on == "train" and clients.records.noise is None
         known = state.kept(ClusterSums) if exact else None
@@ -292,9 +345,13 @@ class Solved(Algorithm):
                 raise ConfigError(NO_REFERENCE)
             if index:
                 return params  # a head depends on no earlier one
-            weight = weight_steps(self.exposure)
+            # of clients at weights of their own, the middle one
+            weight = WEIGHT_STEPS // (2 if self.exposure == "accepted" else 1)
             sums = records.sums(((each, weight) for each in sets), width_of(params))
-            head = head_alone(sums, self.regularisation, records.noise, streams)
-            return params_of(head)
+            noise = records.noise
+            if isinstance(noise, HeadNoise):
+                return params_of(theta_alone(sums, noise, streams, sums.digest()))
+            head = head_alone(sums, self.regularisation, noise, streams)
+            return params_of(head.theta)
 
         return play_round

@@ -16,18 +16,20 @@ from covey.aggregation import (
     noised_mean,
     with_stored_updates,
 )
+from covey.algorithms.solved import Solved
 from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
 from covey.components import Capability, component_of, is_built_in
 from covey.config import Config, is_remote
 from covey.errors import ConfigError
-from covey.heads import SumNoise
+from covey.heads import HeadNoise, SumNoise
 from covey.types import Handle
 from covey.unlearning.plan import SumKind
 
 __all__ = [
     "aggregator_of",
     "anonymity_of",
+    "head_noise_of",
     "masked_aggregator_of",
     "noise_on_clients",
     "server_step_of",
@@ -101,13 +103,33 @@ def noise_on_clients(config: Config) -> bool:
 def sum_noise_of(config: Config) -> SumNoise | None:
     """Return the noise on the sums that heads are solved from; None: there is none."""
     privacy = config.privacy
-    if not algorithm_of(config).subtracts:
+    if not algorithm_of(config).subtracts or privacy.client_noise == 0:
         return None
-    if privacy.client_noise > 0:
-        return SumNoise("client", privacy.client_clip, privacy.client_noise)
-    if privacy.record_noise > 0:
-        return SumNoise("record", privacy.record_clip, privacy.record_noise)
-    return None
+    return SumNoise(privacy.client_clip, privacy.client_noise)
+
+
+def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
+    """Return the noise on heads that are solved; None: there is none."""
+    privacy, found = config.privacy, algorithm_of(config)
+    if not isinstance(found, Solved):
+        return None
+    if privacy.record_noise == 0:
+        if found.exposure != 1:
+            raise ConfigError(
+                f"method.options.exposure bounds what a head tells of a record, by noise "
+                f"on the head; found exposure = {found.exposure!r} and privacy.record_noise = 0. "
+                f"Set privacy.record_noise, for example to 0.594, or exposure = 1."
+            )
+        return None
+    if found.pooling and found.num_clusters > 1:
+        raise ConfigError(
+            f"A record hides in the head of one cluster (privacy.record_noise), found "
+            f"method.pooling = {found.pooling}, by which it is in all of them. Set "
+            f"method.pooling = 0, or method.num_clusters = 1."
+        )
+    return HeadNoise(
+        privacy.record_clip, privacy.record_noise, found.regularisation, classes
+    )
 
 
 def sums_of(config: Config) -> SumKind:

@@ -10,7 +10,7 @@ from covey.algorithms import (
     Cohort,
     Strategy,
 )
-from covey.build.aggregators import anonymity_of, sum_noise_of
+from covey.build.aggregators import anonymity_of, head_noise_of, sum_noise_of
 from covey.build.algorithms import (
     NO_REPLAY,
     ReplayOptions,
@@ -299,7 +299,7 @@ def _on_fixed_features(
     scale = float(getattr(module, "scale", 1.0))
     scoring = FixedFeatureEngine(engine, cache, scale, task)
     of_records = (cache, scale, task, population.num_classes)
-    noise = sum_noise_of(config)
+    noise = sum_noise_of(config) or head_noise_of(config, population.num_classes)
     records = BoundedRecords(*of_records, noise) if noise else LocalRecords(*of_records)
     return scoring, records
 

@@ -1,6 +1,6 @@
 from .accountant import gaussian_epsilon
 from .current_guarantee import GuaranteeStatus, epsilon_over_rounds, guarantee_status
-from .empirical import RefutedEpsilon, least_epsilon
+from .empirical import RefutedEpsilon, least_epsilon, least_success
 from .guarantee import Guarantee
 from .planner import (
     NoisePlan,
@@ -31,6 +31,7 @@ __all__ = [
     "guarantee_status",
     "guarantees",
     "least_epsilon",
+    "least_success",
     "multiplier",
     "noise_size",
     "representative_noise",

@@ -42,6 +42,7 @@ from scipy.stats import norm
 __all__ = [
     "EpsilonBound",
     "Mechanism",
+    "Relation",
     "choice",
     "epsilon_bound",
     "gaussian",
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 Relation = Literal["contributes or not", "replaced by another"]
-Name = Literal["PLD", "RDP"]
+Name = Literal["PLD", "RDP", "closed form"]
 Mechanism = DpEvent
 """One release, as dp-accounting describes it."""
 
@@ -71,7 +72,8 @@ class EpsilonBound:
 
     Attributes:
         relation: between the neighbouring data for which this holds.
-        accountant: "PLD" (privacy loss distributions) or "RDP" (Renyi divergence).
+        accountant: "PLD" (privacy loss distributions), "RDP" (Renyi divergence), or the
+            closed form of ridge heads (`covey.heads.HeadNoise`).
     """
 
     epsilon: float

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from covey.dp.accountant import gaussian_epsilon
 from covey.membership.intervals import clopper_pearson
 
-__all__ = ["RefutedEpsilon", "least_epsilon"]
+__all__ = ["RefutedEpsilon", "least_epsilon", "least_success"]
 
 CONFIDENCE = 0.999
 """Of a refutation: it accuses, and whoever audits often would else accuse by chance."""
@@ -79,6 +79,21 @@ def least_epsilon(
     if is_gaussian:
         return RefutedEpsilon(gaussian_epsilon(found, delta), found, draws)
     return RefutedEpsilon(found, None, draws)
+
+
+def least_success(with_canary: Draws, without: Draws) -> float:
+    """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
+    half = len(with_canary) // 2
+    pooled = np.concatenate([with_canary[:half], without[:half]])
+    tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
+
+    def judged(part: slice, threshold: float) -> float:
+        right = with_canary[part] > threshold, without[part] > threshold
+        tpr, fpr = _judged(*right)
+        return (1 + tpr - fpr) / 2
+
+    best = max(tried, key=lambda threshold: judged(slice(half), threshold))
+    return max(0.5, judged(slice(half, None), float(best)))
 
 
 def _judged(

@@ -18,6 +18,7 @@ from covey.events import (
     ComponentsUsed,
     DistancesSketched,
     Event,
+    HeadPerturbed,
     HeadsSolved,
     LeaveRequested,
     ModelsMerged,
@@ -43,6 +44,7 @@ KNOWN = (
     AnswersMissing,
     ClientsJoined,
     SumPerturbed,
+    HeadPerturbed,
     RepresentativesPerturbed,
     StepsPerturbed,
     ChoicesPerturbed,
@@ -69,7 +71,7 @@ KNOWN = (
     ThresholdChanged,
 )
 
-NOISE = (SumPerturbed, RepresentativesPerturbed, StepsPerturbed)
+NOISE = (SumPerturbed, HeadPerturbed, RepresentativesPerturbed, StepsPerturbed)
 """What `hides` may be true of."""
 
 
@@ -82,10 +84,11 @@ def is_known_fact(fact: Event) -> bool:
 
 def hides(fact: Event, unit: Unit) -> bool:
     """Say whether somebody's noise was told by this fact."""
-    if isinstance(fact, SumPerturbed):
-        return fact.unit == unit
-    kinds = {"client": RepresentativesPerturbed, "record": StepsPerturbed}
-    return isinstance(fact, kinds[unit])
+    if isinstance(fact, HeadPerturbed):
+        return True
+    if unit == "record":
+        return isinstance(fact, StepsPerturbed)
+    return isinstance(fact, SumPerturbed | RepresentativesPerturbed)
 
 
 def aggregations_of(facts: Sequence[Event]) -> Iterator[tuple[Event, ...]]:

@@ -15,6 +15,7 @@ from covey.components.registry import find, is_known
 from covey.dp.accountant import (
     EpsilonBound,
     Mechanism,
+    Relation,
     choice,
     epsilon_bound,
     gaussian,
@@ -28,10 +29,12 @@ from covey.dp.wording import (
     CHOICES,
     COUNTS,
     DIAMETERS,
+    HEADS_HOLD_IF,
     HOLDS_IF,
     NOISY_CHOICES,
     OPEN,
     OWN_FEATURES,
+    REFUSALS,
     RELATION,
     RELEASES,
     SEEDED,
@@ -45,6 +48,7 @@ from covey.events import (
     ClusterWaited,
     DistancesSketched,
     Event,
+    HeadPerturbed,
     HeadsSolved,
     ModelsMerged,
     RepresentativesPerturbed,
@@ -52,11 +56,14 @@ from covey.events import (
     StepsPerturbed,
     SumPerturbed,
 )
+from covey.heads import HeadNoise
 from covey.types import Handle
 
 __all__ = ["aggregate_multiplier", "guarantees"]
 
-Noisy = SumPerturbed | RepresentativesPerturbed
+Noisy = SumPerturbed | HeadPerturbed | RepresentativesPerturbed
+NOT_ADDED_UP = "no accountant adds up what this run released"
+HEAVY = "all records of a client together outweigh the noise, or choices had their own"
 BOTH = (
     "records hide in gradients and in sums, and nobody has said what both cost together"
 )
@@ -82,20 +89,24 @@ def guarantees(
         secret: whether nobody can recompute what was drawn (secrets.source = "os").
 
     Returns:
-        None, one or two guarantees, that of the client first. One with `epsilon` None
-        says in its `reason` why nothing holds.
+        None, one or two guarantees, that of the client first; of ridge heads two of each,
+        as somebody contributes or not, and is replaced. One with `epsilon` None says in
+        its `reason` why nothing holds.
     """
     reason = "" if secret else SEEDED
+    heads = any(isinstance(fact, HeadPerturbed) for fact in facts)
+    relations: tuple[Relation, ...] = ("contributes or not", "replaced by another")
     return tuple(
-        _guarantee(unit, facts, delta, reason)
+        _guarantee(unit, facts, delta, reason, relation)
         for unit in UNITS
         if any(hides(fact, unit) for fact in facts)
+        for relation in (relations if heads else relations[:1])
     )
 
 
 def _at_server(unit: Unit, facts: Sequence[Event]) -> bool:
     """Say whether the noise hides from those who see models, and not from the server."""
-    sums = (fact for fact in facts if isinstance(fact, SumPerturbed))
+    sums = (fact for fact in facts if isinstance(fact, SumPerturbed | HeadPerturbed))
     return unit == "client" or any(hides(fact, unit) for fact in sums)
 
 
@@ -111,9 +122,10 @@ def aggregate_multiplier(noise_multiplier: float, sizes: Sequence[int]) -> float
 
 
 def _guarantee(
-    unit: Unit, facts: Sequence[Event], delta: float, reason: str
+    unit: Unit, facts: Sequence[Event], delta: float, reason: str, relation: Relation
 ) -> Guarantee:
     merges = list(aggregations_of(facts))
+    heads = any(isinstance(fact, HeadPerturbed) for fact in facts)
     view: Unit = "client" if _at_server(unit, facts) else "record"
     reason = reason or _unknown(facts)
     cost: EpsilonBound | None = None
@@ -122,10 +134,12 @@ def _guarantee(
         charged = _sums_cost(merges, unit) if in_sums else _record_cost(merges)
         choices = _choices(merges)
         costs = [epsilon_bound([*each, *choices], delta) for each in charged.mechanisms]
+        if charged.heads:
+            costs.append(_heads_bound(charged, choices, unit, delta, relation))
         reason = charged.unaccounted_reason
         known = [each for each in costs if each is not None]
         if not reason and len(known) < len(costs):
-            reason = "no accountant adds up what this run released"
+            reason = HEAVY if charged.heads else NOT_ADDED_UP
         if not reason:
             cost = max(known, key=lambda each: each.epsilon)
     return Guarantee(
@@ -133,11 +147,11 @@ def _guarantee(
         reason=reason,
         delta=delta,
         unit=unit,
-        relation=RELATION[unit, cost.relation if cost else "contributes or not"],
+        relation=RELATION[unit, cost.relation if cost else relation],
         adversary=ADVERSARY[view],
         covers=_covered(view, merges),
         does_not_cover=_uncovered(unit, facts, merges),
-        holds_if=HOLDS_IF[view],
+        holds_if=(*HOLDS_IF[view], *(HEADS_HOLD_IF if heads else ())),
         accountant=cost.accountant if cost else None,
         noise_multiplier=min(_multipliers(unit, facts)),
     )
@@ -157,10 +171,12 @@ class Cost:
     Attributes:
         mechanisms: for everybody who may be worst off, the releases that concern it.
         unaccounted_reason: a release without noise; empty if there is none.
+        heads: of every round that released some; a client is in one of them.
     """
 
     mechanisms: tuple[tuple[Mechanism, ...], ...]
     unaccounted_reason: str = ""
+    heads: tuple[tuple[HeadPerturbed, ...], ...] = ()
 
 
 def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
@@ -174,6 +190,7 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
         return Cost((), BOTH)
     released: set[str] = set()
     paid: list[Mechanism] = []
+    heads: list[tuple[HeadPerturbed, ...]] = []
     releases = max(
         (f.releases for merge in merges for f in merge if isinstance(f, RunStarted)),
         default=1,
@@ -188,11 +205,48 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
         released |= _released(merge, hidden)
         sums = [fact for fact in noisy if isinstance(fact, SumPerturbed)]
         sets = [fact for fact in noisy if isinstance(fact, RepresentativesPerturbed)]
+        if solved := tuple(fact for fact in noisy if isinstance(fact, HeadPerturbed)):
+            heads.append(solved)
         if sums:
             paid += [_costliest_sum(sums)] * releases
         if sets:
             paid += [_costliest_set(sets)] * releases
+    if heads:
+        return Cost((), BOTH if paid else "", tuple(heads))
     return Cost((tuple(paid),))
+
+
+def _heads_bound(
+    cost: Cost,
+    choices: Sequence[Mechanism],
+    unit: Unit,
+    delta: float,
+    relation: Relation,
+) -> EpsilonBound | None:
+    """Return what ridge heads cost: as often as any were released, at the dearest's cost.
+
+    Who is replaced is taken off and another one added:
+
+        delta(epsilon) <= (1 + exp(epsilon / 2)) delta'(epsilon / 2)
+    """
+    facts = [fact for each in cost.heads for fact in each]
+    if choices:
+        return None
+    noise = HeadNoise(
+        clip=max(fact.clip for fact in facts),
+        multiplier=min(fact.noise_multiplier for fact in facts),
+        regularisation=min(fact.regularisation for fact in facts),
+        classes=max(fact.classes for fact in facts),
+    )
+    heaviest = max(fact.heaviest for fact in facts)
+    single = max((w for fact in facts for w in fact.weights.values()), default=0.0)
+    weight, releases = heaviest if unit == "client" else single, len(cost.heads)
+    if relation == "contributes or not":
+        epsilon = noise.epsilon(delta, weight, releases)
+    else:
+        epsilon = noise.epsilon_replaced(delta, weight, releases)
+    finite = math.isfinite(epsilon)
+    return EpsilonBound(epsilon, relation, "closed form") if finite else None
 
 
 def _as_before(merge: Sequence[Event], released: Collection[str]) -> set[int]:
@@ -307,6 +361,7 @@ def _uncovered(
         *([DIAMETERS] if wide else []),
         *([OWN_FEATURES] if any(map(has_own_features, facts)) else []),
         *([STORED] if stored and unit == "client" else []),
+        *([REFUSALS] if any(isinstance(f, HeadPerturbed) for f in facts) else []),
         *told,
         *ALWAYS_OPEN,
     )

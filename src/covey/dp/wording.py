@@ -26,11 +26,13 @@ __all__ = [
     "CHOICES",
     "COUNTS",
     "DIAMETERS",
+    "HEADS_HOLD_IF",
     "HOLDS_IF",
     "NOISY_CHOICES",
     "NOT_ACCOUNTED",
     "OPEN",
     "OWN_FEATURES",
+    "REFUSALS",
     "RELATION",
     "RELEASES",
     "SEEDED",
@@ -50,6 +52,7 @@ RELATION: Mapping[tuple[Unit, str], str] = {
         "one client's examples are replaced by any others; that it takes part is known"
     ),
     ("record", "contributes or not"): "one example of one client is there or not",
+    ("record", "replaced by another"): "one example of one client is another one",
 }
 RELEASES: Mapping[Unit, str] = {
     "client": "every cluster model of every round",
@@ -67,6 +70,13 @@ HOLDS_IF: Mapping[Unit, tuple[str, ...]] = {
         "every client clips and adds noise as its recipe says",
     ),
 }
+HEADS_HOLD_IF = (
+    "no record's residual in a head without it is above privacy.record_clip: a release "
+    "where one is, is refused",
+    "no data are told apart better than a record whose direction nobody shares, or all "
+    "do: searched for, not proved",
+)
+REFUSALS = "that a head was not released, as a record's residual was above the bound"
 SEEDED = (
     "all that is drawn follows from the run's seed (secrets.source = 'seeded'), and "
     "whoever holds it takes the noise off again"

@@ -3,7 +3,7 @@
 from covey.data.examples import Examples
 from covey.engine.fixed_features import FeatureCache, LocalRecords
 from covey.engine.task import Task
-from covey.heads import WEIGHT_STEPS, Rows, SumNoise
+from covey.heads import WEIGHT_STEPS, HeadNoise, Rows, SumNoise
 
 __all__ = ["BoundedRecords"]
 
@@ -16,7 +16,7 @@ class BoundedRecords(LocalRecords):
         scale: by which a head's scores become logits.
         task: its losses are told in nats.
         classes: how many outputs the head has.
-        noise: on the sums.
+        noise: on the sums, or on heads.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class BoundedRecords(LocalRecords):
         scale: float,
         task: Task,
         classes: int,
-        noise: SumNoise,
+        noise: SumNoise | HeadNoise,
     ) -> None:
         super().__init__(features, scale, task, classes)
         self.noise = self._bound = noise

@@ -15,7 +15,7 @@ from covey.engine.task import Task
 from covey.heads import (
     FEATURE_STEPS,
     WEIGHT_STEPS,
-    Head,
+    HeadNoise,
     Rows,
     SumNoise,
     Sums,
@@ -147,7 +147,7 @@ class LocalRecords:
         noise: on sums over them; None: there is none.
     """
 
-    noise: SumNoise | None = None
+    noise: SumNoise | HeadNoise | None = None
 
     def __init__(
         self, features: FeatureCache, scale: float, task: Task, classes: int
@@ -181,9 +181,9 @@ def _fingerprint(features: nn.Module) -> str:
     return hashlib.sha256(" ".join(known).encode()).hexdigest() if any(known) else ""
 
 
-def params_of(head: Head) -> Params:
+def params_of(theta: Float64[Tensor, "d classes"]) -> Params:
     """Return a head as the parameters of the model that it is the last layer of."""
-    theta = head.theta.float()
+    theta = theta.float()
     return {"head.weight": theta[:-1].T.contiguous(), "head.bias": theta[-1].clone()}
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from covey.errors import ModelError
 from covey.features.one_norm import OneNorm
+from covey.features.whitening import Whitened, Whitening
+from covey.rng import Streams
 
 __all__ = ["FrozenFeatures"]
 
@@ -39,7 +41,17 @@ class FrozenFeatures(nn.Module):
 
     def at_norm(self, norm: float) -> "FrozenFeatures":
         """Return the same features, centred and scaled to this norm for each record."""
-        module = OneNorm(self._held[0], norm)
+        return self._as(OneNorm(self._held[0], norm))
+
+    def whitened(
+        self, power: float, input_shape: tuple[int, ...], streams: Streams
+    ) -> "FrozenFeatures":
+        """Return the same features, whitened by images of noise (`Whitened`)."""
+        key = f"{self.name} {self.options} {self.source} {self.tensors}"
+        how = Whitening(self._held[0], key, power, input_shape, streams)
+        return self._as(Whitened(how))
+
+    def _as(self, module: nn.Module) -> "FrozenFeatures":
         found = FrozenFeatures(module, self.name, self.options, self.source)
         found.size = self.size
         return found

@@ -15,6 +15,7 @@ from .grid import (
 )
 from .leave_out import scores_without_client
 from .noisy import SumNoise, noisy_head
+from .perturbed import HeadNoise, Hidden
 from .solving import Head, SentHead, diagonal_of, solved_head
 from .state import ClusterSums
 from .sums import Rows, Sums, sums_of
@@ -26,6 +27,8 @@ __all__ = [
     "WEIGHT_STEPS",
     "ClusterSums",
     "Head",
+    "HeadNoise",
+    "Hidden",
     "Rows",
     "SentHead",
     "SumNoise",

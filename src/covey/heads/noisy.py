@@ -8,7 +8,6 @@ References:
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from covey.heads.bounding import (
     CLIENT_STEPS,
     MAX_NORM,
     bounded_client,
-    bounded_records,
     target_norm,
 )
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
@@ -34,25 +32,21 @@ class SumNoise:
         A' = A + E_A,    B' = B + E_B
         E_A symmetric: N(0, 2 s^2 R^4) on the diagonal, N(0, s^2 R^4) beside it
         E_B: N(0, 2 s^2 R^2 |t|^2), in the directions in which targets add up to 0
-        s = z times what one client (record) adds at most
+        s = z times what one client adds at most
 
     In the norm of `covey.heads.bounding` it is N(0, s^2) on every coordinate: one Gaussian
     mechanism of multiplier z, half of whose mu^2 is A's, and half B's.
 
     Attributes:
-        unit: who hides in it.
         clip: C: the largest norm of what a client adds.
         multiplier: z.
     """
 
-    unit: Literal["client", "record"]
     clip: float
     multiplier: float
 
     def bounded(self, rows: Rows, classes: int) -> Rows:
         """Return a client's records as they enter the sums."""
-        if self.unit == "record":
-            return bounded_records(rows)
         return bounded_client(rows, self.clip, classes)
 
     def released(self, sums: Sums, generator: np.random.Generator) -> Sums:
@@ -75,8 +69,7 @@ class SumNoise:
 
     def _std(self) -> float:
         """Return s, in steps of weight."""
-        most = CLIENT_STEPS if self.unit == "client" else WEIGHT_STEPS
-        return self.multiplier * most
+        return self.multiplier * CLIENT_STEPS
 
     def _gram_noise(self, d: int, generator: np.random.Generator) -> np.ndarray:
         """Return the lower half of E_A, row by row, in steps of the grid."""

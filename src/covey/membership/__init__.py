@@ -83,7 +83,7 @@ from covey.membership.shadow_federation import (
 from covey.membership.signals import Signals, logit
 from covey.membership.source_inference import Attribution, attribution, source_of
 from covey.membership.subgroups import QUARTERS, AttackFigures
-from covey.membership.weights_attack import MAX_POOL, membership_weights
+from covey.membership.weights_attack import MAX_POOL, Hiding, membership_weights
 
 __all__ = [
     "DIVERGED",
@@ -109,6 +109,7 @@ __all__ = [
     "CountAll",
     "Estimate",
     "Finding",
+    "Hiding",
     "Membership",
     "PlayRound",
     "Profile",

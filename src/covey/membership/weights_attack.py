@@ -14,13 +14,15 @@ References:
     Vulnerable, 2024: records from linear models before and after.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from covey.heads.leave_out import targets_of
 
-__all__ = ["MAX_POOL", "membership_weights"]
+__all__ = ["MAX_POOL", "Hiding", "membership_weights"]
 
 PRIOR = 1e-6
 """Of the mean square of a record's equations: what the rounding of weights in float32
@@ -30,10 +32,26 @@ MAX_POOL = 12_000
 """Candidates at most: the equations are solved as a matrix of as many rows and columns."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """The noise in the equations of a head under objective perturbation.
+
+    Attributes:
+        pull: mu.
+        variance: of the noise in each equation.
+        weight: w, with which members are in the head, on average.
+    """
+
+    pull: float
+    variance: float
+    weight: float
+
+
 def membership_weights(
     theta: Float64[Tensor, "d classes"],
     features: Float64[Tensor, "records d"],
     labels: Int64[Tensor, " records"],
+    hidden: Hiding | None = None,
 ) -> Float64[Tensor, " records"]:
     """Return z, up to one factor: the larger, the more a record is in the head.
 
@@ -46,13 +64,21 @@ def membership_weights(
         theta: the head, the bias last.
         features: of all candidates, 1 last.
         labels: theirs; t = onehot - 1 / classes.
+        hidden: what is known of the noise; None: there is none, and of mu nothing is known.
     """
     scores = features @ theta
     residuals = targets_of(labels, scores) - scores
     along = (scores * residuals).sum(dim=1)  # <phi r^T, theta>
     products = (features @ features.T) * (residuals @ residuals.T)
-    products -= torch.outer(along, along) / theta.square().sum().clamp(min=1e-300)
-    prior = PRIOR * float(products.diagonal().mean().clamp(min=1e-300))
+    if hidden is None:
+        products -= torch.outer(along, along) / theta.square().sum().clamp(min=1e-300)
+        prior = PRIOR * float(products.diagonal().mean().clamp(min=1e-300))
+        wanted = torch.full_like(along, prior)
+    else:
+        prior = (
+            4 * hidden.variance / hidden.weight**2
+        )  # z is 0 or w: (w / 2)^2 around w / 2
+        wanted = hidden.pull * along + prior * hidden.weight / 2
     products.diagonal().add_(prior)
-    wanted = torch.full((len(labels),), prior, dtype=torch.float64)
-    return torch.linalg.solve(products, wanted)
+    lower: Tensor = torch.linalg.cholesky(products)  # pyright: ignore[reportUnknownMemberType]
+    return torch.cholesky_solve(wanted[:, None], lower)[:, 0]

@@ -13,6 +13,7 @@ from covey.components.slots import Options
 from covey.errors import ConfigError
 from covey.features import FeatureMap, FrozenFeatures, build_features
 from covey.models.base import ModelFactory
+from covey.rng import Streams
 
 __all__ = ["LinearHead", "LinearHeadNetwork"]
 
@@ -44,13 +45,16 @@ class LinearHead(ModelFactory):
         features: the feature map.
         feature_options: of the feature map.
         scale: times the head's scores are the logits.
+        whiten: p in [0, 1], how far the features of images are whitened, by images of
+            noise (`Whitened`); noise on heads (`privacy.record_noise`) wants .7.
         norm: L2 norm to which each record's features are scaled, less their mean first; 0:
-            they stay as they are. Noise on sums (`privacy.client_noise`) wants 3.8.
+            they stay as they are. Noise on sums and on heads wants 3.87.
     """
 
     features: str = DEFAULTS["features"]
     feature_options: Options = Field(default={})
     scale: float = Field(default=10.0, gt=0)
+    whiten: float = Field(default=0.0, ge=0, le=1)
     norm: float = Field(default=0.0, ge=0, le=16)
 
     @model_validator(mode="before")
@@ -82,6 +86,9 @@ class LinearHead(ModelFactory):
         features = build_features(
             self.features, input_shape, seed, self.feature_options, key
         )
+        if self.whiten:
+            public = Streams(seed).at("features")
+            features = features.whitened(self.whiten, input_shape, public)
         if self.norm:
             features = features.at_norm(self.norm)
         return LinearHeadNetwork(features, num_classes, self.scale)

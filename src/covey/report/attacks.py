@@ -7,11 +7,13 @@ from typing import NamedTuple
 from covey.events import ClientExposed
 from covey.history import History
 from covey.report.divergence import touched_clusters
+from covey.types import Handle
 
 __all__ = [
     "LOSS",
     "Attacked",
     "attacks_on",
+    "attacks_on_client",
     "final_exposure",
     "final_risk",
     "final_risks",
@@ -52,9 +54,22 @@ def attacks_on(history: History, cluster: int) -> tuple[Attacked, ...]:
     others = [
         Attacked(each.attack, each.risk, each.standard_error)
         for each in history.attacks
-        if each.cluster == cluster and each.model_hash == now
+        if each.cluster == cluster and each.model_hash == now and not each.client
     ]
     return (*by_loss, *others)
+
+
+def attacks_on_client(history: History, handle: Handle) -> tuple[Attacked, ...]:
+    """Return what is known of a client's own records, whose weight is its own.
+
+    No attack on a whole cluster says more of them: the bound holds for every attack.
+    """
+    now = history.finished.model_hash if history.finished else None
+    return tuple(
+        Attacked(each.attack, each.risk, each.standard_error)
+        for each in history.attacks
+        if each.client == handle and each.model_hash == now
+    )
 
 
 def final_risk(
@@ -64,6 +79,9 @@ def final_risk(
 
     `by`: of all attacks only this one.
     """
+    own = () if by == LOSS else attacks_on_client(history, client.handle)
+    if own:
+        return strongest(own)
     by_loss = [
         Attacked(LOSS, risk, client.standard_error)
         for risk in (client.risk,)
@@ -81,6 +99,8 @@ def final_exposure(
     The loss threshold is tried on whoever trained a model, every other attack on those
     who use it: the highest of all is taken. None where the former is unknown.
     """
+    if by != LOSS and (own := strongest(attacks_on_client(history, client.handle))):
+        return own.risk
     if client.exposure is None or by == LOSS:
         return client.exposure
     clusters = touched_clusters(history, client)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from covey.build import BuiltRun
 from covey.build.plugins import user_function
@@ -20,7 +19,6 @@ from covey.data import Examples
 from covey.engine import ScoringJob
 from covey.errors import ConfigError
 from covey.events import ModelAttacked, kind_and_body
-from covey.heads import FEATURE_STEPS, SentHead
 from covey.history import History
 from covey.ledger import Ledger, Record
 from covey.membership import (
@@ -38,12 +36,12 @@ from covey.membership import (
     attribution,
     examine_cluster,
     has_finite_examples,
-    membership_weights,
     no_better_than_guessing,
     source_of,
 )
 from covey.runtime.completed_run import CompletedRun, load_completed
 from covey.runtime.folder import RunFolder, now
+from covey.runtime.head_attacks import weights_scores
 from covey.runtime.session import rounds_of
 from covey.types import Params
 
@@ -60,6 +58,9 @@ __all__ = [
 DEFAULT_ATTACKS = USUAL_ATTACKS
 SOURCE = "source"
 """Source inference: not who was trained on, but by which cluster."""
+
+MIDDLE = 0.5
+"""The weight of members that an audit under noise begins from."""
 
 NOT_BY_ANSWERS = (FEDMIA, SOURCE, WEIGHTS)
 """Attacks that look at more than what models say of a record."""
@@ -172,13 +173,8 @@ def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], np.ndarray]:
                 f"The attack weights solves for at most {MAX_POOL} records together, "
                 f"found {size}. Audit a smaller federation with the same settings."
             )
-        rows = [records.rows(each) for each in pool]
-        weight, bias = target.params["head.weight"], target.params["head.bias"]
-        theta = SentHead.of(weight, bias, None).theta.double()
-        features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
-        labels = torch.cat([each.labels for each in rows])
-        found = membership_weights(theta, features, labels)
-        return found[: len(candidates.examples)].numpy()
+        found = weights_scores(records, target.params, pool, MIDDLE)
+        return found[: len(candidates.examples)]
 
     return attack
 

@@ -7,21 +7,24 @@ or clips too little.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from torch import nn
+from torch import Tensor, nn
 
 from covey.aggregation import Aggregator, ClientUpdate
+from covey.algorithms.released_heads import theta_alone
 from covey.build import BuiltRun, aggregator_of, anonymity_of, sum_noise_of
+from covey.build.aggregators import head_noise_of
 from covey.config import Config
 from covey.data import Examples
-from covey.dp import RefutedEpsilon, guarantees, least_epsilon
+from covey.dp import RefutedEpsilon, guarantees, least_epsilon, least_success
 from covey.engine import Recipe, TrainingJob, private_gradients
 from covey.errors import RunError
 from covey.events import (
@@ -34,6 +37,7 @@ from covey.events import (
 from covey.heads import (
     FEATURE_STEPS,
     MAX_NORM,
+    HeadNoise,
     Rows,
     SumNoise,
     Sums,
@@ -46,8 +50,11 @@ __all__ = [
     "CanaryAudit",
     "aggregation_draws",
     "audit_noise",
+    "audited_head",
     "gradient_draws",
+    "head_draws",
     "release_draws",
+    "released_head",
 ]
 
 COORDINATES = 10
@@ -90,10 +97,14 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         RunError: the run adds no noise that is accounted for.
     """
     config, streams = run.config, run.streams.at("canaries")
+    if (of_heads := head_noise_of(config, CLASSES)) is not None:
+        alone = replace(of_heads, clip=target_norm(CLASSES))
+        cases = head_draws(alone, partial(released_head, alone), draws, streams)
+        return audited_head(alone, cases, config.privacy.delta)
     privacy, clients = config.privacy, len(run.population.clients)
     if (noise := sum_noise_of(config)) is not None:
         cases, facts = release_draws(noise, draws, streams)
-        return _audited(noise.unit, cases, facts, privacy.delta)
+        return _audited("client", cases, facts, privacy.delta)
     if privacy.client_noise > 0:
         merge = aggregator_of(_all_taking_part(config), clients)
         loud = CANARY_SCALE * privacy.client_clip
@@ -161,11 +172,7 @@ def release_draws(
     All its records are one, far outside every bound. A is symmetric, so the noise tells
     least along the sums themselves, each counted in what is drawn for it.
     """
-    records = 1 if noise.unit == "record" else RECORDS
-    loud = torch.zeros(records, COORDINATES, dtype=torch.int16)
-    loud[:, 0], loud[:, -1] = torch.iinfo(torch.int16).max, FEATURE_STEPS
-    labels = torch.zeros(records, dtype=torch.int64)
-    rows = noise.bounded(Rows(loud, labels), CLASSES)
+    rows = noise.bounded(_loud(RECORDS), CLASSES)
     there = sums_of([rows], COORDINATES, CLASSES)
     absent = Sums.nothing(COORDINATES, CLASSES)
     gram, targets = there.matrices()
@@ -177,10 +184,62 @@ def release_draws(
         return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
 
     facts = (
-        SumPerturbed(0, noise.clip, noise.multiplier, 1.0, noise.unit),
+        SumPerturbed(0, noise.clip, noise.multiplier, 1.0),
         ModelsMerged("", (1,)),
     )
     return _cases(found, (1.0, 0.0), draws, streams), facts
+
+
+def _loud(records: int) -> Rows:
+    """Return as many of one record, far outside every bound."""
+    loud = torch.zeros(records, COORDINATES, dtype=torch.int16)
+    loud[:, 0], loud[:, -1] = torch.iinfo(torch.int16).max, FEATURE_STEPS
+    return Rows(loud, torch.zeros(records, dtype=torch.int64))
+
+
+def released_head(noise: HeadNoise, rows: Sequence[Rows], streams: Streams) -> Tensor:
+    """Return a head over these records, as a run releases it."""
+    inside = [noise.bounded(each, CLASSES) for each in rows]
+    sums = sums_of(inside, COORDINATES, CLASSES)
+    return theta_alone(sums, noise, streams, sums.digest())
+
+
+def head_draws(
+    noise: HeadNoise,
+    release: Callable[[Sequence[Rows], Streams], Tensor],
+    draws: int,
+    streams: Streams,
+) -> tuple[Draws, Draws]:
+    """Return what the likelihood ratio says of heads with a canary alone, and without.
+
+        y = lambda theta,    log p/q = -|a^T y - c|^2 + ...
+
+    a is the direction of the canary's features, c as in `covey.heads.perturbed`.
+    """
+    canary = _loud(1)
+    phi = noise.bounded(canary, CLASSES).features[0].double()
+    target = torch.tensor([0.5, -0.5], dtype=torch.float64)
+    sigma, scale = noise.clip * noise.multiplier, noise.regularisation
+    s = scale / (scale + 1)
+    centre = s * target / (1 - s**2)
+
+    def ratio(present: float, draw_streams: Streams) -> float:
+        theta = release([canary] if present else [], draw_streams)
+        along = scale * MAX_NORM * (phi / phi.norm()) @ theta
+        return -float((along - centre).square().sum()) / sigma**2
+
+    return _cases(ratio, (1.0, 0.0), draws, streams)
+
+
+def audited_head(
+    noise: HeadNoise, cases: tuple[Draws, Draws], delta: float
+) -> CanaryAudit:
+    """Hold the draws to the bound on success, and to the epsilon of the same curve."""
+    accounted = noise.epsilon(delta, 1.0)
+    shown = least_success(*cases)
+    refuted = noise.epsilon(delta, noise.least_weight(shown))
+    found = RefutedEpsilon(refuted, None, len(cases[0]))
+    return CanaryAudit("record", delta, accounted, found, found.epsilon <= accounted)
 
 
 def gradient_draws(
@@ -233,7 +292,7 @@ def _audited(
     delta: float,
 ) -> CanaryAudit:
     """Hold the draws to the account of the same facts."""
-    (guarantee,) = guarantees(facts, delta, secret=True)
+    (guarantee, *_) = guarantees(facts, delta, secret=True)
     found = least_epsilon(*cases, delta, is_gaussian=mechanism != "sound")
     accounted = guarantee.epsilon if guarantee.epsilon is not None else math.inf
     return CanaryAudit(mechanism, delta, accounted, found, found.epsilon <= accounted)

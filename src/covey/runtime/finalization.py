@@ -39,6 +39,7 @@ from covey.runtime.evaluation import (
     round_measured,
     squared_errors,
 )
+from covey.runtime.head_attacks import head_attacks
 from covey.runtime.remote_hooks import reported_accuracies
 from covey.told import of_kinds
 from covey.types import Handle
@@ -92,7 +93,12 @@ def finalize(
     measured = (_voided(each, diverged) for each in last.events)
     finished = _finished(run, final, found, errors)
     told = (*reports.events, *measured, *new)
-    return RoundResult(final, (*told, *audits, *gaps, *exposed, finished))
+    on_heads = (
+        each
+        for each in head_attacks(run, final, history, streams.at("heads"))
+        if each.cluster not in diverged
+    )
+    return RoundResult(final, (*told, *audits, *on_heads, *gaps, *exposed, finished))
 
 
 def _voided(fact: Event, diverged: Mapping[int, ModelDiverged]) -> Event:

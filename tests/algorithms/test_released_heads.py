@@ -1,0 +1,180 @@
+"""Heads under objective perturbation in a run: weights, releases, refusals, leaving."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import covey
+from covey.algorithms.released_heads import ReleasedHeads
+from covey.build import BuiltRun, build_run
+from covey.config import Config
+from covey.errors import ConfigError, RunError
+from covey.events import HeadPerturbed, ModelAttacked
+from covey.heads import WEIGHT_STEPS, ClusterSums, HeadNoise
+from covey.params import model_hash
+
+SETTINGS = {
+    "rounds": 2,
+    "model": {
+        "name": "linear-head",
+        "options": {
+            "norm": 3.87,
+            "feature_options": {"filters": 4, "size": 3, "pool": 2},
+        },
+    },
+    "method": {
+        "name": "solved",
+        "num_clusters": 1,
+        "options": {"regularisation": 8.0, "exposure": "accepted"},
+    },
+    "privacy": {"record_clip": 1.4, "record_noise": 0.594},
+    "redteam": {"source": "none"},
+    "secrets": {"source": "os"},
+    "population": {"clients": 12, "examples_per_client": 20, "minority_share": 0.25},
+}
+
+
+def settings(**sections) -> dict[str, object]:
+    found = {
+        key: {**value, **sections.pop(key, {})} if isinstance(value, dict) else value
+        for key, value in SETTINGS.items()
+    } | sections
+    options = found["method"].get("options", {})
+    return found | {
+        "method": {
+            **found["method"],
+            "options": {**SETTINGS["method"]["options"], **options},
+        }
+    }
+
+
+def built(secret: int = 7, **sections) -> BuiltRun:
+    run = build_run(Config.model_validate(settings(**sections)))
+    return replace(run, streams=replace(run.streams, secret=secret))
+
+
+def played(run: BuiltRun, rounds: int):
+    state, found = run.strategy.init(run.streams), []
+    for t in range(rounds):
+        clients = run.clients(run.population.clients, t)
+        found.append(
+            run.strategy.play_round(state, clients, run.streams.at("round", t))
+        )
+        state = found[-1].state
+    return found
+
+
+def releases(results) -> list[HeadPerturbed]:
+    return [f for each in results for f in each.events if isinstance(f, HeadPerturbed)]
+
+
+def test_each_client_enters_at_the_weight_that_it_accepts_and_once():
+    run = built()
+    results = played(run, 3)
+    (fact,) = releases(results)
+    noise = run.records.noise
+    assert noise == HeadNoise(1.4, 0.594, 8.0, 10)
+    for client in run.population.clients:
+        weight = noise.weight_for(client.preference.risk_threshold) / WEIGHT_STEPS
+        assert fact.weights[client.handle] == weight
+        assert noise.success(weight) <= client.preference.risk_threshold
+    assert fact.heaviest == max(
+        fact.weights[c.handle] * len(c.train) for c in run.population.clients
+    )
+    assert len({model_hash(each.state.clusters) for each in results}) == 1
+
+
+def test_the_noise_hangs_on_the_secret_and_the_sums_do_not():
+    one, same, other = (played(built(secret), 1)[0].state for secret in (1, 1, 2))
+    sums = [state.kept(ClusterSums).sums for state in (one, same, other)]
+    assert sums[0] == sums[1] == sums[2]
+    thetas = [state.kept(ReleasedHeads).thetas[0] for state in (one, same, other)]
+    assert torch.equal(thetas[0], thetas[1])
+    assert not torch.equal(thetas[0], thetas[2])
+
+
+def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_head():
+    run = built(method={"options": {"releases": 2}})
+    late = run.population.clients[0]
+    state = run.strategy.init(run.streams)
+    facts = []
+    for t, cohort in enumerate(
+        (run.population.clients[2:], run.population.clients[1:], run.population.clients)
+    ):
+        played = run.strategy.play_round(
+            state, run.clients(cohort, t), run.streams.at("round", t)
+        )
+        state = played.state
+        facts += [each for each in played.events if isinstance(each, HeadPerturbed)]
+    assert len(facts) == 2
+    assert state.kept(ReleasedHeads).rounds == 2
+    counted = state.kept(ClusterSums).counted
+    assert counted[late.handle] == (0, 0)
+    noise = run.records.noise
+    second = run.population.clients[1]
+    assert counted[second.handle][1] == noise.weight_for(
+        second.preference.risk_threshold, 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"privacy": {"record_clip": 0, "record_noise": 0}}, ("exposure", "noise")),
+        ({"method": {"pooling": 0.5, "num_clusters": 2}}, ("pooling", "one cluster")),
+    ],
+)
+def test_what_hidden_heads_do_not_go_with_is_refused(sections, words):
+    with pytest.raises(ConfigError) as refused:
+        built(**sections)
+    assert all(word in str(refused.value) for word in words)
+
+
+def test_a_residual_above_the_bound_releases_nothing():
+    with pytest.raises(RunError, match=r"record_clip = 0\.5"):
+        played(built(privacy={"record_clip": 0.5}), 1)
+
+
+def told(run: covey.Run, attack: str) -> list[ModelAttacked]:
+    return [each for each in run.history.attacks if each.attack == attack]
+
+
+def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monkeypatch):
+    """A leaver costs one more release, which is counted for those who stay."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    run = covey.run(config=Config.model_validate(settings()), out=tmp_path / "run")
+    assert run.summary["violations"]["count"] == 0
+    exact = {e.client: e.risk for e in told(run, "likelihood-ratio") if e.client}
+    bounds = {each.client: each.risk for each in told(run, "bound")}
+    assert len(bounds) == 12
+    assert all(risk <= bounds[handle] + 2e-3 for handle, risk in exact.items())
+    (all_records,) = [e for e in told(run, "likelihood-ratio") if not e.client]
+    (by_weights,) = told(run, "weights")
+    assert by_weights.risk < all_records.risk + 3 * by_weights.standard_error
+    run.forget("client-00001", answer="subtract")
+    facts = [e for e in run.history.told if isinstance(e, HeadPerturbed)]
+    assert [len(each.weights) for each in facts] == [12, 11]
+    noise = HeadNoise(1.4, 0.594, 8.0, 10)
+    after = {e.client: e.risk for e in told(run, "bound")[-12:]}
+    for handle, weight in facts[1].weights.items():
+        assert after[handle] == noise.success(weight, 2)
+    assert run.summary["violations"]["count"] > 0
+
+
+def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
+    plain = settings(
+        privacy={"record_clip": 0, "record_noise": 0},
+        method={"options": {"exposure": 1.0, "regularisation": 1.0}},
+        model={
+            "options": {
+                "norm": 3.87,
+                "feature_options": {"filters": 12, "size": 3, "pool": 3},
+            }
+        },
+    )
+    run = covey.run(config=Config.model_validate(plain), out=tmp_path / "run")
+    (found,) = told(run, "weights")
+    assert found.risk > 0.95
+    assert run.summary["violations"]["count"] == 12
+    assert any("knows who was in it" in note for note in run.summary["notes"])

@@ -1,0 +1,78 @@
+"""A canary in a ridge head: noise as accounted hides it, and four faults show."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from covey.algorithms.released_heads import theta_alone
+from covey.heads import HeadNoise, Rows, sums_of, target_norm
+from covey.rng import Streams
+from covey.runtime.dp_audit import (
+    CLASSES,
+    COORDINATES,
+    CanaryAudit,
+    audited_head,
+    head_draws,
+    released_head,
+)
+
+NOISE = HeadNoise(target_norm(CLASSES), 1.5, 8.0, CLASSES)
+DRAWS = 1_600
+DELTA = 1e-5
+
+
+def audited(release) -> CanaryAudit:
+    return audited_head(NOISE, head_draws(NOISE, release, DRAWS, Streams(3)), DELTA)
+
+
+def test_the_accounted_noise_hides_it_and_is_nearly_reached():
+    found = audited(partial(released_head, NOISE))
+    assert found.holds
+    assert 1 < found.refuted.epsilon < found.accounted
+
+
+def half_the_noise(rows: Sequence[Rows], streams: Streams) -> Tensor:
+    return released_head(replace(NOISE, multiplier=NOISE.multiplier / 2), rows, streams)
+
+
+def double_the_weight(rows: Sequence[Rows], streams: Streams) -> Tensor:
+    twice = [Rows(each.features, each.labels, 2 * each.weight) for each in rows]
+    return released_head(NOISE, twice, streams)
+
+
+def not_scaled(rows: Sequence[Rows], streams: Streams) -> Tensor:
+    sums = sums_of(rows, COORDINATES, CLASSES)
+    return theta_alone(sums, NOISE, streams, sums.digest())
+
+
+def the_same_draw(rows: Sequence[Rows], _: Streams) -> Tensor:
+    return released_head(NOISE, rows, Streams(1))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        half_the_noise,
+        double_the_weight,
+        not_scaled,
+        the_same_draw,
+    ],
+)
+def test_a_fault_is_caught(fault):
+    assert not audited(fault).holds
+
+
+def test_no_canary_is_no_success():
+    found = audited(lambda _, streams: released_head(NOISE, [], streams))
+    assert found.holds
+    assert found.refuted.epsilon == 0
+
+
+def test_equal_seeds_give_equal_heads():
+    rows = [Rows(torch.ones(1, COORDINATES, dtype=torch.int16), torch.tensor([0]))]
+    one, two = (released_head(NOISE, rows, Streams(1)) for _ in range(2))
+    assert torch.equal(one, two)
