@@ -71,11 +71,12 @@ def odds(row: Sequence[float], noise: float, bound: float = BOUND) -> Tensor:
         ([1.0, 1.0, 1.0], 3.0),
     ],
 )
-def test_choices_are_as_frequent_as_the_exponential_mechanism_says(row, noise):
-    draws = 4000
+@pytest.mark.parametrize("secret", [None, 7])
+def test_choices_are_as_frequent_as_the_exponential_mechanism_says(row, noise, secret):
+    draws, streams = 4000, replace(STREAMS, secret=secret)
     inputs = replace(
         inputs_of([row] * draws, names="a" * draws),
-        client_streams=[STREAMS.at("client", i) for i in range(draws)],
+        client_streams=[streams.at("client", i) for i in range(draws)],
     )
     chosen = report_noisy_min(by_loss, BOUND, noise)(inputs)
     counts = torch.bincount(chosen, minlength=len(row)).double()

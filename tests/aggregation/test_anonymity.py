@@ -464,6 +464,19 @@ def test_sound_noise_has_the_deviation_2_z_delta():
     assert abs(float(correlation)) < 0.02
 
 
+def test_a_sound_set_s_secret_noise_ends_on_one_grid():
+    start = {"w": torch.zeros(1000)}
+
+    def off_grid(value: float, streams: Streams) -> int:
+        update = {"w": torch.full((1000,), value)}
+        same = [ClientUpdate(str(i), 0, update, 1.0) for i in range(2)]
+        merged = anonymity_aggregator(sound(2))((start,), same, streams).clusters[0]
+        return int((merged["w"] * 8 % 1 != 0).sum())  # of deviation 2: 8 steps are 1
+
+    assert off_grid(0.0, hidden(7)) == off_grid(1 / 99, hidden(7)) == 0
+    assert off_grid(0.0, PUBLIC) > 900
+
+
 def test_a_sound_cluster_of_fewer_than_k_waits_and_tells_nothing_else():
     merged = anonymity_aggregator(sound(4))((drawn(0),), updates_of(3, 1), PUBLIC)
     assert merged.events == (ClusterWaited(0, 3, 4),)

@@ -174,6 +174,27 @@ def test_the_noise_is_hidden_and_every_cluster_draws_its_own():
     assert all(map(torch.equal, noise(hidden(1)), noise(hidden(1))))
 
 
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_secret_noise_ends_on_one_grid_whatever_the_updates_are(adaptive):
+    """A sum that is 0 and one that is 1/3 are released as the same few values."""
+    how = Clipping(1.0, 1.0, adaptive=adaptive)
+    start = {"w": torch.zeros(1000)}
+
+    def off_grid(value: float, streams: Streams) -> int:
+        updates = sent({"w": torch.zeros(1000)}, {"w": torch.full((1000,), value)})
+        merged = noised_mean(how)((start,), updates, streams)
+        # noise of the sum: 1 or 1.15; of the count, 1. 16 steps are 1
+        steps = [16 * 2 * merged.clusters[0]["w"].double()]
+        if adaptive:  # ln(C_0 / C_1) = .2 (b - 1/2), b - 1/2 = count / 2
+            count = -math.log(merged.clips[0]) / 0.2 * 2
+            steps.append(torch.tensor([16 * count]))
+        steps = torch.cat(steps)
+        return int(((steps - steps.round()).abs() > 1e-9).sum())
+
+    assert off_grid(0.0, hidden(7)) == off_grid(1 / 3 / 1000**0.5, hidden(7)) == 0
+    assert off_grid(0.0, PUBLIC) > 900
+
+
 SAMPLED = {"sampling": 0.5, "clients": 8}
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -241,7 +243,25 @@ def test_only_the_secret_repeats_the_draws():
     known = list(noise(Streams(0, secret=7)))
     assert list(noise(Streams(1, secret=7))) == known
     for other in (Streams(0), Streams(0, secret=8), Streams(0, secret=7).at("other")):
-        assert not set(noise(other)) & set(known)
+        assert abs(np.corrcoef(list(noise(other)), known)[0, 1]) < 0.5
+
+
+def test_secret_noise_ends_on_one_grid_whatever_the_examples_are():
+    """What is released with an example and without it are the same few values."""
+    steps = replace(RECIPE, local_epochs=0, local_steps=20, record_noise=2.0)
+
+    def off_grid(size: float, streams: Streams) -> int:
+        examples = Examples(torch.tensor([[size, 0.3]]), torch.tensor([0]))
+        job = TrainingJob({}, examples, streams, steps)
+        module = nn.Linear(2, 2, bias=False)
+        released = torch.cat(list(chain(*private_gradients(module, job))))
+        # one example: L = 1; the noise's deviation is 2 * 0.5, and 16 steps are 1
+        return int((released * 16 % 1 != 0).sum())
+
+    assert (
+        off_grid(0.0, Streams(0, secret=7)) == off_grid(0.7, Streams(0, secret=7)) == 0
+    )
+    assert off_grid(0.0, Streams(0)) == 80
 
 
 @pytest.mark.parametrize(

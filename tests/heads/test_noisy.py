@@ -1,6 +1,7 @@
 """Bounded sums and one noisy release: sensitivity, distribution, what is solved."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from covey.heads import (
 )
 from covey.heads.bounding import CLIENT_STEPS, MAX_RECORDS
 from covey.heads.grid import WEIGHT_STEPS
+from covey.rng import Streams
 
 CLASSES = 3
 
@@ -101,13 +103,15 @@ def test_of_many_records_some_enter_and_as_much_as_of_few():
     assert all(0.9 < norm <= 1 for norm in norms)
 
 
-def test_noise_is_white_where_sensitivity_is_measured():
+@pytest.mark.parametrize("secret", [None, 7])
+def test_noise_is_white_where_sensitivity_is_measured(secret):
     """In coordinates in which a client adds at most 1 it is N(0, z^2), and symmetric."""
     d, z = 60, 1.5
     noise = SumNoise(0.3, z)
     most = CLIENT_STEPS / WEIGHT_STEPS
     nothing = Sums.nothing(d, CLASSES)
-    released = [noise.released(nothing, np.random.default_rng(i)) for i in range(30)]
+    streams = Streams(0, secret=secret)
+    released = [noise.released(nothing, streams.at(i).draws()) for i in range(30)]
     grams, targets = zip(*(each.matrices() for each in released), strict=True)
     diagonal = torch.cat([g.diagonal() for g in grams])
     beside = torch.cat([g[np.tril_indices(d, -1)] for g in grams])
@@ -118,11 +122,26 @@ def test_noise_is_white_where_sensitivity_is_measured():
     assert float(beside.std()) * math.sqrt(2) / unit_of_a == pytest.approx(z, rel=0.02)
     free = math.sqrt(1 - 1 / CLASSES)  # targets add up to 0, and so does their noise
     assert float(on_targets.std()) / free / unit_of_b == pytest.approx(z, rel=0.05)
-    assert float(targets[0].sum(dim=1).abs().max()) < 1e-4
+    step = 0.0 if secret is None else z * unit_of_b / 16
+    assert float(targets[0].sum(dim=1).abs().max()) < 1e-4 + CLASSES / 2 * step
     together = torch.stack([g[-1, :-1] for g in grams]).flatten()
     of_targets = torch.stack([t[:-1, 0] for t in targets]).flatten()
     correlation = np.corrcoef(together, of_targets)[0, 1]
     assert abs(correlation) < 0.1  # though B is centred by a row of A
+
+
+def test_secret_noise_on_sums_ends_on_one_grid():
+    """Sums that differ by a single step are released as the same few values."""
+    d, noise = 20, SumNoise(1.0, 2.0**-4)
+    nothing = Sums.nothing(d, CLASSES)
+    one = Sums(nothing.gram + 1, nothing.targets + 1)
+    # deviations: 2^8 * 2^24, and 1.15 * 2^8 * 2^12; a step is 1/16 of 2^32 and of 2^20
+    for sums, i in product((nothing, one), range(20)):
+        released = noise.released(sums, Streams(0, ("sums", i), secret=7).draws())
+        assert int((released.gram % 2**28).abs().max()) == 0
+        assert int((released.targets % 2**16).abs().max()) == 0
+        seeded = noise.released(sums, Streams(0, ("sums", i)).draws())
+        assert int((seeded.gram % 2**28 != 0).sum()) == d * (d + 1) // 2
 
 
 def test_the_edge_is_the_noise_s_largest_eigenvalue():

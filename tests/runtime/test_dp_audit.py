@@ -2,7 +2,7 @@
 
 import pytest
 
-from covey import RunError
+from covey import RunError, rng
 from covey.aggregation import private
 from covey.build import build_run
 from covey.dp import gaussian_epsilon
@@ -51,6 +51,22 @@ def test_the_noise_on_sums_is_delivered(audited):
     assert found.accounted < 2
     assert found.holds
     assert found.refuted.epsilon > 0.5
+
+
+@pytest.mark.parametrize("sections", [CLIENT, SOUND, {**SUMS, **RECORD}])
+def test_what_a_secret_draws_is_delivered(audited, monkeypatch, sections):
+    asked: list[bytes] = []
+    right = rng.SecretDraws
+    monkeypatch.setattr(rng, "SecretDraws", lambda key: asked.append(key) or right(key))
+    found = audited(500, **sections, secrets={"source": "os"})
+    assert found.holds
+    assert len(asked) == len(set(asked)) >= 1_000  # no key is used twice
+
+
+def test_halved_noise_of_a_secret_is_caught(audited, monkeypatch):
+    right = private.noisy
+    monkeypatch.setattr(private, "noisy", lambda u, std, g: right(u, std / 2, g))
+    assert not audited(DRAWS, **CLIENT, secrets={"source": "os"}).holds
 
 
 @pytest.mark.parametrize("draws", [DRAWS, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -3,6 +3,7 @@
 import shutil
 from typing import TypeVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from covey.events import (
     SumPerturbed,
 )
 from covey.ledger import Ledger
+from covey.rng import Streams
 from covey.runtime import RunFolder, read_events
 
 FEDAVG = {"name": "fedavg"}
@@ -123,6 +125,36 @@ def test_who_came_is_hidden_where_privacy_rests_on_it(quick):
     # two of them are equal by chance with 2^-24
     assert cohorts(public) != cohorts(private)
     assert cohorts(secret) != cohorts(private)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": FEDAVG, "privacy": NOISY, "train": {"participation": 0.5}},
+        {"method": FEDAVG, "merge": SOUND},
+        {
+            "method": {"name": "ifca", "initialisation": "random"},
+            "privacy": {
+                "record_clip": 1.0,
+                "record_noise": 1.0,
+                "selection_noise": 4.0,
+            },
+        },
+    ],
+    ids=["coins-sums", "speakers-representatives", "batches-gradients-choices"],
+)
+def test_no_secret_draw_comes_from_numpy(quick, monkeypatch, sections):
+    right = Streams.generator
+
+    def refusing(streams: Streams) -> np.random.Generator:
+        if streams.path[0] == "hidden":
+            raise AssertionError(streams.path)
+        return right(streams)
+
+    monkeypatch.setattr(Streams, "generator", refusing)
+    quick(**sections, secrets={"source": "os"}, rounds=1)
+    with pytest.raises(AssertionError, match="hidden"):
+        quick(**sections, rounds=1)
 
 
 @pytest.mark.parametrize(

@@ -212,11 +212,11 @@ def _hidden(
         formed = sets_event(j, handles, sets, _told(config, points, sets), near)
         facts += (formed, *_events_beside(config, formed))
         for c, each in enumerate(sets):
-            hidden = streams.hidden().at("anonymity set", j, c)
+            at = streams.at("anonymity set", j, c)
             std = config.noise(locals_, each)
             weight = sum(of_cluster[i].weight for i in each)
-            speaker = of_cluster[_speaker(each, hidden)]
-            representatives.append(_perturbed(speaker, weight, std, hidden))
+            speaker = of_cluster[_speaker(each, at)]
+            representatives.append(_perturbed(speaker, weight, std, at))
     merged = mean_per_cluster(clusters, representatives, streams)
     return AggregationResult(merged.clusters, tuple(facts))
 
@@ -247,10 +247,10 @@ def _hidden_by_sketches(
             *_events_beside(config, formed),
         )
         for c, each in enumerate(sets):
-            hidden = streams.hidden().at("anonymity set", j, c)
+            at = streams.at("anonymity set", j, c)
             weight = sum(own.weights[i] for i in each)
-            speakers.append(own.handles[_speaker(each, hidden)])
-            how.append((weight, config.noise((), each), hidden))
+            speakers.append(own.handles[_speaker(each, at)])
+            how.append((weight, config.noise((), each), at))
     recalled = zip(updates.again(speakers), how, strict=True)
     representatives = (_perturbed(update, *each) for update, each in recalled)
     merged = mean_per_cluster(clusters, representatives, streams)
@@ -351,19 +351,19 @@ def _events_beside(
     return (*attested, perturbed)
 
 
-def _speaker(members: Sequence[int], hidden: Streams) -> int:
+def _speaker(members: Sequence[int], streams: Streams) -> int:
     """Draw who speaks for a set."""
-    draws = hidden.at("representative").generator()
+    draws = streams.at("representative").draws()
     return members[int(draws.integers(len(members)))]
 
 
 def _perturbed(
-    speaker: ClientUpdate, weight: float, std: float, hidden: Streams
+    speaker: ClientUpdate, weight: float, std: float, streams: Streams
 ) -> ClientUpdate:
     """Return one member's perturbed update, with the weight of the whole set."""
     if std == 0:
         return replace(speaker, weight=weight)
-    noise = hidden.at("noise").generator()
+    noise = streams.at("noise").draws()
     return replace(speaker, update=noisy(speaker.update, std, noise), weight=weight)
 
 

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from covey.aggregation.merging import (
@@ -25,7 +24,7 @@ from covey.aggregation.merging import (
 )
 from covey.events import Event, SumPerturbed
 from covey.params import add, norm, scale, trained
-from covey.rng import Streams
+from covey.rng import Draws, Streams, with_noise
 from covey.types import Params
 
 __all__ = ["Clipping", "noised_mean", "noisy", "projected"]
@@ -107,17 +106,20 @@ def noised_mean(clipping: Clipping, clips: tuple[float, ...] = ()) -> Aggregator
             n = size if clipping.sampling == 1 else clipping.sampling * clipping.clients
             if n == 0:
                 continue
-            hidden = streams.hidden().at("sum", j)
             z, s = _split_noise(clipping, n)
             total = noisy(
                 sums.get(j) or _zeros(model),
                 z * bounds[j],
-                hidden.at("noise").generator(),
+                streams.at("sum", j, "noise").draws(),
             )
             moved[j] = add(model, scale(total, 1 / n))
             if clipping.adaptive:
-                noise = hidden.at("count").generator().normal(0.0, s)
-                b = 1 / 2 + (unclipped.get(j, 0.0) - size / 2 + noise) / n
+                draws = streams.at("sum", j, "count").draws()
+                count = torch.tensor(
+                    unclipped.get(j, 0.0) - size / 2, dtype=torch.double
+                )
+                count = with_noise(count, draws.normal(0.0, s, ()), s, draws)
+                b = 1 / 2 + float(count) / n
                 after[j] = bounds[j] * math.exp(-CLIP_RATE * (b - QUANTILE))
             facts.append(
                 SumPerturbed(j, bounds[j], clipping.noise_multiplier, clipping.sampling)
@@ -143,16 +145,13 @@ def projected(update: Params, radius: float) -> Params:
     }
 
 
-def noisy(update: Params, std: float, generator: np.random.Generator) -> Params:
+def noisy(update: Params, std: float, draws: Draws) -> Params:
     """Return the update with Gaussian noise on each coordinate."""
-    drawn = {
-        name: torch.from_numpy(generator.normal(0.0, std, tuple(value.shape)))
+    noised = {
+        name: with_noise(value, draws.normal(0.0, std, tuple(value.shape)), std, draws)
         for name, value in sorted(trained(update).items())
     }
-    return {
-        name: value + drawn[name].to(value) if name in drawn else value
-        for name, value in update.items()
-    }
+    return {name: noised.get(name, value) for name, value in update.items()}
 
 
 def _split_noise(clipping: Clipping, n: float) -> tuple[float, float]:

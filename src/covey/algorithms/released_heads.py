@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping
 
-import numpy as np
 from torch import Tensor
 
 from covey.algorithms.base import ServerState
@@ -79,8 +78,8 @@ def heads_of_release(
 
 def theta_alone(sums: Sums, noise: HeadNoise, streams: Streams, digest: str) -> Tensor:
     """Return one head under noise that no other sums ever get, under whatever secret."""
-    generator = streams.hidden().at("head", digest).generator()
-    drawn: np.ndarray = generator.standard_normal(tuple(sums.targets.shape))
+    d, classes = sums.targets.shape
+    drawn = streams.at("head", digest).draws().normal(0.0, 1.0, (d, classes))
     return noise.head(sums, drawn)
 
 

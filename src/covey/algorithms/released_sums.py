@@ -5,14 +5,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from covey.algorithms.base import ServerState
 from covey.components.state import ComponentState
 from covey.events import Event, SumPerturbed
 from covey.heads import ClusterSums, Head, SumNoise, Sums, noisy_head, solved_head
-from covey.rng import Streams
+from covey.rng import Draws, Streams
 
 __all__ = ["Release", "ReleasedSums", "digest_of", "head_alone", "release_of"]
 
@@ -106,9 +105,9 @@ def digest_of(sums: ClusterSums, cluster: int) -> str:
     return found.hexdigest()
 
 
-def _hidden(streams: Streams, cluster: int, digest: str) -> np.random.Generator:
+def _hidden(streams: Streams, cluster: int, digest: str) -> Draws:
     """Return what draws noise that no other sums ever get, under whatever secret."""
-    return streams.hidden().at("sums", cluster, digest).generator()
+    return streams.at("sums", cluster, digest).draws()
 
 
 def _head(

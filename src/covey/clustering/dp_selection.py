@@ -44,10 +44,7 @@ def report_noisy_min(cost: CostFunction, bound: float, noise: float) -> Selectio
     def select(inputs: SelectionInputs) -> Tensor:
         costs = finite(cost(inputs).double()).clamp(0, bound)
         clusters = len(inputs.available)
-        drawn = [
-            one.hidden().generator().gumbel(size=clusters)
-            for one in inputs.client_streams
-        ]
+        drawn = [one.draws().gumbel(size=(clusters,)) for one in inputs.client_streams]
         gumbel = torch.from_numpy(np.array(drawn).reshape(costs.shape))
         noisy = costs - noise * bound * gumbel
         return torch.where(inputs.available, noisy, torch.inf).argmin(dim=1)

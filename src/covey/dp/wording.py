@@ -60,7 +60,8 @@ RELEASES: Mapping[Unit, str] = {
 }
 SECRET = (
     "nobody learns what was drawn: the run's secret, who was sampled, who spoke for a set",
-    "draws of a generator of 64-bit numbers are as good as real Gaussian noise",
+    "draws of ChaCha20, rounded to a grid, are as good as real Gaussian noise, and sums of "
+    "floats as exact ones",
 )
 HOLDS_IF: Mapping[Unit, tuple[str, ...]] = {
     "client": (*SECRET, "a client takes part under one name only"),

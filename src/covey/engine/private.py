@@ -1,14 +1,10 @@
 """DP-SGD: gradients to which each example adds little, under noise that hides it.
 
-The generator of the coins and the noise is numpy's PCG64: fast, and not cryptographic; nor
-does anything here resist attacks on the rounding of floating-point noise.
-
 References:
     Abadi et al., Deep Learning with Differential Privacy, 2016, Algorithm 1.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -25,6 +21,7 @@ from covey.engine.losses import PerExample
 from covey.engine.protocol import Recipe, TrainingJob
 from covey.engine.task import MULTICLASS, Task
 from covey.models import refuse_batch_norm
+from covey.rng import with_noise
 from covey.types import Params
 
 __all__ = ["check_private", "clipped_sum", "private_gradients", "sampling_rate"]
@@ -64,15 +61,20 @@ def private_gradients(
     """
     check_private(module)
     examples, recipe = job.examples, job.recipe
-    hidden = job.streams.hidden().at("private steps").generator()
+    hidden = job.streams.at("private steps").draws()
     n, clip, losses = len(examples), recipe.record_clip, recipe.loss.of(task)
+    std = recipe.record_noise * clip
     for _ in range(num_steps(n, recipe)):
         q = sampling_rate(n, recipe)
-        (drawn,) = np.nonzero(hidden.random(n) < q)
+        (drawn,) = np.nonzero(hidden.random((n,)) < q)
         batch = examples.take(torch.from_numpy(drawn))
         total = clipped_sum(module, batch, clip, losses)
-        noised = _noised(total, recipe.record_noise * clip, hidden)
-        yield [value / (q * n) for value in noised]
+        if std > 0:
+            total = [
+                with_noise(v, hidden.normal(0.0, std, tuple(v.shape)), std, hidden)
+                for v in total
+            ]
+        yield [value / (q * n) for value in total]
 
 
 def clipped_sum(
@@ -109,17 +111,3 @@ def clipped_sum(
     )
     shares = (clip / norms).clamp(max=1)
     return [torch.tensordot(shares, value, dims=1) for value in gradients]
-
-
-def _noised(
-    values: Sequence[Tensor], std: float, generator: np.random.Generator
-) -> list[Tensor]:
-    """Return `values + N(0, std^2 I)`."""
-    if std == 0:
-        return list(values)
-    sizes = [math.prod(value.shape) for value in values]
-    drawn = torch.from_numpy(generator.normal(0.0, std, sum(sizes))).split(sizes)
-    return [
-        value + noise.view(value.shape).to(value)
-        for value, noise in zip(values, drawn, strict=True)
-    ]

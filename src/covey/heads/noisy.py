@@ -21,6 +21,7 @@ from covey.heads.bounding import (
 from covey.heads.grid import FEATURE_STEPS, WEIGHT_STEPS
 from covey.heads.solving import Head
 from covey.heads.sums import Rows, Sums
+from covey.rng import Draws, with_noise
 
 __all__ = ["SumNoise", "noisy_head"]
 
@@ -49,18 +50,22 @@ class SumNoise:
         """Return a client's records as they enter the sums."""
         return bounded_client(rows, self.clip, classes)
 
-    def released(self, sums: Sums, generator: np.random.Generator) -> Sums:
+    def released(self, sums: Sums, draws: Draws) -> Sums:
         """Return the sums under noise: whole numbers again, rounded after the noise."""
         d, classes = sums.targets.shape
-        drawn = self._gram_noise(d, generator)
+        on_gram = self._std() * (MAX_NORM * FEATURE_STEPS) ** 2
+        drawn = draws.normal(0.0, on_gram, (d * (d + 1) // 2,))
+        ends = np.arange(1, d + 1)
+        drawn[ends * (ends + 1) // 2 - 1] *= math.sqrt(2)  # the diagonal
         std = self._std() * MAX_NORM * FEATURE_STEPS * math.sqrt(2)
-        on_targets = generator.normal(0.0, std * target_norm(classes), (d, classes))
+        std *= target_norm(classes)
+        on_targets = draws.normal(0.0, std, (d, classes))
         on_targets -= on_targets.mean(axis=1, keepdims=True)
         # What is kept of B are classes, of which the centre is taken off by A's last row.
         on_targets += drawn[-d:, None] / FEATURE_STEPS / classes
         return Sums(
-            sums.gram + torch.from_numpy(np.rint(drawn).astype(np.int64)),
-            sums.targets + torch.from_numpy(np.rint(on_targets).astype(np.int64)),
+            with_noise(sums.gram, np.rint(drawn), on_gram, draws),
+            with_noise(sums.targets, np.rint(on_targets), std, draws),
         )
 
     def edge(self, d: int) -> float:
@@ -70,14 +75,6 @@ class SumNoise:
     def _std(self) -> float:
         """Return s, in steps of weight."""
         return self.multiplier * CLIENT_STEPS
-
-    def _gram_noise(self, d: int, generator: np.random.Generator) -> np.ndarray:
-        """Return the lower half of E_A, row by row, in steps of the grid."""
-        std = self._std() * (MAX_NORM * FEATURE_STEPS) ** 2
-        drawn = generator.normal(0.0, std, d * (d + 1) // 2)
-        ends = np.arange(1, d + 1)
-        drawn[ends * (ends + 1) // 2 - 1] *= math.sqrt(2)
-        return drawn
 
 
 def noisy_head(

@@ -97,6 +97,8 @@ def audit_noise(run: BuiltRun, draws: int) -> CanaryAudit:
         RunError: the run adds no noise that is accounted for.
     """
     config, streams = run.config, run.streams.at("canaries")
+    if config.secrets.source == "os":  # any secret is drawn from as the run's own is
+        streams = replace(streams, secret=0)
     if (of_heads := head_noise_of(config, CLASSES)) is not None:
         alone = replace(of_heads, clip=target_norm(CLASSES))
         cases = head_draws(alone, partial(released_head, alone), draws, streams)
@@ -179,8 +181,8 @@ def release_draws(
     scale = MAX_NORM**2 / target_norm(CLASSES) ** 2
 
     def found(present: float, draw_streams: Streams) -> float:
-        hidden = draw_streams.hidden().generator()
-        own = noise.released(there if present else absent, hidden).matrices()
+        draws = draw_streams.draws()
+        own = noise.released(there if present else absent, draws).matrices()
         return float((own[0] * gram).sum() + scale * (own[1] * targets).sum())
 
     facts = (

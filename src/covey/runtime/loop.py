@@ -371,13 +371,11 @@ def _cohort(run: BuiltRun, present: Cohort, streams: Streams) -> Cohort:
     Where privacy rests on nobody knowing who came, the coins are hidden.
     """
     share = run.config.train.participation
-    coins = streams.at("cohort")
-    if run.config.privacy.client_noise > 0:
-        coins = coins.hidden()
+    coin = Streams.draws if run.config.privacy.client_noise > 0 else Streams.generator
     return tuple(
         client
         for client in present
-        if coins.at(client.name).generator().random() < share
+        if coin(streams.at("cohort", client.name)).random() < share
     )
 
 
