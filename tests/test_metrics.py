@@ -200,26 +200,50 @@ def as_answers(confusions: np.ndarray) -> Judged:
     return Judged(labels, predictions, groups, confusions.shape[1])
 
 
-def test_where_each_group_uses_one_model_the_interval_is_the_gap_itself():
-    use = by_model([[5, 0], [0, 9]])
-    answers = replace(as_answers(use.confusions[[0, 1], [0, 1]]), by_model=use)
-    expected = one_vs_rest_gaps(answers, fewest=1).mean(axis=1)
-    found = fairness(answers, np.random.default_rng(0), fewest=1)
-    for fact, gap in zip(found, expected, strict=True):
-        assert fact.low == fact.mean == fact.high == pytest.approx(gap)
+def test_test_examples_drawn_anew_spread_as_binomial_shares_do():
+    # Each group has one model, so that its clients move nothing. Of 200 test examples
+    # half are of class 1, which group 0 finds in 4 of 5 cases, group 1 always. Hits of
+    # class 1 move by sqrt(.8 * .2 / 100), those of class 0, all right, not at all.
+    confusions = np.array([[[[100, 0], [20, 80]]], [[[100, 0], [0, 100]]]])
+    use = ByModel(confusions, np.array([[5], [9]]))
+    opportunity = bootstrapped(use, np.random.default_rng(0))[1]
+    expected = 0.8 * 0.2 / 100 / 2**2  # the mean over two classes
+    assert (opportunity**2).mean() == pytest.approx(expected, rel=0.15)
 
 
 def test_the_bootstrap_spreads_as_binomial_shares_do():
     # Of 20 clients of group 0 half use a model that always says 1, half one that always
     # says 0; group 1 always 0. Parity of both classes: the share of the first model,
-    # whose deviation is sqrt(.25 / 20) = .112.
+    # whose variance is .25 / 20, and of 100 answers by models of random clients.
     always = np.zeros((2, 2, 2, 2), dtype=np.int64)
     always[0, 0, :, 1] = 50
     always[0, 1, :, 0] = 50
     always[1, 1, :, 0] = 50
     use = ByModel(always, np.array([[10, 10], [0, 7]]))
     parity = bootstrapped(use, np.random.default_rng(0))[0]
-    assert (parity**2).mean() == pytest.approx(0.25 / 20, rel=0.15)
+    expected = 0.25 / 20 + 0.25 * (1 - 1 / 20) / 100
+    assert (parity**2).mean() == pytest.approx(expected, rel=0.15)
+
+
+@pytest.mark.usefixtures("few_shuffles")
+def test_intervals_cover_the_gap_of_models_that_other_examples_would_show():
+    # Two groups, each with one model, right at .75 and .60: equal opportunity .15. Seen
+    # are 40 test examples of each of three classes. 100 draws: SE of the share .022.
+    right, held = np.array([0.75, 0.60]), list[bool]()
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        confusions = np.zeros((2, 1, 3, 3), dtype=np.int64)
+        for group, _, true in np.ndindex(2, 1, 3):
+            shares = np.full(3, (1 - right[group]) / 2)
+            shares[true] = right[group]
+            confusions[group, 0, true] = draw.multinomial(40, shares)
+        use = ByModel(confusions, np.array([[32], [8]]))
+        answers = replace(as_answers(confusions[:, 0]), by_model=use)
+        _, opportunity, _ = fairness(answers, draw)
+        assert opportunity.low is not None
+        assert opportunity.high is not None
+        held.append(opportunity.low <= 0.15 <= opportunity.high)
+    assert np.mean(held) >= 0.93
 
 
 def test_an_interval_holds_the_gap_of_the_clients_there_are():

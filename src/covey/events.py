@@ -588,7 +588,7 @@ class FairnessMeasured(Event):
         mean: over the classes, what the papers print.
         maximum: over the classes; biased upwards by chance.
         p_value: share of relabelled groups whose mean gap is at least as large.
-        low: with `high` the 95% interval of the mean gap, resampling the clients.
+        low: with `high` the 95% interval of the mean gap: other clients, other examples.
     """
 
     gap: str

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
 from covey.events import FairnessMeasured
@@ -102,7 +102,7 @@ def fairness(
     p_values = (1 + at_least) / (1 + np.isfinite(null).sum(axis=0))
     found, reach, use = in_turns, np.full(len(GAPS), np.nan), judged.by_model
     if use is not None:
-        found = _gaps(_rates_of_clients(use, use.clients[None], fewest))[:, 0]
+        found = _gaps(_rates_of_clients(use, fewest))[:, 0]
         reach = np.quantile(bootstrapped(use, generator, fewest), 0.95, axis=1)
     return tuple(
         FairnessMeasured(
@@ -122,14 +122,16 @@ def fairness(
 def bootstrapped(
     by_model: ByModel, generator: np.random.Generator, fewest: int = FEWEST
 ) -> Float[ndarray, "gaps resamples"]:
-    """Return how far rates move, in gaps, for clients resampled within their group.
+    """Return how far rates move, in gaps, for clients and test examples drawn anew.
 
     A gap is a seminorm of the rates r, so that |gap(r*) - gap(r)| <= gap(r* - r): what is
     returned bounds how far each mean gap moves, where the gaps themselves only grow by
     chance, and their percentiles lie above what was found. A group's rates are those of
-    its models, weighted by how many of its resampled clients use each. Only who the
-    clients are is drawn anew, not the test examples: where a whole group uses one model,
-    its rates do not move.
+    its models, weighted by how many of its resampled clients use each. Then as many test
+    examples as the group has are drawn, each answered by the model of a random client:
+    models answer the same examples, so that errors may be shared, and their mean over
+    models varies at most as much as one such answer. A class that a draw leaves out does
+    not move.
     """
     weights = np.stack(
         [
@@ -138,27 +140,43 @@ def bootstrapped(
         ],
         axis=1,
     )
-    moved = _rates_of_clients(by_model, weights, fewest)
-    found = _rates_of_clients(by_model, by_model.clients[None], fewest)
-    return _gaps(moved - found).mean(axis=-1)
+    counts = _mean_counts(by_model, weights)
+    cells = counts.reshape(*counts.shape[:2], -1)
+    tests = cells.sum(axis=-1, keepdims=True)
+    drawn = generator.multinomial(tests[..., 0].round().astype(int), cells / tests)
+    moved = _rates_of_counts(drawn.reshape(counts.shape), 1)
+    found = _rates_of_clients(by_model, fewest)
+    unmoved = np.isnan(moved) & ~np.isnan(found)
+    return _gaps(np.where(unmoved, 0, moved - found)).mean(axis=-1)
+
+
+def _mean_counts(
+    by_model: ByModel, users: Int[ndarray, "resamples groups clusters"]
+) -> Float[ndarray, "resamples groups classes classes"]:
+    """Return the mean counts where so many clients of each group use each model."""
+    counts = np.einsum("bgj,gjtp->bgtp", users, by_model.confusions)
+    return counts / by_model.clients.sum(axis=1)[:, None, None]
 
 
 def _rates_of_clients(
-    by_model: ByModel, users: Int[ndarray, "resamples groups clusters"], fewest: int
+    by_model: ByModel, fewest: int
+) -> Float[ndarray, "rates 1 groups classes"]:
+    return _rates_of_counts(_mean_counts(by_model, by_model.clients[None]), fewest)
+
+
+def _rates_of_counts(
+    counts: Shaped[ndarray, "resamples groups classes classes"], fewest: int
 ) -> Float[ndarray, "rates resamples groups classes"]:
-    """Return the rates where so many clients of each group use each model."""
-    counts = np.einsum("bgj,gjtp->bgtp", users, by_model.confusions)
-    counts = counts / by_model.clients.sum(axis=1)[:, None, None]
     right = np.diagonal(counts, axis1=-2, axis2=-1)
     is_class, says = counts.sum(axis=-1), counts.sum(axis=-2)
     return _rates(right, is_class, says, is_class.sum(axis=-1, keepdims=True), fewest)
 
 
 def _rates(
-    right: Float[ndarray, "*resamples groups classes"],
-    is_class: Float[ndarray, "*resamples groups classes"],
-    says: Float[ndarray, "*resamples groups classes"],
-    total: Float[ndarray, "*resamples groups 1"],
+    right: Shaped[ndarray, "*resamples groups classes"],
+    is_class: Shaped[ndarray, "*resamples groups classes"],
+    says: Shaped[ndarray, "*resamples groups classes"],
+    total: Shaped[ndarray, "*resamples groups 1"],
     fewest: int,
 ) -> Float[ndarray, "rates *resamples groups classes"]:
     """Return shares of yes, of hits and of false alarms: P(c), P(c | y = c), P(c | y != c).

@@ -82,7 +82,7 @@ def fairness_figure(history: History) -> Figure:
     Read off it how differently the groups are treated, and whether chance does as much:
     p is the share of shuffled groups whose mean gap is at least as large. The maximum
     over many classes is well above 0 even without any disparity. The thick bar is the
-    95% interval of the mean over resampled clients.
+    95% interval of the mean over resampled clients and test examples.
     """
     gaps = [gap for gap in history.fairness if gap.mean is not None]
     figure, axes = canvas(1.4 + 0.45 * max(2, len(gaps)))
