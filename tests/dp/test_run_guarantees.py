@@ -309,7 +309,9 @@ def test_a_hidden_head_has_four_guarantees_in_closed_form():
     assert any("not released" in each for each in record.does_not_cover)
     assert any("residual" in each for each in record.holds_if)
     steps = StepsPerturbed(1.5, {"a": 3, "b": 3}, {"a": 0.2, "b": 0.2})
-    both = guarantees([SHARED, head(), solved("x"), steps, TOGETHER], DELTA, secret=True)
+    both = guarantees(
+        [SHARED, head(), solved("x"), steps, TOGETHER], DELTA, secret=True
+    )
     assert all(each.epsilon is None for each in both if each.unit == "record")
 
 

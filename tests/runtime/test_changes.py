@@ -98,7 +98,9 @@ def computed(folder: Path, held: Mapping[str, Examples]) -> str:
     known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(LAMBDA,) * 2)
     known = known.of(sums, counted)
     in_each = known.clients_per_cluster()
-    heads = (params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2))
+    heads = (
+        params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2)
+    )
     return model_hash(tuple(heads))
 
 

@@ -66,7 +66,9 @@ def computed(folder: Path, whole: Path, *gone: str) -> str:
     known = ClusterSums(pooling=(POOLING,) * 2, regularisation=(0.5,) * 2)
     known = known.of(sums, counted)
     in_each = known.clients_per_cluster()
-    heads = (params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2))
+    heads = (
+        params_of(known.head(j).theta) if in_each[j] else fresh[j] for j in range(2)
+    )
     return model_hash(tuple(heads))
 
 

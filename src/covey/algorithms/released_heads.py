@@ -1,4 +1,4 @@
-"""Heads under objective perturbation: when a new one is released, and what is told of it."""
+"""Heads under objective perturbation: when one is released anew, and what is told of it."""
 
 import hashlib
 from collections.abc import Callable, Mapping

@@ -117,8 +117,8 @@ def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
         if found.exposure != 1:
             raise ConfigError(
                 f"method.options.exposure bounds what a head tells of a record, by noise "
-                f"on the head; found exposure = {found.exposure!r} and privacy.record_noise = 0. "
-                f"Set privacy.record_noise, for example to 0.594, or exposure = 1."
+                f"on the head; found exposure = {found.exposure!r} and "
+                f"privacy.record_noise = 0. Set privacy.record_noise, for example to 0.594, or exposure = 1."
             )
         return None
     if found.pooling and found.num_clusters > 1:
