@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import covey
-from covey.membership import auc, membership_weights
+from covey.membership import Equations, auc, membership_weights
+from covey.membership.weights_attack import population_scores
 
 SOLVED = {
     "rounds": 1,
@@ -54,7 +55,7 @@ def test_weights_come_back_whatever_the_regularisation(seed, regularisation, hal
     z = allowed[torch.randint(4, (150,), generator=generator)]
     theta = head_of(features, labels, z, regularisation)
     theta = theta.half().double() if half else theta.float().double()
-    found = membership_weights(theta, features, labels)
+    found = membership_weights(Equations.of_ridge(theta, features, labels))
     found = found / found[z == 1].mean()
     assert (found - z).abs().max() < (0.05 if half else 0.0195 / 2)
 
@@ -65,7 +66,8 @@ def test_fewer_equations_than_candidates_tell_less():
     features = torch.randn(800, 40, generator=generator, dtype=torch.float64)
     labels = torch.randint(6, (800,), generator=generator)
     z = (torch.arange(800) < 400).double()
-    found = membership_weights(head_of(features, labels, z, 1.0), features, labels)
+    theta = head_of(features, labels, z, 1.0)
+    found = membership_weights(Equations.of_ridge(theta, features, labels))
     ranked = auc(found[:400].numpy(), found[400:].numpy())
     assert 0.55 < ranked < 0.95
 
@@ -77,18 +79,18 @@ def solved(tmp_path_factory):
 
 
 def test_everybody_is_found_in_a_head_without_noise(solved):
-    before = solved.summary["violations"]["count"]
+    ended = solved.summary["violations"]["count"]
     clusters = solved.audit(attacks=["weights"])["clusters"]
     assert len(clusters) == 2
     for cluster in clusters:
-        assert set(cluster["attacks"]) == {"weights"}
+        assert set(cluster["attacks"]) == {"weights", "population"}
         assert set(cluster["accuracies"]) == {"members", "non_members"}
         figures = cluster["attacks"]["weights"]["overall"]
         assert figures["auc"]["value"] == 1.0
         # a threshold that is fitted without the lowest member may miss that one
         assert figures["balanced_accuracy"]["value"] > 0.95
-    after = solved.summary["violations"]["count"]
-    assert before == after == 8  # all of them: nobody accepts a risk of 1
+    # all of them, and by the end of the run: nobody accepts a risk of 1
+    assert ended == solved.summary["violations"]["count"] == 8
 
 
 def notes_of(played: covey.Run) -> str:
@@ -112,13 +114,38 @@ def test_a_run_says_so_unless_there_is_noise(solved, tmp_path, monkeypatch):
     assert "knows who was in it" not in notes_of(hidden)
 
 
-def test_a_network_has_no_such_equations(tmp_path):
-    config = covey.Config.of(
-        {"rounds": 1, "population": {"clients": 6}, "redteam": {"source": "none"}}
-    )
-    trained = covey.run(config=config, out=tmp_path / "run")
-    with pytest.raises(covey.ConfigError, match="needs ridge heads"):
-        trained.audit(attacks=["weights"])
+def test_who_knows_no_other_member_tells_some():
+    """The more others of the source are known, the better; none is a member here."""
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(1_200, 40, generator=generator, dtype=torch.float64)
+    labels = torch.randint(6, (1_200,), generator=generator)
+    z = (torch.arange(1_200) < 200).double()
+    theta = head_of(features, labels, z, 1.0)
+
+    def ranked(others: int) -> float:
+        judged, rest = slice(0, 400), slice(400, 400 + others)
+        found = population_scores(
+            Equations.of_ridge(theta, features[judged], labels[judged]),
+            Equations.of_ridge(theta, features[rest], labels[rest]),
+        )
+        return auc(found[:200].numpy(), found[200:].numpy())
+
+    assert ranked(50) < ranked(800)
+    assert ranked(800) > 0.75
+
+
+def test_a_network_s_last_layer_is_attacked_too(tmp_path):
+    settings = {
+        "rounds": 4,
+        "population": {"clients": 4, "examples_per_client": 40},
+        "method": {"name": "fedavg"},
+        "redteam": {"source": "none"},
+    }
+    trained = covey.run(config=covey.Config.of(settings), out=tmp_path / "run")
+    (cluster,) = trained.audit(attacks=["weights"])["clusters"]
+    assert set(cluster["attacks"]) == {"weights", "population"}
+    for figures in cluster["attacks"].values():
+        assert 0.3 < figures["overall"]["auc"]["value"] <= 1
 
 
 def test_other_attacks_on_heads_that_lean_are_sent_to_this_one(solved):

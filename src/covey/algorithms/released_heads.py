@@ -1,4 +1,4 @@
-"""Heads under objective perturbation: when one is released anew, and what is told of it."""
+"""Heads under objective perturbation: when one is made anew, and what is told of it."""
 
 import hashlib
 from collections.abc import Callable, Mapping

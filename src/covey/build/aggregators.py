@@ -118,7 +118,8 @@ def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
             raise ConfigError(
                 f"method.options.exposure bounds what a head tells of a record, by noise "
                 f"on the head; found exposure = {found.exposure!r} and "
-                f"privacy.record_noise = 0. Set privacy.record_noise, for example to 0.594, or exposure = 1."
+                f"privacy.record_noise = 0. Set privacy.record_noise, for example to "
+                f"0.594, or exposure = 1."
             )
         return None
     if found.pooling and found.num_clusters > 1:

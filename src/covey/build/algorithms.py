@@ -324,7 +324,8 @@ def notes(config: Config) -> tuple[str, ...]:
     found += filter(
         None, (SUMS_ALONE if config.privacy.secure_sums else algorithm.seen,)
     )
-    if algorithm.sends_sums and sum_noise_of(config) is None:
+    hidden = sum_noise_of(config) is not None or config.privacy.record_noise > 0
+    if algorithm.sends_sums and not hidden:
         found.append(HEADS_WITHOUT_NOISE)
     found += filter(None, (masks_told(config),))
     if config.model.task == "regression":

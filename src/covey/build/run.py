@@ -73,6 +73,7 @@ class BuiltRun:
         data_hash: over every client's examples; None: they are not at hand.
         client_backend: where the clients are remote, the way to them.
         replay: how rounds that were played before are played again.
+        module: the architecture; its weights are nobody's.
         records: clients' records as fixed features, where the model has them; where they
             are remote, what is known of these features.
         data_hashes: makes the next `data_hash` of the same run without some client.
@@ -94,6 +95,7 @@ class BuiltRun:
     components_used: tuple[ComponentsUsed, ...] = ()
     replay: ReplayOptions = NO_REPLAY
     records: LocalRecords | None = None
+    module: nn.Module | None = None
     data_hashes: DataHashes = field(default_factory=DataHashes)
 
     def with_clients_named(self, names: Collection[ClientName]) -> "BuiltRun":
@@ -194,6 +196,7 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
         client_backend=overrides.client_backend,
         components_used=components_used(config, module),
         records=records,
+        module=module,
     )
 
 

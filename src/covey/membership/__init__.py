@@ -83,7 +83,7 @@ from covey.membership.shadow_federation import (
 from covey.membership.signals import Signals, logit
 from covey.membership.source_inference import Attribution, attribution, source_of
 from covey.membership.subgroups import QUARTERS, AttackFigures
-from covey.membership.weights_attack import MAX_POOL, Hiding, membership_weights
+from covey.membership.weights_attack import MAX_POOL, Equations, membership_weights
 
 __all__ = [
     "DIVERGED",
@@ -107,9 +107,9 @@ __all__ = [
     "ConstantPredictor",
     "Count",
     "CountAll",
+    "Equations",
     "Estimate",
     "Finding",
-    "Hiding",
     "Membership",
     "PlayRound",
     "Profile",

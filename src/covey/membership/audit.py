@@ -43,7 +43,7 @@ FEDMIA = "fedmia"
 """The attack on clients' updates, which are more than `Signals` hold."""
 
 WEIGHTS = "weights"
-"""The attack on the weights of a head that is solved, which needs no references."""
+"""The attack on the weights of a last layer, which needs no references."""
 
 
 NO_CLASSES = (
@@ -70,7 +70,7 @@ class Auditor:
         references: how many federations are played again: at least 2, or 0 where no
             attack but `from_weights` is made.
         observe: called with the cluster and the number of references played so far.
-        from_weights: scores candidates by the weights of a head that is solved; None:
+        from_weights: scores candidates by the weights of a last layer, by attack; None:
             nobody does.
     """
 
@@ -79,9 +79,9 @@ class Auditor:
     references: int
     retrain_recipe: RetrainRecipe
     observe: Callable[[int, int], None]
-    from_weights: Callable[[Target, Candidates], Float[ndarray, " records"]] | None = (
-        None
-    )
+    from_weights: (
+        Callable[[Target, Candidates], Mapping[str, Float[ndarray, " records"]]] | None
+    ) = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def examine_cluster(
         name: scored_by(name, run, signals) for name, run in auditor.attacks.items()
     }
     if auditor.from_weights is not None:
-        scores[WEIGHTS] = auditor.from_weights(target, candidates)
+        scores |= auditor.from_weights(target, candidates)
     reason = ""
     if auditor.from_updates and len(target.members) > MIN_OTHERS:
         found = _from_updates(engine, target, candidates, auditor, streams)

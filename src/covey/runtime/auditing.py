@@ -148,22 +148,12 @@ def _attacks(request: AuditRequest) -> Mapping[str, Scorer]:
     return dict(map(named_attack, names))
 
 
-def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], np.ndarray]:
-    """Return the attack on a head's weights: candidates beside everybody's records.
+def _from_weights(
+    run: BuiltRun,
+) -> Callable[[Target, Candidates], Mapping[str, np.ndarray]]:
+    """Return the attacks on weights: candidates beside everybody's records."""
 
-    Raises:
-        ConfigError: the run solves no heads.
-    """
-    if run.records is None or run.strategy.subtraction is None:
-        raise ConfigError(
-            "The attack weights needs ridge heads, which are solved and not trained, "
-            "found method.name = "
-            f"{run.config.method.name!r}. Leave it out, or audit a run of "
-            "method.name = 'solved'."
-        )
-    records = run.records
-
-    def attack(target: Target, candidates: Candidates) -> np.ndarray:
+    def attack(target: Target, candidates: Candidates) -> Mapping[str, np.ndarray]:
         theirs = {client.handle for client in target.members}
         elsewhere = [c.train for c in run.population.clients if c.handle not in theirs]
         background = [each.background for each in candidates.strata]
@@ -173,8 +163,14 @@ def _from_weights(run: BuiltRun) -> Callable[[Target, Candidates], np.ndarray]:
                 f"The attack weights solves for at most {MAX_POOL} records together, "
                 f"found {size}. Audit a smaller federation with the same settings."
             )
-        found = weights_scores(records, target.params, pool, MIDDLE)
-        return found[: len(candidates.examples)]
+        found = weights_scores(run, target.params, pool, MIDDLE)
+        if not found:
+            raise ConfigError(
+                f"The attack weights needs a model whose last layer is linear, and one "
+                f"class per example, found model.name = {run.config.model.name!r}. Leave "
+                f"it out."
+            )
+        return {name: each[: len(candidates.examples)] for name, each in found.items()}
 
     return attack
 

@@ -1,4 +1,4 @@
-"""What ridge heads tell of who is in them, at the end of a run.
+"""What linear layers tell of who is in them, at the end of a run and in an audit.
 
 Whoever has a head has its weights, so the attacks are on these. Under noise the success of
 the best attacker is computed for every record, and a bound on it from the weights of the
@@ -28,27 +28,37 @@ from covey.heads import (
     SentHead,
 )
 from covey.history import History
-from covey.membership import (
-    MIN_RECORDS,
-    WEIGHTS,
+from covey.membership import MIN_RECORDS, WEIGHTS, cross_fitted
+from covey.membership.weights_attack import (
+    LAST_LAYER_PRIOR,
+    PRIOR,
+    Equations,
     Hiding,
-    cross_fitted,
+    last_layer_of,
     membership_weights,
+    population_scores,
 )
+from covey.membership.weights_attack import MAX_POOL as MAX_CANDIDATES
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.told import of_kinds
 from covey.types import Handle, Params
 
-__all__ = ["BOUND", "RATIO", "head_attacks", "weights_scores"]
+__all__ = ["BOUND", "POPULATION", "RATIO", "head_attacks", "weights_scores"]
 
 BOUND = "bound"
 """What no attack at all does better than, by the weight of a client's records."""
 RATIO = "likelihood-ratio"
 """The best attack there is on one record of a head under noise."""
 
+POPULATION = "population"
+"""The attack on weights for who knows no member but the one that is asked about."""
+
 MAX_POOL = 6_000
 """Candidates whose weights are solved for at a run's end; an audit takes more."""
+
+MAX_JUDGED = 2_000
+"""Where they are more, of members and of others so many are judged one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,56 +88,96 @@ def head_attacks(
         if not inside:
             continue
         cluster = _Cluster(j, params, inside)
-        yield from _by_weights(run, records, cluster, now, streams.at(j))
+        yield from _by_weights(run, cluster, now, streams.at(j))
         if isinstance(records.noise, HeadNoise):
             yield from _by_ratio(records, records.noise, known, cluster, now)
     yield from _bounds(history, now)
 
 
 def _by_weights(
-    run: BuiltRun, records: LocalRecords, cluster: _Cluster, now: str, streams: Streams
+    run: BuiltRun, cluster: _Cluster, now: str, streams: Streams
 ) -> Iterator[ModelAttacked]:
-    """Solve for the weights of members and matching non-members together."""
-    groups = {client.group for client, _ in cluster.members}
+    """Ask the weights about members and matching non-members.
+
+    All of them together, or where these are too many, some of them one by one.
+    """
     members = [client for client, _ in cluster.members]
+    groups = sorted({client.group for client in members}, key=str)
     matching = [
         examples
-        for group in sorted(groups, key=str)
+        for group in groups
         for examples in run.reference.matching(
             group, [each for each in members if each.group == group]
         )
     ]
     inside = [client.train for client in members]
-    size = sum(map(len, inside))
-    others = sum(map(len, matching))
-    if min(size, others) < MIN_RECORDS or size + others > MAX_POOL:
-        return
     weight = float(np.mean([w for _, w in cluster.members])) / WEIGHT_STEPS
-    pool = [*inside, *matching]
-    scores = weights_scores(records, cluster.params, pool, weight)
-    rates = cross_fitted(scores[:size], scores[size:], streams.generator())
-    yield ModelAttacked(
-        cluster.index, WEIGHTS, rates.accuracy, rates.standard_error, now
-    )
+    name, size = WEIGHTS, sum(map(len, inside))
+    others = sum(map(len, matching))
+    if min(size, others) < MIN_RECORDS:
+        return
+    if size + others > MAX_POOL:
+        inside, matching = _evenly(inside, MAX_JUDGED), _evenly(matching, MAX_JUDGED)
+        name, size = POPULATION, sum(map(len, inside))
+    found = weights_scores(run, cluster.params, [*inside, *matching], weight)
+    if name in found:
+        rates = cross_fitted(
+            found[name][:size], found[name][size:], streams.generator()
+        )
+        accuracy, error = rates.accuracy, rates.standard_error
+        yield ModelAttacked(cluster.index, name, accuracy, error, now)
+
+
+def _evenly(sets: Sequence[Examples], most: int) -> list[Examples]:
+    step = -(-sum(map(len, sets)) // most)
+    return [each.take(torch.arange(0, len(each), step)) for each in sets]
 
 
 def weights_scores(
-    records: LocalRecords, params: Params, pool: Sequence[Examples], weight: float
-) -> Float64[ndarray, " records"]:
-    """Return how much each candidate of a pool is in a head, up to one factor.
+    run: BuiltRun, params: Params, pool: Sequence[Examples], weight: float
+) -> dict[str, Float64[ndarray, " records"]]:
+    """Return by attack how much each candidate of a pool is in a linear layer.
 
-    weight: of members on average, which is of use where there is noise.
+    Of a ridge head, or of the last layer of a network; empty where there is none.
+
+    Args:
+        run: whose models these are.
+        params: a model's.
+        pool: of the pool attack all candidates; of the population's each by itself.
+        weight: of members on average, which is of use where there is noise.
     """
+    found: dict[str, ndarray] = {}
+    candidates = _equations(run, params, pool)
+    if candidates is None:
+        return found
+    size, prior, hidden = len(candidates.along), LAST_LAYER_PRIOR, None
+    if run.records is not None and run.strategy.subtraction is not None:
+        prior, noise = PRIOR, run.records.noise
+        if isinstance(noise, HeadNoise):
+            pull = noise.regularisation * MAX_NORM**2
+            variance = (noise.clip * noise.multiplier * MAX_NORM) ** 2
+            hidden = Hiding(pull, variance, weight)
+    if size <= MAX_CANDIDATES:
+        found[WEIGHTS] = membership_weights(candidates, prior, hidden).numpy()
+    others = [Examples.joined(run.population.test)] if run.population.test else []
+    alike = _equations(run, params, _evenly(others, MAX_JUDGED)) if others else None
+    if alike is not None and len(alike.along) >= MIN_RECORDS:
+        found[POPULATION] = population_scores(candidates, alike).numpy()
+    return found
+
+
+def _equations(
+    run: BuiltRun, params: Params, pool: Sequence[Examples]
+) -> Equations | None:
+    records = run.records
+    if records is None or run.strategy.subtraction is None:
+        assert run.module is not None  # every built run has one  # noqa: S101
+        return last_layer_of(run.module, params, Examples.joined(pool))
     rows = [records.rows(each) for each in pool]
     theta = SentHead.of(params["head.weight"], params["head.bias"], None).theta
     features = torch.cat([each.features for each in rows]).double() / FEATURE_STEPS
     labels: Tensor = torch.cat([each.labels for each in rows])
-    hidden, noise = None, records.noise
-    if isinstance(noise, HeadNoise):
-        pull = noise.regularisation * MAX_NORM**2
-        variance = (noise.clip * noise.multiplier * MAX_NORM) ** 2
-        hidden = Hiding(pull, variance, weight)
-    return membership_weights(theta.double(), features, labels, hidden).numpy()
+    return Equations.of_ridge(theta.double(), features, labels)
 
 
 def _by_ratio(
