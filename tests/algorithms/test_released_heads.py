@@ -1,5 +1,6 @@
 """Heads under objective perturbation in a run: weights, releases, refusals, leaving."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 import covey
 from covey.algorithms.released_heads import ReleasedHeads
+from covey.api import verify
 from covey.build import BuiltRun, build_run
 from covey.config import Config
 from covey.errors import ConfigError, RunError
@@ -160,6 +162,17 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     for handle, weight in facts[1].weights.items():
         assert after[handle] == noise.success(weight, 2)
     assert run.summary["violations"]["count"] > 0
+    (written,) = (run.folder / "proofs").glob("*.json")
+    assert [c.name for c in verify(written, run.folder) if c.ok is False] == []
+    proof = json.loads(written.read_text())
+    (left,) = facts[0].weights.keys() - facts[1].weights.keys()
+    weight = facts[0].weights[left]
+    assert proof["earlier_heads"] == {
+        "heads": 1,
+        "weight": weight,
+        "bound": noise.success(weight),
+    }
+    assert any("0.5 is a guess" in each for each in proof["limits"])
 
 
 def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):

@@ -17,6 +17,7 @@ from torch import Tensor
 from covey.algorithms import ServerState
 from covey.build import BuiltRun
 from covey.data import Client, Examples
+from covey.dp.head_bounds import head_bounds
 from covey.engine import LocalRecords
 from covey.events import HeadPerturbed, ModelAttacked
 from covey.heads import (
@@ -42,7 +43,7 @@ from covey.membership.weights_attack import MAX_POOL as MAX_CANDIDATES
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.told import of_kinds
-from covey.types import Handle, Params
+from covey.types import Params
 
 __all__ = ["BOUND", "POPULATION", "RATIO", "head_attacks", "weights_scores"]
 
@@ -91,7 +92,11 @@ def head_attacks(
         yield from _by_weights(run, cluster, now, streams.at(j))
         if isinstance(records.noise, HeadNoise):
             yield from _by_ratio(records, records.noise, known, cluster, now)
-    yield from _bounds(history, now)
+    told = of_kinds(history.told, HeadPerturbed)
+    for handle, each in head_bounds(told).items():
+        if handle in known.counted:
+            j = known.counted[handle][0]
+            yield ModelAttacked(j, BOUND, each.bound, 0.0, now, handle)
 
 
 def _by_weights(
@@ -197,19 +202,3 @@ def _by_ratio(
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))
     yield ModelAttacked(cluster.index, RATIO, float(together.mean()), error, now)
-
-
-def _bounds(history: History, now: str) -> Iterator[ModelAttacked]:
-    """Bound what all releases together tell of each client's records."""
-    releases: dict[Handle, list[HeadPerturbed]] = {}
-    for fact in of_kinds(history.told, HeadPerturbed):
-        for handle in fact.weights:
-            releases.setdefault(handle, []).append(fact)
-    for handle, facts in sorted(releases.items()):
-        last = facts[-1]
-        noise = HeadNoise(
-            last.clip, last.noise_multiplier, last.regularisation, last.classes
-        )
-        weight = max(each.weights[handle] for each in facts)
-        bound = noise.success(weight, len(facts))
-        yield ModelAttacked(last.cluster, BOUND, bound, 0.0, now, handle)

@@ -15,6 +15,7 @@ from covey.atomic_io import make_folder, replace_whole
 from covey.build import algorithm_of
 from covey.data import Client
 from covey.dp import guarantee_status
+from covey.dp.head_bounds import head_bounds
 from covey.errors import RunError
 from covey.history import History
 from covey.ledger import REWIND, Request
@@ -76,6 +77,7 @@ def write_proof(
         "copies": [each.as_proof_fact(known) for each in copies],
         "subtracted": _subtracted(record) if before["replayed"] == "subtracted" else (),
         "own_sums_kept": before["answer"] == "subtract" and algorithm.keeps_own_sums,
+        "earlier_heads": _earlier_heads(record.history, request, before["answer"]),
         **anchoring_facts(session.folder, request.id, record.hashes),
     }
     document = sign(
@@ -106,6 +108,14 @@ def _subtracted(record: LedgerRecord) -> list[dict[str, Any]]:
         {"cluster": j, **dict(zip(names, each, strict=True))}
         for j, each in enumerate(pairs)
     ]
+
+
+def _earlier_heads(
+    history: History, request: Request, answer: str
+) -> dict[str, Any] | None:
+    """Return what heads under noise still tell of who was subtracted."""
+    bound = head_bounds(history.told).get(request.handle)
+    return asdict(bound) if bound and answer == "subtract" else None
 
 
 def _check_models(session: Session, state: ServerState) -> None:

@@ -14,8 +14,9 @@ from covey.build import algorithm_of, anonymity_of, depends_on_population
 from covey.components import is_built_in
 from covey.config import Config
 from covey.dp import guarantee_status
+from covey.dp.head_bounds import head_bounds
 from covey.errors import RunError
-from covey.history import history_of
+from covey.history import History, history_of
 from covey.ledger import Ledger, Record, current_records, superseded
 from covey.ledger.merkle import entries_of, root_of
 from covey.membership import DIVERGED
@@ -97,7 +98,11 @@ def recorded_answer(
         expected |= {"subtracted": _subtracted(answer, records[: _position(told)])}
     root = root_of(entries_of(record.hashes[: _position(told)]))
     expected |= {"run": record.hashes[0][:16], "tree_root": root.hex()}
-    expected |= {"guarantee": _guarantee(records[: _position(told)])}
+    history = _history(records[: _position(told)])
+    expected |= {"guarantee": _guarantee(history)}
+    bound = head_bounds(history.told).get(answer.given.handle)
+    if answer.given.answer == "subtract" and bound:
+        expected |= {"earlier_heads": asdict(bound)}
     names = ledger.names()
     problems = (
         *problems_after(answer, records, _position(told), names),
@@ -244,12 +249,15 @@ def _value_or_reason(value: object, reason: str) -> dict[str, Any]:
     return {"value": value, "reason": reason if value is None else ""}
 
 
-def _guarantee(records: Sequence[Record]) -> dict[str, Any]:
-    """Return what the run guaranteed when the proof was signed."""
-    history = history_of(
+def _history(records: Sequence[Record]) -> History:
+    return history_of(
         by_entry(current_records(records)),
         superseded=[event_of(each) for each in superseded(records)],
     )
+
+
+def _guarantee(history: History) -> dict[str, Any]:
+    """Return what the run guaranteed when the proof was signed."""
     found = guarantee_status(history)
     return _value_or_reason(asdict(found.holds) if found.holds else None, found.reason)
 

@@ -85,6 +85,8 @@ def proof_document(facts: Facts) -> dict[str, Any]:
     known = asdict(facts)
     if not facts.subtracted:
         del known["subtracted"]
+    if facts.earlier_heads is None:
+        del known["earlier_heads"]
     if not facts.own_sums_kept:
         del known["own_sums_kept"]
     document = {

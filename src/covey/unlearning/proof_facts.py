@@ -64,6 +64,8 @@ def _contradictions(told: Proof) -> Iterator[str]:
         value = getattr(told, name).value
         if value is not None and not 0 <= value <= 1:
             yield f"{name} is no probability: {value}"
+    if told.earlier_heads is not None and told.answer != "subtract":
+        yield "earlier_heads: it belongs to answers that subtract sums"
     if told.own_sums_kept and told.answer != "subtract":
         yield "own_sums_kept: it belongs to answers that subtract sums"
     if told.sealed_record_kept and told.answer == "retrain":

@@ -153,6 +153,21 @@ class SubtractedSums:
     clients_after: int
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierHeads:
+    """Ridge heads under noise that the requester's records were in, and are out there.
+
+    Attributes:
+        heads: how many.
+        weight: the largest with which they were in one.
+        bound: how often anybody who has all of them is right at most about one record.
+    """
+
+    heads: int
+    weight: float
+    bound: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFacts:
     """What is known of an answer before it is carried out. No name, no handle.
@@ -232,6 +247,7 @@ class Facts(RecordedFacts):
         subtracted: every cluster's sums; only where some were subtracted.
         own_sums_kept: whether the server kept each client's own sums, so that what was
             subtracted came from there; only of subtractions.
+        earlier_heads: only of subtractions from heads under noise.
     """
 
     __pydantic_config__ = STRICT
@@ -251,6 +267,7 @@ class Facts(RecordedFacts):
     consistency: tuple[str, ...] = ()
     subtracted: tuple[SubtractedSums, ...] = ()
     own_sums_kept: bool = False
+    earlier_heads: EarlierHeads | None = None
 
 
 def claim(facts: Facts) -> str:  # noqa: PLR0911 - one for each answer
@@ -415,6 +432,13 @@ def _subtracted(facts: Facts) -> Iterator[str]:
         "the others chose, risks and prices that were measured before, and pooling and "
         "regularisation where these chose them, were found in its presence."
     )
+    if (earlier := facts.earlier_heads) is not None:
+        yield (
+            f"Whoever kept the heads that were released with the requester, "
+            f"{earlier.heads} in all, can tell whether one of its records was there, and "
+            f"is right with a chance of {earlier.bound:.3f} at most (0.5 is a guess), by "
+            f"the noise of these heads and the weight {earlier.weight:.3f} of its records."
+        )
     yield (
         "The rounds before stand in the ledger as they were, with the requester; their "
         "models and states were deleted from the run's folder, and hashes of them stay."

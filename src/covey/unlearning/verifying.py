@@ -18,7 +18,11 @@ from covey.unlearning.signature import Check, KeyRecord, check_signature
 __all__ = ["ChainView", "LedgerAnswer", "verify"]
 
 
-FIELDS = {each.name for each in fields(Proof)} - {"subtracted", "own_sums_kept"}
+FIELDS = {each.name for each in fields(Proof)} - {
+    "subtracted",
+    "own_sums_kept",
+    "earlier_heads",
+}
 """What every proof says; the others belong to subtractions."""
 
 
