@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -38,11 +39,14 @@ def look_up() -> LookUp:
 
 @pytest.fixture
 def lossy() -> Callable[[Sequence[float] | np.ndarray], Examples]:
-    """Examples with these losses."""
+    """Examples with these losses, no two of which are copies."""
+    numbers = itertools.count()
 
     def make(losses: Sequence[float] | np.ndarray) -> Examples:
         values = torch.tensor(np.asarray(losses), dtype=torch.float32)
-        return Examples(values[:, None], torch.zeros(len(values), dtype=torch.int64))
+        names = torch.tensor([float(next(numbers)) for _ in values])
+        inputs = torch.stack([values, names], dim=1)
+        return Examples(inputs, torch.zeros(len(values), dtype=torch.int64))
 
     return make
 

@@ -53,15 +53,15 @@ def test_rates_by_hand():
     rates = rates_at(3.0, members, others)
     assert rates == Rates(tpr=0.5, tnr=0.8, members=4, non_members=5)
     assert rates.accuracy == pytest.approx(0.65)
-    # SE = sqrt(0.5 * 0.5 / 4 + 0.8 * 0.2 / 5) / 2 = sqrt(0.0625 + 0.032) / 2
-    assert rates.standard_error == pytest.approx(math.sqrt(0.0945) / 2)
+    # one more right and one wrong on each side, 3 of 6 and 5 of 7: 1/4 / 6 and 10/49 / 7
+    assert rates.standard_error == pytest.approx(math.sqrt(1 / 24 + 10 / 343) / 2)
 
 
 def test_a_perfect_attack_on_a_few_records_is_still_uncertain():
-    # rates of 1 count as 1 - 0.5 / 10 = 0.95: SE = sqrt(2 * 0.95 * 0.05 / 10) / 2
+    # rates of 1 count as 11 of 12: SE = sqrt(2 * 11/12 * 1/12 / 12) / 2
     rates = Rates(tpr=1.0, tnr=1.0, members=10, non_members=10)
     assert rates.accuracy == 1
-    assert rates.standard_error == pytest.approx(math.sqrt(0.0095) / 2)
+    assert rates.standard_error == pytest.approx(math.sqrt(22 / 12**3) / 2)
     inverted = Rates(tpr=0.0, tnr=0.0, members=10, non_members=10)
     assert inverted.standard_error == pytest.approx(rates.standard_error)
 
@@ -112,7 +112,7 @@ def test_cross_fitting_finds_a_real_difference():
 def test_cross_fitted_rates_count_every_record_once():
     # Members 1, non-members 0, sizes that five folds do not divide: all are right.
     rates = cross_fitted(np.ones(13), np.zeros(11), np.random.default_rng(0))
-    assert rates == Rates(tpr=1.0, tnr=1.0, members=13, non_members=11)
+    assert rates == Rates(tpr=1.0, tnr=1.0, members=13, non_members=11, fitted=1.0)
 
 
 def test_the_folds_come_from_the_generator_alone():

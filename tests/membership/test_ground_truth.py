@@ -96,9 +96,10 @@ def test_negative_control_two_halves_of_unseen_data_score_one_half(
     reference = Reference((halves[1],))
     truth = true_risk(engine, params, [never_trained], reference, STREAMS)
     assert truth is not None
-    # Beyond 3 SE (here 0.043) with probability 0.003 for each seed.
-    assert truth.standard_error == pytest.approx(0.0144, abs=0.002)
-    assert abs(truth.risk - 0.5) < 3 * truth.standard_error
+    # Of 600 records a side the rates alone have SE 0.0144; beyond 3 of them with
+    # probability 0.003 for each seed. The threshold adds to the error that is stated.
+    assert 0.0144 < truth.standard_error < 0.03
+    assert abs(truth.risk - 0.5) < 3 * 0.0144
 
 
 @pytest.mark.parametrize("seed", range(4))

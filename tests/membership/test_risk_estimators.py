@@ -47,7 +47,8 @@ def test_a_federated_figure_by_hand(
     # Two clients; all 20 members of A have loss 0.01, all 20 of B have 1, and so have all
     # 20 holdouts. From 0.01 down "member": TPR 1/2, TNR 1: risk 0.75, in every fold.
     # AUC: a member of A beats every holdout, one of B ties: (1 + 1/2) / 2 = 0.75
-    # SE: TNR counts as 1 - 0.5/20: sqrt(0.25 / 40 + 0.975 * 0.025 / 20) / 2
+    # SE: one more is right and one wrong on each side, p = 31 / 42 of 42, 16 / 22 of 22;
+    # the threshold is the same wherever it is fitted, and leaves nothing open
     target = make_target(
         make_client("a", lossy([0.01] * 20), lossy([1.0] * 10)),
         make_client("b", lossy([1.0] * 20), lossy([1.0] * 10)),
@@ -55,7 +56,7 @@ def test_a_federated_figure_by_hand(
     figure = federated(look_up, target)
     assert isinstance(figure, RiskEstimate)
     assert figure.risk == figure.auc == 0.75
-    expected = math.sqrt(0.25 / 40 + 0.975 * 0.025 / 20) / 2
+    expected = math.sqrt(31 * 11 / 42**3 + 16 * 6 / 22**3) / 2
     assert figure.standard_error == pytest.approx(expected)
     assert (figure.members, figure.non_members) == (40, 20)
     assert figure.calibrated
@@ -206,12 +207,12 @@ def test_a_diverged_model_tells_nothing(
     look_up: Engine, lossy: Lossy, make_client: MakeClient, make_target: MakeTarget
 ):
     # Where every loss is NaN all records tie: a coin toss, and no NaN among the facts.
-    nothing = lossy([math.nan] * 20)
-    member = make_client("a", nothing, nothing, group=0)
+    nothing, unseen = lossy([math.nan] * 20), lossy([math.nan] * 20)
+    member = make_client("a", nothing, unseen, group=0)
     target = make_target(member)
     for figure in (
         federated(look_up, target),
-        oracle(look_up, target, Reference((nothing,))),
+        oracle(look_up, target, Reference((unseen,))),
     ):
         assert isinstance(figure, RiskEstimate)
         assert (figure.risk, figure.auc) == (0.5, 0.5)
@@ -229,7 +230,7 @@ def test_a_client_judges_itself_by_hand(
     for figure in found["A"]:
         assert figure is not None
         assert figure.risk == 0.75
-        expected = math.sqrt(0.25 / 20 + 0.975 * 0.025 / 20) / 2
+        expected = math.sqrt(2 * 16 * 6 / 22**3) / 2  # p = (15 + 1) / (20 + 2)
         assert figure.standard_error == pytest.approx(expected)
 
 

@@ -29,12 +29,15 @@ class Rates:
         tpr: share of the members that it calls members.
         tnr: share of the non-members that it calls non-members.
         members, non_members: how many of each there were.
+        fitted: accuracy of one threshold on the very records that it is fitted to; None:
+            no threshold was fitted.
     """
 
     tpr: float
     tnr: float
     members: int
     non_members: int
+    fitted: float | None = None
 
     @property
     def accuracy(self) -> float:
@@ -43,14 +46,29 @@ class Rates:
 
     @property
     def standard_error(self) -> float:
-        """Of `accuracy`: SE^2 = [TPR (1 - TPR) / n1 + TNR (1 - TNR) / n0] / 4.
+        """Of `accuracy` a: SE^2 = [TPR (1 - TPR) / n1 + TNR (1 - TNR) / n0] / 4.
 
-        Rates of 0 and 1 are first moved half a record inwards: no sample is certain.
+        Of a fitted threshold: SE^2 = a (1 - a) (1 / n1 + 1 / n0) / 4 + D^2 / 3, with D
+        the difference between `fitted` and a. The best threshold may lie elsewhere, so
+        that its rates are not known; of all with this accuracy, equal ones vary most.
+        What it achieves lies between a, which is too low on other records, and `fitted`,
+        too high on its own; anywhere between is D^2 / 3 from an end in the mean square.
+
+        Each side counts with one more record that is right and one that is wrong: no
+        sample is certain.
+
+        References:
+            Agresti, Caffo, Simple and Effective Confidence Intervals for Proportions and
+            Differences of Proportions, 2000.
         """
-        tpr = np.clip(self.tpr, 0.5 / self.members, 1 - 0.5 / self.members)
-        tnr = np.clip(self.tnr, 0.5 / self.non_members, 1 - 0.5 / self.non_members)
-        variance = tpr * (1 - tpr) / self.members + tnr * (1 - tnr) / self.non_members
-        return float(np.sqrt(variance) / 2)
+        rates, left_open = (self.tpr, self.tnr), 0.0
+        if self.fitted is not None:
+            rates, left_open = (self.accuracy,) * 2, self.fitted - self.accuracy
+        variance = left_open**2 / 3
+        for rate, n in zip(rates, (self.members, self.non_members), strict=True):
+            p = (n * rate + 1) / (n + 2)
+            variance += p * (1 - p) / (n + 2) / 4
+        return float(np.sqrt(variance))
 
 
 def scores_of(losses: Float[ndarray, " records"]) -> Float[ndarray, " records"]:
@@ -123,9 +141,11 @@ def cross_fitted(
         )
         hits += np.sum(members[inside == part] >= threshold)
         rejections += np.sum(non_members[outside == part] < threshold)
+    everywhere = best_threshold(members, non_members)
     return Rates(
         tpr=float(hits / len(members)),
         tnr=float(rejections / len(non_members)),
         members=len(members),
         non_members=len(non_members),
+        fitted=rates_at(everywhere, members, non_members).accuracy,
     )

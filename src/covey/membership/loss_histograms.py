@@ -8,7 +8,7 @@ server adds the counts up, without those of clients that differ too much from mo
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from covey.membership.attacks import Rates, folds
@@ -99,12 +99,17 @@ def rates_of_counts(
 
     A record counts as a member if its loss lies in or below the threshold's bin.
     """
+
+    def excess(among: Bool[ndarray, " folds"]) -> Float[ndarray, " bins"]:
+        below, wrong = (
+            side[among].sum(0).cumsum() / max(1, side[among].sum())
+            for side in (members, non_members)
+        )
+        return below - wrong
+
     hits = rejections = 0
     for fold in range(FOLDS):
-        others = np.arange(FOLDS) != fold
-        below = members[others].sum(0).cumsum() / max(1, members[others].sum())
-        wrong = non_members[others].sum(0).cumsum() / max(1, non_members[others].sum())
-        threshold = int(np.argmax(below - wrong))
+        threshold = int(np.argmax(excess(np.arange(FOLDS) != fold)))
         hits += members[fold, : threshold + 1].sum()
         rejections += non_members[fold, threshold + 1 :].sum()
     return Rates(
@@ -112,6 +117,7 @@ def rates_of_counts(
         tnr=float(rejections / non_members.sum()),
         members=int(members.sum()),
         non_members=int(non_members.sum()),
+        fitted=float(1 + excess(np.full(FOLDS, fill_value=True)).max()) / 2,
     )
 
 
