@@ -70,11 +70,9 @@ def of_fewer_classes(sides: Sides) -> Sides:
     return sides._replace(non_members=(x, y.clamp(max=1)))
 
 
-@pytest.mark.parametrize(
-    ("change", "seen"), [(brighter, "inputs"), (of_fewer_classes, "labels")]
-)
+@pytest.mark.parametrize("change", [brighter, of_fewer_classes])
 def test_sides_that_differ_without_the_model_are_refused(
-    heart: nn.Module, sides: Sides, change, seen: str
+    heart: nn.Module, sides: Sides, change
 ):
     changed = change(sides)
     for pair in (changed, Sides(*reversed(changed))):
@@ -82,9 +80,8 @@ def test_sides_that_differ_without_the_model_are_refused(
             found = audit_model(heart, pair[0], pair[1], references=train)
             assert found.refused
             assert found.reason.startswith("refused: a classifier that never sees")
-            assert f"(seen: {seen} alone)" in found.reason
             assert "split one data set at random" in found.reason
-            assert not found.controls[seen].holds
+            assert not found.controls["blind"].holds
             assert found.attacks == {}
         else:
             assert audit_model(heart, pair[0], pair[1]).refused

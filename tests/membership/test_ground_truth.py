@@ -1,6 +1,7 @@
 """The controls of the true audit: what must be found, and what must not."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ from covey.membership import (
     Reference,
     audit_clusters,
     blind_baseline,
+    blind_risk,
     true_risk,
 )
+from covey.membership.ground_truth import beats_chance
 from covey.models import initial_params
 from covey.rng import Streams
 from covey.types import Params
@@ -129,6 +132,38 @@ def test_the_blind_baseline_is_fair_to_sides_of_unequal_size(digits: Examples):
     rows = digits.inputs.flatten(1).float().numpy()
     rates, _ = blind_baseline(rows[:60], rows[60:960], np.random.default_rng(0))
     assert abs(rates.accuracy - 0.5) < 3.3 * 0.047
+
+
+def relabelled(examples: Examples, seed: int) -> Examples:
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(examples)))
+    return replace(examples, labels=examples.labels[order])
+
+
+@pytest.mark.parametrize("others", [40, 600])
+def test_the_blind_baseline_sees_labels_beside_inputs(
+    digits: Examples, make_client: MakeClient, others: int
+):
+    # The same images twice: once under their labels, once under each other's.
+    unseen = part(digits, 600, 600 + others)
+    member = make_client("a", part(digits, 0, 600), group=0)
+    alike = blind_risk([member], Reference((unseen,)), STREAMS)
+    wrong = blind_risk([member], Reference((relabelled(unseen, 0),)), STREAMS)
+    assert alike is not None
+    assert wrong is not None
+    assert not beats_chance(alike)
+    assert beats_chance(wrong)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_that_mean_nothing_on_either_side_are_no_mismatch(
+    digits: Examples, make_client: MakeClient, seed: int
+):
+    # 300 judged of a side: SE 0.020, beyond 3.3 of them with probability 0.001 per seed.
+    noisy = relabelled(digits, seed)
+    member = make_client("a", part(noisy, 0, 600), group=0)
+    found = blind_risk([member], Reference((part(noisy, 600, 1200),)), STREAMS)
+    assert found is not None
+    assert abs(found.risk - 0.5) < 3.3 * 0.020
 
 
 def one_cluster(*clients: Client) -> Membership:

@@ -14,8 +14,7 @@ __all__ = ["notebook", "page", "rows"]
 MOST_CLASSES = 20
 
 CONTROLS = {
-    "inputs": "A classifier of inputs alone, without the model",
-    "labels": "A classifier of labels alone, without the model",
+    "blind": "A classifier of inputs and labels, without the model",
     "unseen": "The loss attack between two halves of the non-members",
 }
 

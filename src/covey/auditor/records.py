@@ -1,7 +1,6 @@
 """Members and non-members as one table of records, whose order nobody chose."""
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from covey.data import Client, Examples, Preference, examples_of
+from covey.data.examples import hashes
 from covey.errors import DataError
 
 __all__ = ["Records", "records_of"]
@@ -44,11 +44,6 @@ class Records:
         """The same, with record numbers in the place of inputs."""
         return self._client(torch.arange(len(self.examples)))
 
-    @property
-    def labels_alone(self) -> Client:
-        """The same, with the class as the only input."""
-        return self._client(self.examples.labels[:, None].float())
-
     def _client(self, inputs: Shaped[Tensor, "records ..."]) -> Client:
         inside, outside = (
             torch.from_numpy(np.flatnonzero(chosen))
@@ -66,7 +61,7 @@ class Records:
 
 
 def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # noqa: ANN401
-    """Return the records of both sides; those that both hold are judged on neither.
+    """Return the records of both sides; inputs that both hold are judged on neither.
 
     Args:
         members: what the model was trained on, as `covey.run` takes one client's data.
@@ -87,17 +82,21 @@ def records_of(members: Any, non_members: Any, label: str = "") -> Records:  # n
             f"members and non_members must hold inputs of one shape and type, found "
             f"{ours[0]} of {ours[1]} and {theirs[0]} of {theirs[1]}. Prepare both alike."
         )
-    hashes = [*_hashes(inside), *_hashes(outside)]
-    both = set(hashes[: len(inside)]) & set(hashes[len(inside) :])
-    kept = [place for place, each in enumerate(hashes) if each not in both]
-    places = np.array(sorted(kept, key=hashes.__getitem__), dtype=np.int64)
-    everything = Examples.joined([inside, outside]).take(torch.from_numpy(places))
+    everything = Examples.joined([inside, outside])
+    inputs, names = (
+        hashes(everything.inputs),
+        hashes(everything.inputs, everything.labels),
+    )
+    both = set(inputs[: len(inside)]) & set(inputs[len(inside) :])
+    kept = [place for place, each in enumerate(inputs) if each not in both]
+    places = np.array(sorted(kept, key=names.__getitem__), dtype=np.int64)
+    everything = everything.take(torch.from_numpy(places))
     return Records(
         examples=everything,
         member=places < len(inside),
         places=places,
         brought=len(inside),
-        shared=len(hashes) - len(kept),
+        shared=len(inputs) - len(kept),
     )
 
 
@@ -110,11 +109,3 @@ def _classified(side: str, examples: Examples) -> Examples:
             f"of {labels.dtype}. Number the classes 0, 1, 2 ... as whole numbers."
         )
     return examples
-
-
-def _hashes(examples: Examples) -> list[bytes]:
-    inputs, labels = examples.inputs.numpy(), examples.labels.numpy()
-    return [
-        blake2b(x.tobytes() + y.tobytes(), digest_size=16).digest()
-        for x, y in zip(inputs, labels, strict=True)
-    ]

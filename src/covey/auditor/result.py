@@ -59,8 +59,8 @@ class ModelAudit:
         references: how many reference models there were.
         reason: why there are no figures at all; "" where there are.
         withheld: per attack without figures, why.
-        controls: "inputs" and "labels": a classifier that sees nothing else tells the
-            sides apart; "unseen": the loss attack on two halves of the non-members.
+        controls: "blind": a classifier that never sees the model tells the sides apart;
+            "unseen": the loss attack on two halves of the non-members.
         accuracies: of the model on members and non-members; of the references on what
             they trained on, and on the rest.
         attacks: the figures of each.

@@ -33,12 +33,12 @@ from covey.build.risk import client_assessment_of
 from covey.build.settled import estimator_of, summed_up
 from covey.clustering import SelectionInputs, apply_hysteresis
 from covey.config import Config
-from covey.data import Client, Examples
+from covey.data import Client
 from covey.engine import Engine, Recipe, ScoringJob
 from covey.engine.fixed_features import LocalRecords
 from covey.errors import ConfigError, DataError
 from covey.heads import Sums
-from covey.membership import RiskContext, RiskEstimate, loss_counts
+from covey.membership import RiskContext, RiskEstimate, own_counts
 from covey.params import subtract
 from covey.rng import Streams
 from covey.types import Params
@@ -198,16 +198,8 @@ class ClientRuntime:
         self, request: ClientRequest, cluster: int
     ) -> tuple[Int[ndarray, "folds bins"], Int[ndarray, "folds bins"]]:
         """Return counts of the losses on the client's members, and on its holdout."""
-        streams = self._streams(request)
-
-        def counted(examples: Examples) -> Int[ndarray, "folds bins"]:
-            (scored,) = self.engine.score(
-                [ScoringJob(request.models[cluster], examples)]
-            )
-            at = streams.at("folds", len(examples), self.client.name)
-            return loss_counts(scored.losses.double().numpy(), at.generator())
-
-        return counted(self.client.train), counted(self.client.holdout)
+        params = request.models[cluster]
+        return own_counts(self.engine, params, self.client, self._streams(request))
 
     def losses(self, params: Params) -> Float[Tensor, " records"]:
         """Return a model's loss on each of the client's records, in one forward pass."""

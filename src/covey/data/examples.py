@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import torch
 from jaxtyping import Int, Shaped
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from covey.types import ClientName, Handle
 
-__all__ = ["Client", "Examples", "Preference", "to_floats"]
+__all__ = ["Client", "Examples", "Preference", "hashes", "to_floats"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -54,6 +55,15 @@ def to_floats(inputs: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
     if inputs.dtype == torch.uint8:
         return inputs.float().div_(255)
     return inputs
+
+
+def hashes(*columns: Shaped[Tensor, "examples ..."]) -> list[bytes]:
+    """Return a hash of each example's values in these columns, bit for bit."""
+    rows = zip(*(column.numpy() for column in columns), strict=True)
+    return [
+        blake2b(b"".join(x.tobytes() for x in row), digest_size=16).digest()
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from covey.flower.messages import (
     question_of,
 )
 from covey.flower.sum_memory import SumFiles
+from covey.membership import copied
 from covey.models.passed import PassedModel
 from covey.secure_sums import RefusedError
 from covey.types import Params
@@ -164,6 +165,8 @@ def answer_message(
 def _hello(node: Node, question: Question) -> Hello:
     member = node.member()
     inputs = member.client.train.inputs
+    if why := copied([member.client.train], [member.client.holdout]):
+        log.warning("This client measures no risk: %s.", why)
     return Hello(
         covey_version=version("covey"),
         token=question.token,

@@ -26,6 +26,7 @@ from covey.membership.cluster_profile import (
     reported_profiles,
 )
 from covey.membership.controls import negative_control, positive_control
+from covey.membership.copies import copied
 from covey.membership.estimates import (
     DIVERGED,
     EXTRAPOLATED,
@@ -35,7 +36,7 @@ from covey.membership.estimates import (
     Withheld,
     stratified,
 )
-from covey.membership.federated_estimator import local_loss_counter
+from covey.membership.federated_estimator import own_counts
 from covey.membership.fedmia_attack import fedmia
 from covey.membership.ground_truth import (
     Membership,
@@ -139,6 +140,7 @@ __all__ = [
     "blind_risk",
     "clopper_pearson",
     "combined_counts",
+    "copied",
     "cross_fitted",
     "examine_cluster",
     "fedmia",
@@ -147,7 +149,6 @@ __all__ = [
     "has_non_finite_values",
     "inferred_profiles",
     "lira_online",
-    "local_loss_counter",
     "logit",
     "loss_counts",
     "loss_drop",
@@ -156,6 +157,7 @@ __all__ = [
     "membership_weights",
     "negative_control",
     "no_better_than_guessing",
+    "own_counts",
     "positive_control",
     "precision_at",
     "rates_at",

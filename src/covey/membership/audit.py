@@ -16,12 +16,7 @@ from covey.membership.attack_base import Scorer
 from covey.membership.audit_set import Candidates, strata_of
 from covey.membership.estimates import DIVERGED, MIN_RECORDS
 from covey.membership.fedmia_attack import MIN_OTHERS, fedmia
-from covey.membership.ground_truth import (
-    Reference,
-    beats_chance,
-    blind_risk,
-    refusal_reason,
-)
+from covey.membership.ground_truth import Reference, blind_risk, mismatch
 from covey.membership.guessing import has_non_finite_values
 from covey.membership.record_exposure import ExposedCounts, exposed_counts
 from covey.membership.references import RetrainRecipe, halves, train_references
@@ -125,8 +120,8 @@ def examine_cluster(
         return _without_attacks(target, None, nothing)
     blind = blind_risk(target.members, reference, streams)
     auc = blind and blind.auc
-    if blind is not None and beats_chance(blind):
-        return _without_attacks(target, auc, refusal_reason(blind))
+    if refused := mismatch(target.members, reference, blind):
+        return _without_attacks(target, auc, refused)
     candidates = Candidates.of(strata_of(target.members, reference, streams))
     if candidates is None:
         reason = f"fewer than {MIN_RECORDS} members or non-members in every group"

@@ -22,7 +22,7 @@ def blind_baseline(
     non_members: Float[ndarray, "others features"],
     generator: np.random.Generator,
 ) -> tuple[Rates, float]:
-    """Return how well a classifier of inputs tells the sides apart: its rates and AUC.
+    """Return how well a classifier of records tells the sides apart: its rates and AUC.
 
     Trained on one random half of each side and judged on the other: over cross-validation
     folds the errors would depend on each other, and the standard error would be too small.

@@ -1,18 +1,19 @@
 """Risk from what the clients count of their own losses."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from covey.components.capability import Capability
-from covey.data.examples import Client, Examples
+from covey.data.examples import Client
 from covey.engine.protocol import Engine, ScoringJob
 from covey.membership.assessment import Target
 from covey.membership.base import (
     FEWEST_REPORTING,
-    Count,
     Counts,
     RiskContext,
     RiskEstimator,
 )
+from covey.membership.copies import copied
 from covey.membership.estimates import MIN_RECORDS, Finding, Withheld, estimate_of
 from covey.membership.loss_histograms import (
     auc_of_counts,
@@ -21,8 +22,9 @@ from covey.membership.loss_histograms import (
     rates_of_counts,
 )
 from covey.rng import Streams
+from covey.types import Params
 
-__all__ = ["FederatedEstimator", "local_loss_counter"]
+__all__ = ["FederatedEstimator", "own_counts"]
 
 
 class FederatedEstimator(RiskEstimator):
@@ -41,12 +43,20 @@ class FederatedEstimator(RiskEstimator):
         self, target: Target, context: RiskContext, streams: Streams
     ) -> Finding:
         """Return the loss threshold's risk, fitted and judged on counts."""
-        count = context.count or local_loss_counter(context.engine)
-        inside, outside = target.counts or count(target, streams)
-        if context.count is not None and not inside.any() and not outside.any():
-            return Withheld(
-                f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may be "
-                f"summed under masks; of so few one that lies decides the figure"
+        clients = target.members
+        if context.count is not None:
+            inside, outside = target.counts or context.count(target, streams)
+            if not inside.any() and not outside.any():
+                return Withheld(
+                    f"fewer than {FEWEST_REPORTING} clients told counts, or fewer than may "
+                    f"be summed under masks; of so few one that lies decides the figure"
+                )
+        elif why := copied((c.train for c in clients), (c.holdout for c in clients)):
+            return Withheld(why)
+        else:
+            pairs = client_counts(context.engine, target.params, clients, streams)
+            inside, outside = combined_counts(
+                [members for members, _ in pairs], [others for _, others in pairs]
             )
         members, non_members = int(inside.sum()), int(outside.sum())
         sides = f"{members} members and {non_members} held-out examples of its clients"
@@ -56,28 +66,27 @@ class FederatedEstimator(RiskEstimator):
         return estimate_of(rates, auc_of_counts(inside, outside), sides)
 
 
-def local_loss_counter(engine: Engine) -> Count:
-    """Return how clients count, where their examples are at hand."""
-
-    def count(target: Target, streams: Streams) -> tuple[Counts, Counts]:
-        inside = {client: client.train for client in target.members}
-        outside = {client: client.holdout for client in target.members}
-        return combined_counts(
-            _counts(engine, target, inside, streams),
-            _counts(engine, target, outside, streams),
-        )
-
-    return count
-
-
-def _counts(
-    engine: Engine, target: Target, sets: dict[Client, Examples], streams: Streams
-) -> list[Counts]:
-    scored = engine.score([ScoringJob(target.params, each) for each in sets.values()])
-    return [
+def client_counts(
+    engine: Engine, params: Params, clients: Sequence[Client], streams: Streams
+) -> list[tuple[Counts, Counts]]:
+    """Return what each client counts of its losses, of its members and of its holdout."""
+    sides = [(c, side) for c in clients for side in (c.train, c.holdout)]
+    scored = engine.score([ScoringJob(params, side) for _, side in sides])
+    counts = [
         loss_counts(
             each.losses.double().numpy(),
             streams.at("folds", len(each.losses), client.name).generator(),
         )
-        for each, client in zip(scored, sets, strict=True)
+        for each, (client, _) in zip(scored, sides, strict=True)
     ]
+    return list(zip(counts[::2], counts[1::2], strict=True))
+
+
+def own_counts(
+    engine: Engine, params: Params, client: Client, streams: Streams
+) -> tuple[Counts, Counts]:
+    """Return what a client counts by itself: nothing, if it holds out copies."""
+    ((inside, outside),) = client_counts(engine, params, [client], streams)
+    if copied([client.train], [client.holdout]):
+        return 0 * inside, 0 * outside
+    return inside, outside

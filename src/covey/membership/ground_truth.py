@@ -1,5 +1,6 @@
 """The truth about a cluster model, from its real members: only simulations know it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from covey.engine.scored_once import ScoredOnce
 from covey.events import ClusterAudited
 from covey.membership.attacks import auc, cross_fitted, scores_of
 from covey.membership.blind import blind_baseline
+from covey.membership.copies import copied
 from covey.membership.estimates import (
     DIVERGED,
     MIN_RECORDS,
@@ -31,6 +33,10 @@ __all__ = [
     "true_risk",
     "without_estimate",
 ]
+
+
+NEIGHBOURS = 10
+"""Nearest inputs that a class is compared with; each side has as many records at least."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,10 +97,12 @@ def blind_risk(
     strata: list[RiskEstimate] = []
     for group, clients in _by_group(members).items():
         generator = streams.at("blind", str(group)).generator()
-        inside = _features([client.train for client in clients], generator)
-        outside = _features(reference.matching(group, clients), generator)
-        if min(len(inside), len(outside)) >= MIN_RECORDS:
-            strata.append(estimate_of(*blind_baseline(inside, outside, generator)))
+        sides = [client.train for client in clients], reference.matching(group, clients)
+        if min(sum(map(len, side)) for side in sides) >= MIN_RECORDS:
+            inside, outside = (_some(side, generator) for side in sides)
+            rows = _features(Examples.joined([inside, outside]))
+            halves = rows[: len(inside)], rows[len(inside) :]
+            strata.append(estimate_of(*blind_baseline(*halves, generator)))
     return stratified(strata)
 
 
@@ -115,7 +123,7 @@ def audit_clusters(
         exposed = figure if same else true_risk(scorer, params, trained, reference, at)
         judged = tuple(dict.fromkeys((*chosen, *trained)))
         blind = blind_risk(judged, reference, at)
-        refused = blind is not None and beats_chance(blind)
+        refused = mismatch(judged, reference, blind)
         shown = None if refused else figure
         traced = _traced(scorer, params, membership.pooled[j], reference, at)
         return ClusterAudited(
@@ -126,7 +134,7 @@ def audit_clusters(
             auc=shown and shown.auc,
             exposed_risk=None if refused or exposed is None else exposed.risk,
             blind_auc=blind and blind.auc,
-            reason=_reason(figure, blind),
+            reason=refused or _reason(figure),
             traced_risk=None if refused else traced,
         )
 
@@ -151,15 +159,28 @@ def _traced(
 
     Judged together with those who did train it, a mismatch of either would be diluted.
     """
-    blind = blind_risk(clients, reference, streams)
-    if blind is not None and beats_chance(blind):
+    if mismatch(clients, reference, blind_risk(clients, reference, streams)):
         return None
     figure = true_risk(engine, params, clients, reference, streams)
     return figure and figure.risk
 
 
+def mismatch(
+    members: Sequence[Client], reference: Reference, blind: RiskEstimate | None
+) -> str:
+    """Say why no attack on these sides may be believed; "" if nothing shows that."""
+    others = [
+        each
+        for group, clients in _by_group(members).items()
+        for each in reference.matching(group, clients)
+    ]
+    if why := copied([client.train for client in members], others):
+        return f"refused: {why}"
+    return refusal_reason(blind) if blind is not None and beats_chance(blind) else ""
+
+
 def refusal_reason(blind: RiskEstimate) -> str:
-    """Say why no attack on these sides may be believed."""
+    """Say that a classifier which never sees the model tells the sides apart."""
     return (
         f"refused: a classifier that never sees the model tells members from "
         f"non-members with accuracy {blind.risk:.3f} +- {blind.standard_error:.3f}, "
@@ -167,9 +188,7 @@ def refusal_reason(blind: RiskEstimate) -> str:
     )
 
 
-def _reason(figure: RiskEstimate | None, blind: RiskEstimate | None) -> str:
-    if blind is not None and beats_chance(blind):
-        return refusal_reason(blind)
+def _reason(figure: RiskEstimate | None) -> str:
     if figure is None:
         return (
             f"no figure: fewer than {MIN_RECORDS} member or non-member records in every "
@@ -200,22 +219,32 @@ def _scores(engine: Engine, params: Params, sets: Sequence[Examples]) -> ndarray
     return scores_of(np.concatenate(losses)) if losses else np.empty(0)
 
 
-def _features(sets: Sequence[Examples], generator: np.random.Generator) -> ndarray:
-    """Return up to 1,000 random examples as rows: more only sharpen the verdict.
-
-    A class number follows from its image; several labels or a number may differ where the
-    inputs do not, and stand beside them. A number stands there times the inputs, too:
-    their mean is what a linear model would learn.
-    """
-    if not sets:
-        return np.empty((0, 0))
+def _some(sets: Sequence[Examples], generator: np.random.Generator) -> Examples:
+    """Return up to 1,000 random examples: more only sharpen the verdict."""
     everything = Examples.joined(sets)
     order = generator.permutation(len(everything))[:1000]
-    some = everything.take(torch.from_numpy(order))
-    columns = [to_floats(some.inputs).float().flatten(1)]  # ids count as numbers here
-    if some.labels.dim() == 2:
-        columns.append(some.labels.float())
-    elif some.labels.is_floating_point():
-        y = some.labels[:, None]
-        columns += [y, y * columns[0]]
-    return torch.cat(columns, dim=1).numpy()
+    return everything.take(torch.from_numpy(order))
+
+
+def _features(examples: Examples) -> ndarray:
+    """Return examples as rows, inputs beside labels: sides may differ in either.
+
+    Beside a class stands how many of the nearest other inputs share it, few where labels
+    are wrong; both are repeated until they are as many columns as the inputs, of which
+    trees see a random part. A number stands there times the inputs, too: their mean is
+    what a linear model would learn.
+    """
+    inputs = to_floats(examples.inputs).float().flatten(1)  # ids count as numbers here
+    labels = examples.labels
+    if labels.dim() == 2:
+        labels = labels.float()
+    elif labels.is_floating_point():
+        labels = torch.cat([labels[:, None], labels[:, None] * inputs], dim=1)
+    else:
+        away = torch.cdist(inputs, inputs).fill_diagonal_(torch.inf)
+        near = labels[away.topk(NEIGHBOURS, largest=False).indices]
+        shared = (near == labels[:, None]).float().mean(dim=1, keepdim=True)
+        classes = torch.nn.functional.one_hot(labels.unique(return_inverse=True)[1])
+        labels = torch.cat([classes, shared], dim=1)
+        labels = labels.repeat(1, math.ceil(inputs.shape[1] / labels.shape[1]))
+    return torch.cat([inputs, labels], dim=1).numpy()

@@ -5,11 +5,12 @@ from functools import partial
 import numpy as np
 from jaxtyping import Int64
 
-from covey.data.examples import Client, Examples
-from covey.engine.protocol import Engine, ScoringJob
+from covey.data.examples import Client
+from covey.engine.protocol import Engine
 from covey.membership.assessment import Target
 from covey.membership.base import Count, Counts
-from covey.membership.loss_histograms import EDGES, FOLDS, loss_counts
+from covey.membership.federated_estimator import own_counts
+from covey.membership.loss_histograms import EDGES, FOLDS
 from covey.rng import Streams
 from covey.secure_sums import secure_sum
 
@@ -31,10 +32,7 @@ def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
             return nothing, nothing
 
         def own(client: Client) -> Int64[np.ndarray, " numbers"]:
-            sides = (
-                _counts(engine, target, client, each, streams)
-                for each in (client.train, client.holdout)
-            )
+            sides = own_counts(engine, target.params, client, streams)
             return np.concatenate([side.ravel() for side in sides])
 
         sending = {each.handle: partial(own, each) for each in target.members}
@@ -43,11 +41,3 @@ def masked_loss_counter(engine: Engine, min_cohort: int) -> Count:
         return inside, outside
 
     return count
-
-
-def _counts(
-    engine: Engine, target: Target, client: Client, examples: Examples, streams: Streams
-) -> Counts:
-    (scored,) = engine.score([ScoringJob(target.params, examples)])
-    drawn = streams.at("folds", len(scored.losses), client.name).generator()
-    return loss_counts(scored.losses.double().numpy(), drawn)

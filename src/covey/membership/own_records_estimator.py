@@ -11,8 +11,8 @@ from covey.data.examples import Client
 from covey.engine.protocol import ScoringJob
 from covey.membership.attacks import auc, cross_fitted
 from covey.membership.base import RiskContext
-from covey.membership.client_estimator import ClientEstimator
-from covey.membership.estimates import MIN_RECORDS, RiskEstimate, estimate_of
+from covey.membership.client_estimator import ClientEstimator, able_to_judge
+from covey.membership.estimates import RiskEstimate, estimate_of
 from covey.rng import Streams
 from covey.types import Handle, Params
 
@@ -48,7 +48,7 @@ class OwnRecordsEstimator(ClientEstimator):
         found: dict[Handle, list[RiskEstimate | None]] = {
             client.handle: [None] * len(models) for client in cohort
         }
-        able = [c for c in cohort if min(len(c.train), len(c.holdout)) >= MIN_RECORDS]
+        able = able_to_judge(cohort)
         sides = [side for c in able for side in (c.train, c.holdout)]
         jobs = [ScoringJob(model, side) for side in sides for model in models]
         scored = iter(context.engine.score(jobs))

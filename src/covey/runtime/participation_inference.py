@@ -14,7 +14,7 @@ from covey.data import Client, Examples
 from covey.engine import Engine, ScoringJob
 from covey.errors import RunError
 from covey.membership import has_finite_examples
-from covey.membership.ground_truth import beats_chance, blind_risk, refusal_reason
+from covey.membership.ground_truth import blind_risk, mismatch
 from covey.membership.participation import (
     MIN_RESERVED,
     GameOutcome,
@@ -157,10 +157,8 @@ def play_game(
             f"none: {why.reason}. Play it on a run whose models learn something."
         )
     blind = blind_risk(participants, run.reference, streams)
-    if blind is not None and beats_chance(blind):
-        raise RunError(
-            f"The game is {refusal_reason(blind)}. Play it on another population."
-        )
+    if refused := mismatch(participants, run.reference, blind):
+        raise RunError(f"The game is {refused}. Play it on another population.")
     stay = {client.name for client in run.population.clients}
     gone = [client for client in all_clients if client.name not in stay]
     left = comparison.outcome(models, gone, "left")

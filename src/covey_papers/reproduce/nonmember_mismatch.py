@@ -31,7 +31,7 @@ class Attacked:
 
     Attributes:
         risk: MIA accuracy of the loss threshold, cross-fitted.
-        blind: accuracy of the classifier that sees the inputs alone.
+        blind: accuracy of the classifier that never sees the model.
     """
 
     non_members: str

@@ -1,0 +1,99 @@
+"""Non-members that are members: no risk is measured on them, while the run goes on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.data.examples import Client, Examples
+from covey.engine import Engine
+from covey.membership import (
+    Membership,
+    Reference,
+    RiskContext,
+    Withheld,
+    audit_clusters,
+    copied,
+    masked_loss_counter,
+    own_counts,
+)
+from covey.membership.client_estimator import self_estimates
+from covey.membership.federated_estimator import FederatedEstimator
+from covey.risk import RiskEstimate
+from covey.rng import Streams
+
+STREAMS = Streams(0)
+Lossy = Callable[[np.ndarray], Examples]
+
+
+def numbered(first: int, size: int) -> Examples:
+    """Images that are all different, the same for the same numbers."""
+    inputs = torch.arange(first, first + size).float()[:, None]
+    return Examples(inputs, torch.zeros(size, dtype=torch.int64))
+
+
+@given(st.integers(0, 60), st.integers(1, 300), st.integers(0, 9))
+def test_more_than_one_in_a_hundred_is_refused(copies: int, new: int, label: int):
+    held = Examples.joined([numbered(0, copies), numbered(1000, new)])
+    held = replace(held, labels=held.labels + label)  # another label changes nothing
+    why = copied([numbered(0, 40), numbered(40, 20)], [held.first(0), held])
+    assert bool(why) == (copies > 0.01 * (copies + new))
+    if why:
+        assert f"found {copies} of {copies + new}" in why
+
+
+def test_nothing_copies_nothing():
+    assert not copied([], [])
+    assert not copied([numbered(0, 5)], [numbered(0, 0)])
+
+
+@pytest.fixture
+def cheats(lossy: Lossy, make_client: Callable[..., Client]) -> list[Client]:
+    """Four clients; two of them hold out what each other trains on."""
+    a, b, c, d = (lossy(np.full(20, 0.1)) for _ in range(4))
+    crossed = [make_client("a", a, b), make_client("b", b, a)]
+    own = [make_client("c", c, c), make_client("d", d, lossy(np.ones(20)))]
+    return [*crossed, *own]
+
+
+def test_no_risk_is_measured_on_what_other_members_train_on(
+    look_up: Engine, cheats: list[Client], make_target
+):
+    crossed, alone = make_target(*cheats[:2]), make_target(cheats[3])
+    finding, honest = (
+        FederatedEstimator().estimate(target, RiskContext(look_up), STREAMS)
+        for target in (crossed, alone)
+    )
+    assert isinstance(finding, Withheld)
+    assert "found 40 of 40 with the inputs of a member" in finding.reason
+    assert isinstance(honest, RiskEstimate)
+
+
+def test_who_counts_by_itself_counts_nothing_on_copies(
+    look_up: Engine, cheats: list[Client], make_target
+):
+    *_, copies, honest = cheats
+    assert not np.any(own_counts(look_up, {}, copies, STREAMS))
+    target = make_target(copies, honest, *cheats[:2])
+    inside, outside = masked_loss_counter(look_up, 3)(target, STREAMS)
+    assert (inside.sum(), outside.sum()) == (60, 60)  # who sees its own alone: a, b, d
+
+
+def test_who_judges_itself_on_copies_knows_no_risk(
+    look_up: Engine, cheats: list[Client]
+):
+    found = self_estimates(look_up, ({},), cheats, STREAMS)
+    assert found["C"] == [None]
+    assert found["D"] != [None]
+
+
+def test_the_audit_at_the_end_refuses_copies(look_up: Engine, cheats: list[Client]):
+    here = tuple(cheats[2:])
+    membership = Membership(chosen=(here,), trained=(here,), pooled=((),))
+    (audit,) = audit_clusters(look_up, [{}], membership, Reference(()), STREAMS)
+    assert audit.true_risk is audit.exposed_risk is None
+    assert audit.reason.startswith("refused: non-members must not be what clients")
