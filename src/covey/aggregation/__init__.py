@@ -38,7 +38,6 @@ from covey.aggregation.microaggregation import (
     mdav,
     neighbours,
     public_random,
-    set_sizes,
     unit_rows,
 )
 from covey.aggregation.norm_bounded import NormBounded
@@ -55,18 +54,11 @@ from covey.aggregation.server_optimizers.base import (
     ServerOptimizer,
     ServerStep,
 )
-from covey.aggregation.sketches import (
-    SKETCH_NUMBERS,
-    Sketcher,
-    sketch_error,
-    sketch_size,
-    sketcher,
-)
+from covey.aggregation.sketches import Sketcher, sketch_error, sketch_size, sketcher
 from covey.aggregation.trimmed_mean import TrimmedMean
 
 __all__ = [
     "NOT_FINITE",
-    "SKETCH_NUMBERS",
     "Aggregation",
     "AggregationResult",
     "Aggregator",
@@ -108,7 +100,6 @@ __all__ = [
     "projected",
     "public_random",
     "refusal_events",
-    "set_sizes",
     "sketch_error",
     "sketch_size",
     "sketcher",

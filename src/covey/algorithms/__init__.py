@@ -21,11 +21,8 @@ from covey.algorithms.client_memory import (
 )
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
-    Evaluate,
     Losses,
-    LossSmoother,
     Prices,
-    PriceUpdate,
     SelectionConfig,
     SelectionResult,
     SmoothedLosses,
@@ -43,11 +40,9 @@ from covey.algorithms.ifca import Ifca, IfcaMir
 from covey.algorithms.initialization import WarmStart, group_initialized, warm_started
 from covey.algorithms.local_clients import LocalClients
 from covey.algorithms.local_training import (
-    NoiseEvents,
     Train,
     Training,
     evaluate_with,
-    no_noise_events,
     noise_events_of,
     train_with,
 )
@@ -60,7 +55,6 @@ from covey.algorithms.masked_answers import (
 from covey.algorithms.masked_sums import numbers_of
 from covey.algorithms.pooling import (
     Control,
-    Layers,
     PoolingShares,
     fixed_share,
     head_first,
@@ -110,22 +104,17 @@ __all__ = [
     "Cohort",
     "Control",
     "Ditto",
-    "Evaluate",
     "FedAvg",
     "FedProx",
     "Ifca",
     "IfcaMir",
     "LastMoves",
-    "Layers",
     "LocalClients",
     "LocalTraining",
-    "LossSmoother",
     "Losses",
-    "NoiseEvents",
     "ObjectiveInputs",
     "OwnRisks",
     "PoolingShares",
-    "PriceUpdate",
     "Prices",
     "Records",
     "RecordsHere",
@@ -167,7 +156,6 @@ __all__ = [
     "losses_without_oneself",
     "masked_counts",
     "masked_training",
-    "no_noise_events",
     "no_prices",
     "noise_events_of",
     "numbers_of",

@@ -11,10 +11,10 @@ from covey.config.data_constraints import (
     refuse_conflicts,
 )
 from covey.config.identity import flat, heeded, that_matter, that_mattered, unused
-from covey.config.ledger_url import has_password, without_passwords
+from covey.config.ledger_url import without_passwords
 from covey.config.loader import config_of, load_config, put, read_settings
-from covey.config.problems import Problem, together
-from covey.config.schema import Setting, schema, settings
+from covey.config.problems import together
+from covey.config.schema import schema, settings
 from covey.config.sections import Figure, Section, StoppingConfig
 from covey.config.settings import Config
 from covey.config.unheeded import Unheeded, unheeded, why_unheeded
@@ -22,9 +22,7 @@ from covey.config.unheeded import Unheeded, unheeded, why_unheeded
 __all__ = [
     "Config",
     "Figure",
-    "Problem",
     "Section",
-    "Setting",
     "StoppingConfig",
     "Unheeded",
     "brings_clients",
@@ -32,7 +30,6 @@ __all__ = [
     "claims_of",
     "config_of",
     "flat",
-    "has_password",
     "heeded",
     "is_passed",
     "is_remote",

@@ -2,16 +2,8 @@
 
 from covey.engine.base import EngineFactory
 from covey.engine.batches import num_steps
-from covey.engine.fixed_features import (
-    FeatureCache,
-    FixedFeatureEngine,
-    LocalRecords,
-    has_fixed_features,
-    is_head,
-    params_of,
-    width_of,
-)
-from covey.engine.losses import CrossEntropy, Focal, Huber, Loss, OwnLoss, TaskLoss
+from covey.engine.fixed_features import LocalRecords, params_of, width_of
+from covey.engine.losses import CrossEntropy, Focal, Huber, Loss, OwnLoss
 from covey.engine.objectives import OwnObjective, Proximal
 from covey.engine.optimizers import Adam, AdamW, Optimizer, Sgd
 from covey.engine.parallel import ParallelEngine, Precision
@@ -43,8 +35,6 @@ __all__ = [
     "CrossEntropy",
     "Engine",
     "EngineFactory",
-    "FeatureCache",
-    "FixedFeatureEngine",
     "Focal",
     "Huber",
     "LocalRecords",
@@ -66,14 +56,11 @@ __all__ = [
     "Sgd",
     "Stepwise",
     "Task",
-    "TaskLoss",
     "TorchOptimizer",
     "TrainingJob",
     "VmapEngine",
     "WarmUp",
     "check_private",
-    "has_fixed_features",
-    "is_head",
     "num_steps",
     "params_of",
     "private_gradients",

@@ -2,14 +2,12 @@
 
 from covey.unlearning.basis import answer_for, check_basis
 from covey.unlearning.deniability_probability import (
-    DeniabilityBudget,
     budget,
     rollback_probability,
     settings_below,
 )
 from covey.unlearning.jointly import (
     AnswerChoice,
-    ReplayKind,
     WantedAnswer,
     choose_answers,
     replay_kind,
@@ -46,12 +44,10 @@ __all__ = [
     "AnswerRules",
     "ChainView",
     "Check",
-    "DeniabilityBudget",
     "KeyRecord",
     "LedgerAnswer",
     "Option",
     "Participation",
-    "ReplayKind",
     "WantedAnswer",
     "answer_for",
     "at_risk",
