@@ -81,7 +81,7 @@ def self_estimates(
 
     The threshold is cross-fitted: the best one on 50 records of pure noise would already
     score 0.56. A client with 40 members and 10 held-out examples ends with a standard
-    error of 0.09: this is for clients with hundreds of examples. A model that answers
+    error of 0.10: this is for clients with hundreds of examples. A model that answers
     with a loss that is not finite has no estimate.
     """
     able = able_to_judge(cohort)
