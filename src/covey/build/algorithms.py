@@ -108,7 +108,7 @@ HEADS_WITHOUT_NOISE = (
 
 SUMS_ALONE = (
     "The server sees sums over clients alone, and who is in each. What is measured of all "
-    "records at once (risks, and heads by risk) a server of real clients would not see."
+    "records at once (risks, and residuals) a server of real clients would not see."
 )
 
 

@@ -41,14 +41,14 @@ def _sums_problems(privacy: PrivacyConfig) -> Iterator[str]:
     """Yield why sums that heads are solved from are not hidden as they are asked to be."""
     if privacy.client_noise > 0 and privacy.record_clip > 0:
         yield (
-            f"Sums are released once, under noise for clients or for records, found "
+            f"Noise is on sums, for clients, or on heads, for records, found "
             f"privacy.client_noise = {privacy.client_noise} and privacy.record_clip = "
             f"{privacy.record_clip}. Noise that hides a client hides each of its records, "
             f"too: remove privacy.record_clip and privacy.record_noise."
         )
     elif privacy.record_clip > 0 and privacy.record_noise == 0:
         yield (
-            "privacy.record_clip bounds what noise on sums hides, found "
+            "privacy.record_clip bounds what noise on heads hides, found "
             "privacy.record_noise = 0. Set the noise, or remove the clip."
         )
 

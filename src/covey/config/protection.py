@@ -152,13 +152,14 @@ class PrivacyConfig(SettingsSection):
         default=0.0,
         description="C: largest L2 norm of one example's gradient; above 0, clients train "
         "by DP-SGD (`docs/privacy.md`). By itself no guarantee. With "
-        '`method.name = "solved"` records have one norm anyway, so any number will do',
+        '`method.name = "solved"` it is R, the largest residual of a record, and a head '
+        "where one is larger is refused (`docs/solved.md`)",
     )
     record_noise: NotNegative = Field(
         default=0.0,
         description="z: noise on each step's sum of clipped gradients, in units of "
-        '`record_clip`, which it needs. With `method.name = "solved"` on the sums of each '
-        "cluster, once, by the server",
+        '`record_clip`, which it needs. With `method.name = "solved"` on every head that '
+        "is released, by the server (`docs/solved.md`)",
     )
     selection_noise: NotNegative = Field(
         default=0.0,

@@ -1,4 +1,6 @@
-"""What a head would answer had a record, or a whole client, not taken part: exactly.
+"""What a head would answer without a client, as long as lambda's unit stays.
+
+That is what a client compares heads by. It says nothing of who knows what from a head.
 
 With e = t - p the errors on a client's records, R R^T = M^-1 and w the weight with which
 they stand in the system of the head:

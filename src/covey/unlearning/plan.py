@@ -256,8 +256,8 @@ def _subtract(first: int | None, rules: AnswerRules) -> Option:
             "subtract",
             "Sums without a client, under the noise that hid it, would tell its own to "
             "whoever holds both releases, and under new noise they are a second release "
-            "(privacy.client_noise, privacy.record_noise). Ask with --answer retrain, "
-            "which the guarantee counts.",
+            "(privacy.client_noise). Ask with --answer retrain, which the guarantee "
+            "counts.",
         )
     if first is None or rules.next_round == 0:
         return Option("subtract")
