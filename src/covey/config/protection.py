@@ -152,8 +152,7 @@ class PrivacyConfig(SettingsSection):
         default=0.0,
         description="C: largest L2 norm of one example's gradient; above 0, clients train "
         "by DP-SGD (`docs/privacy.md`). By itself no guarantee. With "
-        '`method.name = "solved"` it is R, the largest residual of a record, and a head '
-        "where one is larger is refused (`docs/solved.md`)",
+        '`method.name = "solved"`: R, the largest residual of a record (`docs/solved.md`)',
     )
     record_noise: NotNegative = Field(
         default=0.0,
