@@ -545,6 +545,7 @@ class ClusterAudited(Event):
             pooling alone; None where there are none.
         blind_auc: of a classifier that sees the inputs and never the model; well above
             0.5 it shows that members and non-members do not match.
+        tpr_at_1, worst_client: beside `true_risk`, as `covey.membership.Extremes`.
     """
 
     cluster: Count
@@ -556,6 +557,8 @@ class ClusterAudited(Event):
     blind_auc: float | None
     reason: str
     traced_risk: float | None = None
+    tpr_at_1: float | None = None
+    worst_client: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,6 +572,7 @@ class ModelAttacked(Event):
         risk: MIA accuracy (TPR + TNR) / 2.
         model_hash: of the models that a run ended with; of others it says nothing.
         client: whose records alone it is about: the worst of them; "": all in the cluster.
+        tpr_at_1, worst_client: as `covey.membership.Extremes`; None: not known.
     """
 
     cluster: int
@@ -577,6 +581,8 @@ class ModelAttacked(Event):
     standard_error: float
     model_hash: str
     client: Handle = ""
+    tpr_at_1: float | None = None
+    worst_client: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

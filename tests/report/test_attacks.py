@@ -52,6 +52,8 @@ def test_violations_follow_the_strongest_attack_and_name_it(
         "attack": "lira",
         "risk": 0.65,
         "standard_error": 0.01,
+        "tpr_at_1": None,
+        "worst_client": None,
     }
     assert summary(after)["clusters"][1]["true_risk"] == 0.55
     assert final_figures(after)["final/risk_by_lira/cluster_1"] == 0.65

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from itertools import count
 from pathlib import Path
@@ -185,6 +186,7 @@ def _headline(answer: dict[str, Any]) -> str:
             f"cluster {j}: {cluster['clients']} clients, "
             f"measured risk {_figure(cluster, 'risk', 'reason')}, "
             f"true risk {_figure(cluster, 'true_risk', 'true_risk_reason')}"
+            f"{_extremes(cluster, 'true_risk_')}"
             f"{_stronger(cluster['strongest_attack'])}"
         )
     found = answer["violations"]
@@ -212,7 +214,18 @@ def _stronger(found: dict[str, Any] | None) -> str:
 
     if found is None or found["attack"] == LOSS:
         return ""
-    return f", by {found['attack']} {found['risk']:.3f}±{found['standard_error']:.3f}"
+    mean = f", by {found['attack']} {found['risk']:.3f}±{found['standard_error']:.3f}"
+    return mean + _extremes(found, "")
+
+
+def _extremes(found: Mapping[str, Any], prefix: str) -> str:
+    """Return what stands beside a mean over members."""
+    worst, surely = found[f"{prefix}worst_client"], found[f"{prefix}tpr_at_1"]
+    known = [
+        *([] if worst is None else [f"worst client {worst:.3f}"]),
+        *([] if surely is None else [f"TPR {surely:.3f} at 1% FPR"]),
+    ]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _figure(cluster: dict[str, Any], key: str, reason: str) -> str:

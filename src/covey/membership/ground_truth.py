@@ -22,6 +22,7 @@ from covey.membership.estimates import (
     estimate_of,
     stratified,
 )
+from covey.membership.extremes import Extremes, extremes_of
 from covey.rng import Streams
 from covey.types import Params
 
@@ -126,6 +127,7 @@ def audit_clusters(
         refused = mismatch(judged, reference, blind)
         shown = None if refused else figure
         traced = _traced(scorer, params, membership.pooled[j], reference, at)
+        most = _extremes(scorer, params, chosen, reference)
         return ClusterAudited(
             cluster=j,
             clients=len(chosen),
@@ -136,9 +138,21 @@ def audit_clusters(
             blind_auc=blind and blind.auc,
             reason=refused or _reason(figure),
             traced_risk=None if refused else traced,
+            **({} if shown is None or most is None else most._asdict()),
         )
 
     return tuple(audit(j, params) for j, params in enumerate(clusters))
+
+
+def _extremes(
+    engine: Engine, params: Params, members: Sequence[Client], reference: Reference
+) -> Extremes | None:
+    inside = [_scores(engine, params, [client.train]) for client in members]
+    outside = [
+        _scores(engine, params, reference.matching(group, clients))
+        for group, clients in _by_group(members).items()
+    ]
+    return extremes_of(inside, np.concatenate(outside)) if outside else None
 
 
 def without_estimate(audit: ClusterAudited, reason: str) -> ClusterAudited:

@@ -30,6 +30,8 @@ class Attacked(NamedTuple):
     attack: str
     risk: float
     standard_error: float | None
+    tpr_at_1: float | None = None
+    worst_client: float | None = None
 
     def lower_bound(self) -> float:
         """Return what the risk is at least, with 97.5%."""
@@ -47,12 +49,24 @@ def attacks_on(history: History, cluster: int) -> tuple[Attacked, ...]:
         return ()
     now = history.finished.model_hash if history.finished else None
     by_loss = [
-        Attacked(LOSS, each.true_risk, each.standard_error)
+        Attacked(
+            LOSS,
+            each.true_risk,
+            each.standard_error,
+            each.tpr_at_1,
+            each.worst_client,
+        )
         for each in history.audits
         if each.cluster == cluster and each.true_risk is not None
     ]
     others = [
-        Attacked(each.attack, each.risk, each.standard_error)
+        Attacked(
+            each.attack,
+            each.risk,
+            each.standard_error,
+            each.tpr_at_1,
+            each.worst_client,
+        )
         for each in history.attacks
         if each.cluster == cluster and each.model_hash == now and not each.client
     ]

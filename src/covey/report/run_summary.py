@@ -329,6 +329,8 @@ def _cluster(history: History, audit: ClusterAudited) -> dict[str, Any]:
         "true_risk": audit.true_risk,
         "true_risk_standard_error": audit.standard_error,
         "true_risk_reason": audit.reason,
+        "true_risk_tpr_at_1": audit.tpr_at_1,
+        "true_risk_worst_client": audit.worst_client,
         "strongest_attack": attack_figure(
             strongest(attacks_on(history, audit.cluster))
         ),

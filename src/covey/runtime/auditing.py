@@ -208,7 +208,12 @@ def record_attacks(folder: RunFolder, history: History, audit: Audit) -> None:
         return
     facts = [
         ModelAttacked(
-            each.cluster, name, found.value, found.standard_error(), of_models
+            each.cluster,
+            name,
+            found.value,
+            found.standard_error(),
+            of_models,
+            tpr_at_1=figures.overall.tpr_at_1_percent.value,
         )
         for of_models in [history.finished.model_hash]
         for each in audit.clusters

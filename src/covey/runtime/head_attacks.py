@@ -30,6 +30,7 @@ from covey.heads import (
 )
 from covey.history import History
 from covey.membership import MIN_RECORDS, WEIGHTS, cross_fitted
+from covey.membership.extremes import extremes_of
 from covey.membership.weights_attack import (
     LAST_LAYER_PRIOR,
     PRIOR,
@@ -129,8 +130,16 @@ def _by_weights(
         rates = cross_fitted(
             found[name][:size], found[name][size:], streams.generator()
         )
-        accuracy, error = rates.accuracy, rates.standard_error
-        yield ModelAttacked(cluster.index, name, accuracy, error, now)
+        ends = np.cumsum([len(each) for each in inside])[:-1]
+        most = extremes_of(np.split(found[name][:size], ends), found[name][size:])
+        yield ModelAttacked(
+            cluster.index,
+            name,
+            rates.accuracy,
+            rates.standard_error,
+            now,
+            **({} if most is None else most._asdict()),
+        )
 
 
 def _evenly(sets: Sequence[Examples], most: int) -> list[Examples]:
@@ -201,4 +210,11 @@ def _by_ratio(
         yield ModelAttacked(cluster.index, RATIO, worst, 0.0, now, client.handle)
     together = np.concatenate(every)
     error = float(together.std() / np.sqrt(max(1, len(together))))
-    yield ModelAttacked(cluster.index, RATIO, float(together.mean()), error, now)
+    yield ModelAttacked(
+        cluster.index,
+        RATIO,
+        float(together.mean()),
+        error,
+        now,
+        worst_client=float(together.max()),
+    )

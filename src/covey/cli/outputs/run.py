@@ -41,6 +41,8 @@ class StrongestAttack(TypedDict):
     attack: str
     risk: float
     standard_error: float
+    tpr_at_1: float | None
+    worst_client: float | None
 
 
 class MeasuredRisk(TypedDict):
@@ -55,6 +57,9 @@ class MeasuredRisk(TypedDict):
         calibrated: whether clients may act on it.
         reason: what the figure rests on, or why there is none.
         true_risk: a loss threshold at the end, on real members; None: `true_risk_reason`.
+        true_risk_tpr_at_1: share of members found while 1% of non-members are accused.
+        true_risk_worst_client: balanced accuracy on the client that is told best, which
+            of few records is large by chance alone.
         strongest_attack: of all attacks on this model at the end or since, the one that
             succeeds most often; None: no attack has a figure.
     """
@@ -70,6 +75,8 @@ class MeasuredRisk(TypedDict):
     true_risk: float | None
     true_risk_standard_error: float | None
     true_risk_reason: str
+    true_risk_tpr_at_1: float | None
+    true_risk_worst_client: float | None
     strongest_attack: StrongestAttack | None
 
 

@@ -1,0 +1,30 @@
+"""What stands beside a mean: members who are told surely, and the worst client."""
+
+import numpy as np
+import pytest
+
+from covey.membership.extremes import extremes_of
+
+
+def test_they_are_counted_by_hand():
+    outside = np.arange(100) / 100
+    told = np.full(10, 2.0)  # above every other score
+    hidden = np.full(10, 0.5)
+    found = extremes_of([told, hidden], outside)
+    assert found is not None
+    assert found.tpr_at_1 == 0.5
+    assert found.worst_client == pytest.approx(1.0)
+
+
+def test_a_guess_finds_as_many_as_it_accuses():
+    draw = np.random.default_rng(0)
+    found = extremes_of([draw.normal(size=5_000)], draw.normal(size=5_000))
+    assert found is not None
+    assert found.tpr_at_1 == pytest.approx(0.01, abs=0.005)
+    assert found.worst_client == pytest.approx(0.5, abs=0.02)
+
+
+def test_few_records_say_nothing():
+    assert extremes_of([np.zeros(9)], np.zeros(100)) is None
+    assert extremes_of([np.zeros(20)], np.zeros(9)) is None
+    assert extremes_of([], np.zeros(100)) is None
