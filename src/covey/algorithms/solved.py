@@ -68,15 +68,16 @@ class Solved(Algorithm):
         initialisation: `warm`: k-means on the clients' mean features; `random`: each in a
             cluster by chance; `groups`: the true ones, an oracle.
         pooling: gamma: 0, a cluster's own records alone, to 1, everybody's alike.
-        regularisation: lambda, above 0.
+        regularisation: lambda, above 0: in units of m; of the noise's largest eigenvalue
+            where sums are noisy; where heads are hidden, for features of norm 1.
         exposure: tau: where heads are hidden (`privacy.record_noise`), the largest success
             of any attack on any record, which sets w_i: "accepted": what each client
             accepts; or one number for all; 1: all at weight 1.
         releases: how many heads a client's records may be in for that to hold: choices,
             joins and updates make new ones. When they are spent, everybody stays, and who
             comes is not in the head. Who leaves is taken out even then.
-        select_on: `train`: on its own examples, by heads that never met the client;
-            `holdout`: on the examples that it holds out.
+        select_on: `train`: on its own examples, by heads that never met the client, or
+            that are under noise; `holdout`: on the examples that it holds out.
         hysteresis: rounds that a client stays after a move.
         smoothing: weight of the past in the losses that a client compares.
         keep_sums: whether the server keeps each client's own sums in its states: nobody is

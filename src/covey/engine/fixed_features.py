@@ -144,7 +144,7 @@ class LocalRecords:
         classes: how many outputs the head has.
 
     Attributes:
-        noise: on sums over them; None: there is none.
+        noise: on sums over them, or on heads; None: there is none.
     """
 
     noise: SumNoise | HeadNoise | None = None
