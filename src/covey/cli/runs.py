@@ -199,11 +199,11 @@ def _headline(answer: dict[str, Any]) -> str:
         )
     for each in answer["guarantees"]:
         lines.append(
-            f"no guarantee for a {each['unit']}: {each['reason']}"
+            f"no guarantee for a {each['unit']} ({each['relation']}): {each['reason']}"
             if each["epsilon"] is None
-            else f"guarantee for a {each['unit']}: epsilon {each['epsilon']:.2f} at delta "
-            f"{each['delta']:g}, against whoever {each['adversary']}; the report says "
-            f"what it does not cover"
+            else f"guarantee for a {each['unit']} ({each['relation']}): epsilon "
+            f"{each['epsilon']:.2f} at delta {each['delta']:g}, against whoever "
+            f"{each['adversary']}; the report says what it does not cover"
         )
     return "\n".join(lines)
 
