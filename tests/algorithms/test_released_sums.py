@@ -192,7 +192,7 @@ def test_an_auditor_s_references_are_solved_under_noise_too():
         ({"method": {"options": {"keep_sums": True}}}, ("without noise",)),
         ({"privacy": {"adaptive_clip": True}}, ("adaptive_clip", "clients train")),
         ({"train": {"participation": 0.5}}, ("participation", "clients train")),
-        ({"privacy": {"record_clip": 1.0}}, ("once", "record_clip")),
+        ({"privacy": {"record_clip": 1.0}}, ("on heads", "record_clip")),
         (
             {"privacy": {"client_noise": 0, "client_clip": 0, "record_clip": 1.0}},
             ("record_noise = 0",),

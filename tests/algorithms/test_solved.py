@@ -117,12 +117,6 @@ def test_everything_pooled_is_one_cluster_to_the_bit():
         assert model_hash([model]) == model_hash(alone.state.clusters)
 
 
-def test_who_does_not_enter_changes_nothing():
-    without = built(**{"method.num_clusters": 1, "method.options": {"exposure": 0.0}})
-    (played,) = rounds_of(without, 1)
-    assert float(played.state.clusters[0]["head.weight"].abs().max()) == 0
-
-
 def test_a_client_chooses_by_heads_that_never_met_it():
     """The choice on training examples is that among heads solved without the client."""
     run = built(**{"method.initialisation": "random", "method.selection": "loss"})

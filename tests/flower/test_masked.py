@@ -79,7 +79,6 @@ def bits(result: Run) -> list[tuple[str, ...]]:
     [
         pytest.param(ONE, marks=SLOW),
         TWO,
-        pytest.param(masked(2, num_clusters=1, options={"exposure": 0.5}), marks=SLOW),
         pytest.param(
             masked(3, initialisation="random", options={"pooling": 0.3}), marks=SLOW
         ),

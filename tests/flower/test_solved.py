@@ -47,8 +47,8 @@ SAME = {
     "a warm start": solved(source="federated"),
     "on what is held out": solved(initialisation="random", select_on="holdout"),
     "pooled": solved(initialisation="random", options={"pooling": 0.3}),
-    "some at a time, half in": {
-        **solved(initialisation="random", options={"exposure": 0.5}),
+    "some at a time": {
+        **solved(initialisation="random"),
         "train": {"participation": 0.7},
     },
     "by the risk that each finds": solved(

@@ -9,7 +9,7 @@ from covey.membership.extremes import extremes_of
 def test_they_are_counted_by_hand():
     outside = np.arange(100) / 100
     told = np.full(10, 2.0)  # above every other score
-    hidden = np.full(10, 0.5)
+    hidden = np.full(10, 0.2)
     found = extremes_of([told, hidden], outside)
     assert found is not None
     assert found.tpr_at_1 == 0.5
