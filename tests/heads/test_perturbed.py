@@ -30,10 +30,6 @@ def rows_of(seed: int, size: int, weight: int = WEIGHT_STEPS) -> Rows:
     return Rows(steps, torch.from_numpy(draw.integers(0, CLASSES, size)), weight)
 
 
-def one(rows: Rows, i: int) -> Rows:
-    return Rows(rows.features[i : i + 1], rows.labels[i : i + 1], rows.weight)
-
-
 class Release:
     """The distribution of a head, from A and B in numpy: an oracle without algebra."""
 
@@ -71,7 +67,7 @@ def told_apart(rows: Rows, there: np.ndarray, absent: np.ndarray, epsilon: float
 @pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 6), (2, 30)])
 def test_the_success_is_that_of_densities_of_heads_with_and_without(seed, size):
     rows = rows_of(seed, size)
-    hidden = NOISE.hidden(sums_of([rows], D, CLASSES), rows)
+    (hidden,) = NOISE.hidden(sums_of([rows], D, CLASSES), [rows])
     everybody = np.ones(size)
     without = everybody - np.eye(size)[0]
     tv, error = told_apart(rows, everybody, without)
@@ -128,7 +124,7 @@ def test_no_client_is_told_better_than_its_records_were_one(kind, size, epsilon)
 def test_the_bound_is_reached_by_a_record_alone():
     noise = HeadNoise(math.sqrt(1 - 1 / CLASSES), 0.6, 3.0, CLASSES)
     rows = rows_of(0, 1)
-    hidden = noise.hidden(sums_of([rows], D, CLASSES), rows)
+    (hidden,) = noise.hidden(sums_of([rows], D, CLASSES), [rows])
     assert hidden.largest_residual == pytest.approx(noise.clip, rel=1e-3)
     alone = 0.5 + 0.5 * noise._alone(0.0, 1.0, 1)[0]
     assert hidden.successes()[0] == pytest.approx(alone, abs=1e-3)
@@ -180,7 +176,7 @@ def test_a_client_sees_nearly_the_same_from_the_head_alone():
     sums = sums_of([rows], D, CLASSES)
     drawn = np.random.default_rng(5).standard_normal((D, CLASSES))
     seen = NOISE.success_seen(NOISE.head(sums, drawn), rows)
-    assert seen == pytest.approx(NOISE.hidden(sums, rows).successes(), abs=0.02)
+    assert seen == pytest.approx(NOISE.hidden(sums, [rows])[0].successes(), abs=0.02)
 
 
 def test_a_weight_of_zero_tells_nothing():

@@ -86,14 +86,9 @@ def theta_alone(sums: Sums, noise: HeadNoise, streams: Streams, digest: str) -> 
 def _check_residuals(
     sums: Sums, noise: HeadNoise, inside: Mapping[Handle, Rows]
 ) -> None:
-    largest = max(
-        (
-            noise.hidden(sums, each).largest_residual
-            for each in inside.values()
-            if each.weight
-        ),
-        default=0.0,
-    )
+    there = [each for each in inside.values() if each.weight]
+    found = noise.hidden(sums, there)
+    largest = max((each.largest_residual for each in found), default=0.0)
     if largest > noise.clip:
         raise RunError(
             f"No record's residual in a head without it may be above privacy.record_clip "

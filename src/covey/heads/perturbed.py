@@ -92,26 +92,30 @@ class HeadNoise:
         theta = torch.cholesky_solve(targets + torch.from_numpy(xi), lower) / MAX_NORM
         return (theta * GRID).round() / GRID
 
-    def hidden(self, sums: Sums, rows: Rows) -> "Hidden":
-        """Return how records hide in the head of these sums, in which they are.
+    def hidden(self, sums: Sums, clients: Sequence[Rows]) -> list["Hidden"]:
+        """Return how each client's records hide in the head of these sums.
 
-        rows: at the weight with which they entered, and bounded (`bounded_records`).
+        clients: all are in the sums, at the weight with which they entered, and bounded.
         """
         lower, targets = self._system(sums)
-        phi = rows.features.double() / (FEATURE_STEPS * MAX_NORM)
-        weight = rows.weight / WEIGHT_STEPS
-        solved = torch.cholesky_solve(phi.T, lower).T
-        scores = phi @ torch.cholesky_solve(targets, lower)
-        squares, kernel = phi.square().sum(dim=1), (phi * solved).sum(dim=1)
-        rest = 1 - weight * kernel
-        errors = (targets_of(rows.labels, scores) - scores).norm(dim=1) / rest
-        return Hidden(
-            self,
-            weights=(weight * squares).numpy(),
-            residuals=(errors / squares.sqrt()).numpy(),
-            kernels=(kernel / rest / squares).numpy(),
-            lengths=(solved.norm(dim=1) / rest / squares.sqrt()).numpy(),
-        )
+        theta = torch.cholesky_solve(targets, lower)
+
+        def of(rows: Rows) -> Hidden:
+            phi = rows.features.double() / (FEATURE_STEPS * MAX_NORM)
+            weight = rows.weight / WEIGHT_STEPS
+            solved, scores = torch.cholesky_solve(phi.T, lower).T, phi @ theta
+            squares, kernel = phi.square().sum(dim=1), (phi * solved).sum(dim=1)
+            rest = 1 - weight * kernel
+            errors = (targets_of(rows.labels, scores) - scores).norm(dim=1) / rest
+            return Hidden(
+                self,
+                weights=(weight * squares).numpy(),
+                residuals=(errors / squares.sqrt()).numpy(),
+                kernels=(kernel / rest / squares).numpy(),
+                lengths=(solved.norm(dim=1) / rest / squares.sqrt()).numpy(),
+            )
+
+        return [of(rows) for rows in clients]
 
     def success_seen(
         self, theta: Float64[Tensor, "d classes"], rows: Rows
@@ -263,18 +267,6 @@ class Hidden:
     residuals: Float64[ndarray, " records"]
     kernels: Float64[ndarray, " records"]
     lengths: Float64[ndarray, " records"]
-
-    @classmethod
-    def joined(cls, parts: Sequence["Hidden"]) -> "Hidden":
-        """Return the records of all, one after the other."""
-        names = "weights", "residuals", "kernels", "lengths"
-        return cls(
-            parts[0].noise,
-            *(
-                np.concatenate([getattr(each, name) for each in parts])
-                for name in names
-            ),
-        )
 
     @property
     def largest_residual(self) -> float:

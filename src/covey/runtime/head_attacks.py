@@ -203,8 +203,10 @@ def _by_ratio(
 ) -> Iterator[ModelAttacked]:
     """Compute the best attacker's success on each record; a client's is its worst."""
     sums, every = known.sums[cluster.index], list[ndarray]()
-    for client, weight in cluster.members:
-        found = noise.hidden(sums, records.rows(client.train, weight)).successes()
+    rows = [records.rows(client.train, weight) for client, weight in cluster.members]
+    hidden = noise.hidden(sums, rows)
+    for (client, _), each in zip(cluster.members, hidden, strict=True):
+        found = each.successes()
         every.append(found)
         worst = float(found.max(initial=0.5))
         yield ModelAttacked(cluster.index, RATIO, worst, 0.0, now, client.handle)
