@@ -41,7 +41,7 @@ from covey.membership import (
 )
 from covey.runtime.completed_run import CompletedRun, load_completed
 from covey.runtime.folder import RunFolder, now
-from covey.runtime.head_attacks import weights_scores
+from covey.runtime.head_attacks import weights_attacks
 from covey.runtime.session import rounds_of
 from covey.types import Params
 
@@ -163,7 +163,12 @@ def _from_weights(
                 f"The attack weights solves for at most {MAX_POOL} records together, "
                 f"found {size}. Audit a smaller federation with the same settings."
             )
-        found = weights_scores(run, target.params, pool, MIDDLE)
+        attacks = weights_attacks(run, target.params, MIDDLE)
+        scores = {
+            name: attack(pool if name == WEIGHTS else [candidates.examples])
+            for name, attack in attacks.items()
+        }
+        found = {name: each for name, each in scores.items() if each is not None}
         if not found:
             raise ConfigError(
                 f"The attack weights needs a model whose last layer is linear, and one "

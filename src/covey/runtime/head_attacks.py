@@ -5,7 +5,7 @@ the best attacker is computed for every record, and a bound on it from the weigh
 releases alone: that one counts all heads that a client's records were ever in.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,13 +40,12 @@ from covey.membership.weights_attack import (
     membership_weights,
     population_scores,
 )
-from covey.membership.weights_attack import MAX_POOL as MAX_CANDIDATES
 from covey.params import model_hash
 from covey.rng import Streams
 from covey.told import of_kinds
 from covey.types import Params
 
-__all__ = ["BOUND", "POPULATION", "RATIO", "head_attacks", "weights_scores"]
+__all__ = ["BOUND", "POPULATION", "RATIO", "head_attacks", "weights_attacks"]
 
 BOUND = "bound"
 """What no attack at all does better than, by the weight of a client's records."""
@@ -60,7 +59,7 @@ MAX_POOL = 6_000
 """Candidates whose weights are solved for at a run's end; an audit takes more."""
 
 MAX_JUDGED = 2_000
-"""Where they are more, of members and of others so many are judged one by one."""
+"""Of non-members so many are judged; of members where these are too many for a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,68 +115,80 @@ def _by_weights(
             group, [each for each in members if each.group == group]
         )
     ]
-    inside = [client.train for client in members]
+    inside, matching = (
+        [client.train for client in members],
+        _evenly(matching, MAX_JUDGED),
+    )
     weight = float(np.mean([w for _, w in cluster.members])) / WEIGHT_STEPS
     name, size = WEIGHTS, sum(map(len, inside))
     others = sum(map(len, matching))
     if min(size, others) < MIN_RECORDS:
         return
     if size + others > MAX_POOL:
-        inside, matching = _evenly(inside, MAX_JUDGED), _evenly(matching, MAX_JUDGED)
+        inside = _evenly(inside, MAX_JUDGED)
         name, size = POPULATION, sum(map(len, inside))
-    found = weights_scores(run, cluster.params, [*inside, *matching], weight)
-    if name in found:
-        rates = cross_fitted(
-            found[name][:size], found[name][size:], streams.generator()
-        )
-        ends = np.cumsum([len(each) for each in inside])[:-1]
-        most = extremes_of(np.split(found[name][:size], ends), found[name][size:])
-        yield ModelAttacked(
-            cluster.index,
-            name,
-            rates.accuracy,
-            rates.standard_error,
-            now,
-            **({} if most is None else most._asdict()),
-        )
+    attack = weights_attacks(run, cluster.params, weight)[name]
+    found = attack([*inside, *matching])
+    if found is None:
+        return
+    rates = cross_fitted(found[:size], found[size:], streams.generator())
+    ends = np.cumsum([len(each) for each in inside])[:-1]
+    most = extremes_of(np.split(found[:size], ends), found[size:])
+    beside = {} if most is None else most._asdict()
+    accuracy, error = rates.accuracy, rates.standard_error
+    yield ModelAttacked(cluster.index, name, accuracy, error, now, **beside)
 
 
 def _evenly(sets: Sequence[Examples], most: int) -> list[Examples]:
-    step = -(-sum(map(len, sets)) // most)
+    step = max(1, -(-sum(map(len, sets)) // most))
     return [each.take(torch.arange(0, len(each), step)) for each in sets]
 
 
-def weights_scores(
-    run: BuiltRun, params: Params, pool: Sequence[Examples], weight: float
-) -> dict[str, Float64[ndarray, " records"]]:
-    """Return by attack how much each candidate of a pool is in a linear layer.
+Scores = Float64[ndarray, " records"] | None
 
-    Of a ridge head, or of the last layer of a network; empty where there is none.
+
+def weights_attacks(
+    run: BuiltRun, params: Params, weight: float
+) -> Mapping[str, Callable[[Sequence[Examples]], Scores]]:
+    """Return attacks by name: how much each candidate is in a linear layer.
+
+    Of a ridge head, or of the last layer of a network; None where there is none.
 
     Args:
         run: whose models these are.
         params: a model's.
-        pool: of the pool attack all candidates; of the population's each by itself.
         weight: of members on average, which is of use where there is noise.
     """
-    found: dict[str, ndarray] = {}
-    candidates = _equations(run, params, pool)
-    if candidates is None:
-        return found
-    size, prior, hidden = len(candidates.along), LAST_LAYER_PRIOR, None
-    if run.records is not None and run.strategy.subtraction is not None:
-        prior, noise = PRIOR, run.records.noise
-        if isinstance(noise, HeadNoise):
-            pull = noise.regularisation * MAX_NORM**2
-            variance = (noise.clip * noise.multiplier * MAX_NORM) ** 2
-            hidden = Hiding(pull, variance, weight)
-    if size <= MAX_CANDIDATES:
-        found[WEIGHTS] = membership_weights(candidates, prior, hidden).numpy()
-    others = [Examples.joined(run.population.test)] if run.population.test else []
-    alike = _equations(run, params, _evenly(others, MAX_JUDGED)) if others else None
-    if alike is not None and len(alike.along) >= MIN_RECORDS:
-        found[POPULATION] = population_scores(candidates, alike).numpy()
-    return found
+
+    def by_pool(pool: Sequence[Examples]) -> Scores:
+        """Solve for all candidates together."""
+        candidates, prior, hidden = (
+            _equations(run, params, pool),
+            LAST_LAYER_PRIOR,
+            None,
+        )
+        if candidates is None:
+            return None
+        if run.records is not None and run.strategy.subtraction is not None:
+            prior, noise = PRIOR, run.records.noise
+            if isinstance(noise, HeadNoise):
+                pull = noise.regularisation * MAX_NORM**2
+                variance = (noise.clip * noise.multiplier * MAX_NORM) ** 2
+                hidden = Hiding(pull, variance, weight)
+        return membership_weights(candidates, prior, hidden).numpy()
+
+    def one_by_one(judged: Sequence[Examples]) -> Scores:
+        """Judge each by itself, beside test examples that are drawn alike."""
+        alike = _evenly(run.population.test, MAX_JUDGED)
+        if sum(map(len, alike)) < MIN_RECORDS:
+            return None
+        candidates = _equations(run, params, judged)
+        others = _equations(run, params, alike)
+        if candidates is None or others is None:
+            return None
+        return population_scores(candidates, others).numpy()
+
+    return {WEIGHTS: by_pool, POPULATION: one_by_one}
 
 
 def _equations(
