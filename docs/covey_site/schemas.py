@@ -38,7 +38,7 @@ OUTPUTS: Mapping[str, Any] = {
 FILES: Mapping[str, Any] = {**outputs.FILES, **papers.FILES}
 """The types of what is written, by file."""
 
-OPTIONAL = {"Proof": ("subtracted", "own_sums_kept")}
+OPTIONAL = {"Proof": ("subtracted", "own_sums_kept", "earlier_heads")}
 """Of dataclasses: what a proof has only where sums were subtracted."""
 
 ATTRIBUTES = re.compile(r"^Attributes:\n((?:[ ]+.*\n|\n)+)", re.MULTILINE)

@@ -37,10 +37,6 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 from numpy import ndarray
-from scipy.optimize import root_scalar
-from scipy.special import ndtr, ndtri
-from scipy.stats import chi2, ncx2
-from scipy.stats.qmc import Sobol
 from torch import Tensor
 
 from covey.heads.bounding import MAX_NORM, bounded_records
@@ -129,6 +125,10 @@ class HeadNoise:
         scores = phi @ theta
         norms = (targets_of(rows.labels, scores) - scores).norm(dim=1) * phi.norm(dim=1)
         sigma = self.clip * self.multiplier * MAX_NORM
+        from scipy.special import (
+            ndtr,
+        )  # SciPy takes a second: for runs with noise alone
+
         return ndtr((rows.weight / WEIGHT_STEPS * norms / (2 * sigma)).numpy())
 
     def success(self, weight: float, releases: int = 1) -> float:
@@ -145,6 +145,8 @@ class HeadNoise:
         """
         if weight <= 0:
             return 0.0
+        from scipy.special import ndtr
+
         mu = math.sqrt(releases) * weight / self.multiplier
         shared = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(
             -mu / 2 - epsilon / mu
@@ -174,6 +176,8 @@ class HeadNoise:
         """Return the weight at which somebody may be right so often, and no smaller."""
         if success <= 0.5:
             return 0.0
+        from scipy.optimize import root_scalar
+
         most = 1.0
         while self.success(most) < success and most < LARGEST:
             most *= 2
@@ -192,6 +196,8 @@ class HeadNoise:
         chi-squared distributions know the probabilities. Equal releases are one release
         in as many times the directions.
         """
+        from scipy.stats import ncx2
+
         s = self.regularisation / (self.regularisation + weight)
         k = releases * (self.classes - 1)
         square = releases * (s * weight / self.multiplier) ** 2
@@ -224,6 +230,8 @@ class HeadNoise:
 
 def _least(delta_of: Callable[[float], float], delta: float) -> float:
     """Return the least epsilon whose delta is this one, or a little more; or infinity."""
+    from scipy.optimize import root_scalar
+
     if delta_of(0.0) <= delta:
         return 0.0
     most = 1.0
@@ -311,6 +319,10 @@ def _points(
     Float64[ndarray, " points"],
 ]:
     """Return two standard normals, and two chi-squared numbers of one direction fewer."""
+    from scipy.special import ndtri
+    from scipy.stats import chi2
+    from scipy.stats.qmc import Sobol
+
     sobol = Sobol(4, rng=np.random.default_rng(0)).random(POINTS)
     uniform = np.clip(sobol, 1e-12, 1 - 1e-12)
     rest = directions - 1
