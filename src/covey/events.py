@@ -43,6 +43,7 @@ __all__ = [
     "FairnessMeasured",
     "ForeignEvent",
     "GroupsSought",
+    "HeadPerturbed",
     "HeadsSolved",
     "LeaveRequested",
     "ModelAttacked",

@@ -16,6 +16,7 @@ from covey.components.component import Component
 from covey.engine.fixed_features import LocalRecords
 from covey.engine.recipe import Objective
 from covey.events import ClientsAssigned
+from covey.heads import HeadNoise
 from covey.membership import PlayRound
 from covey.rng import Streams
 from covey.types import Params
@@ -140,6 +141,12 @@ class Algorithm(Component):
     def keeps_own_sums(self) -> bool:
         """Whether the server keeps every single client's sums, which proofs then say."""
         return False
+
+    def head_noise(
+        self, clip: float, multiplier: float, classes: int
+    ) -> HeadNoise | None:
+        """Return what hides records in heads that are solved; None: nothing does."""
+        del clip, multiplier, classes
 
     @property
     def draws_each(self) -> bool:

@@ -151,6 +151,31 @@ class Solved(Algorithm):
                 remedy="Set method.options.keep_sums = false.",
             )
 
+    def head_noise(
+        self, clip: float, multiplier: float, classes: int
+    ) -> HeadNoise | None:
+        """Return what hides records in heads, as `privacy.record_noise` asks.
+
+        Raises:
+            ConfigError: `exposure` takes noise, or noise does not go with `pooling`.
+        """
+        if multiplier == 0:
+            if self.exposure != 1:
+                raise ConfigError(
+                    f"method.options.exposure bounds what a head tells of a record, by "
+                    f"noise on the head; found exposure = {self.exposure!r} and "
+                    f"privacy.record_noise = 0. Set privacy.record_noise, for example to "
+                    f"0.594, or exposure = 1."
+                )
+            return None
+        if self.pooling and self.num_clusters > 1:
+            raise ConfigError(
+                f"A record hides in the head of one cluster (privacy.record_noise), found "
+                f"method.pooling = {self.pooling}, by which it is in all of them. Set "
+                f"method.pooling = 0, or method.num_clusters = 1."
+            )
+        return HeadNoise(clip, multiplier, self.regularisation, classes)
+
     def num_models(self, population: Cohort) -> int:
         """Return how many clusters there are."""
         del population

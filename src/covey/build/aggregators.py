@@ -16,7 +16,6 @@ from covey.aggregation import (
     noised_mean,
     with_stored_updates,
 )
-from covey.algorithms.solved import Solved
 from covey.build.owned import user_aggregator, user_server_step
 from covey.build.settled import algorithm_of
 from covey.components import Capability, component_of, is_built_in
@@ -110,26 +109,9 @@ def sum_noise_of(config: Config) -> SumNoise | None:
 
 def head_noise_of(config: Config, classes: int) -> HeadNoise | None:
     """Return the noise on heads that are solved; None: there is none."""
-    privacy, found = config.privacy, algorithm_of(config)
-    if not isinstance(found, Solved):
-        return None
-    if privacy.record_noise == 0:
-        if found.exposure != 1:
-            raise ConfigError(
-                f"method.options.exposure bounds what a head tells of a record, by noise "
-                f"on the head; found exposure = {found.exposure!r} and "
-                f"privacy.record_noise = 0. Set privacy.record_noise, for example to "
-                f"0.594, or exposure = 1."
-            )
-        return None
-    if found.pooling and found.num_clusters > 1:
-        raise ConfigError(
-            f"A record hides in the head of one cluster (privacy.record_noise), found "
-            f"method.pooling = {found.pooling}, by which it is in all of them. Set "
-            f"method.pooling = 0, or method.num_clusters = 1."
-        )
-    return HeadNoise(
-        privacy.record_clip, privacy.record_noise, found.regularisation, classes
+    privacy = config.privacy
+    return algorithm_of(config).head_noise(
+        privacy.record_clip, privacy.record_noise, classes
     )
 
 
