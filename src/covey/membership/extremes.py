@@ -29,7 +29,7 @@ class Extremes(NamedTuple):
 
 
 def extremes_of(
-    inside: Sequence[Float[ndarray, " records"]], outside: Float[ndarray, " records"]
+    inside: Sequence[Float[ndarray, " _"]], outside: Float[ndarray, " _"]
 ) -> Extremes | None:
     """Return both, from the scores of each client's members and of all non-members.
 
