@@ -125,6 +125,8 @@ def _models(history: History) -> Iterator[dict[str, Any]]:
             "true_risk": audit.true_risk if audit else None,
             "true_risk_standard_error": audit.standard_error if audit else None,
             "true_risk_reason": audit.reason if audit else _why_no_truth(history),
+            "true_risk_tpr_at_1": audit.tpr_at_1 if audit else None,
+            "true_risk_worst_client": audit.worst_client if audit else None,
             "strongest_attack": attack_figure(strongest(attacks_on(history, j))),
             "trained_by": len(trained[j] & there),
             "reached_by_pooling": len(pooled[j] & there),
