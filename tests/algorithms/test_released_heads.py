@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from covey.events import HeadPerturbed, ModelAttacked
 from covey.heads import WEIGHT_STEPS, ClusterSums, HeadNoise
 from covey.params import model_hash
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "model": {
         "name": "linear-head",
@@ -37,7 +38,7 @@ SETTINGS = {
 }
 
 
-def settings(**sections) -> dict[str, object]:
+def settings(**sections) -> dict[str, Any]:
     found = {
         key: {**value, **sections.pop(key, {})} if isinstance(value, dict) else value
         for key, value in SETTINGS.items()
@@ -54,6 +55,12 @@ def settings(**sections) -> dict[str, object]:
 def built(secret: int = 7, **sections) -> BuiltRun:
     run = build_run(Config.model_validate(settings(**sections)))
     return replace(run, streams=replace(run.streams, secret=secret))
+
+
+def noise_of(run: BuiltRun) -> HeadNoise:
+    assert run.records is not None
+    assert isinstance(run.records.noise, HeadNoise)
+    return run.records.noise
 
 
 def played(run: BuiltRun, rounds: int):
@@ -75,7 +82,7 @@ def test_each_client_enters_at_the_weight_that_it_accepts_and_once():
     run = built()
     results = played(run, 3)
     (fact,) = releases(results)
-    noise = run.records.noise
+    noise = noise_of(run)
     assert noise == HeadNoise(1.4, 0.594, 8.0, 10)
     for client in run.population.clients:
         weight = noise.weight_for(client.preference.risk_threshold) / WEIGHT_STEPS
@@ -113,7 +120,7 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     assert state.kept(ReleasedHeads).rounds == 2
     counted = state.kept(ClusterSums).counted
     assert counted[late.handle] == (0, 0)
-    noise = run.records.noise
+    noise = noise_of(run)
     second = run.population.clients[1]
     assert counted[second.handle][1] == noise.weight_for(
         second.preference.risk_threshold, 2

@@ -8,13 +8,13 @@ import torch
 
 import covey
 from covey.algorithms import RoundResult, ServerState
-from covey.algorithms.released_sums import ReleasedSums, release_of
+from covey.algorithms.released_sums import Release, ReleasedSums, release_of
 from covey.build import BuiltRun, build_run
 from covey.config import Config
 from covey.dp import gaussian_epsilon, guarantees
 from covey.errors import ConfigError
 from covey.events import ClientsAssigned, Event, HeadsSolved, SumPerturbed
-from covey.heads import ClusterSums
+from covey.heads import ClusterSums, SumNoise, Sums
 from covey.params import model_hash
 
 NOISY = {
@@ -47,6 +47,18 @@ def settings(**sections) -> dict[str, object]:
 def built(secret: int = 7, **sections) -> BuiltRun:
     run = build_run(Config.model_validate(settings(**sections)))
     return replace(run, streams=replace(run.streams, secret=secret))
+
+
+def noise_of(run: BuiltRun) -> SumNoise:
+    assert run.records is not None
+    assert isinstance(run.records.noise, SumNoise)
+    return run.records.noise
+
+
+def sums_in(release: Release) -> tuple[Sums, ...]:
+    (kept,) = release.kept
+    assert isinstance(kept, ReleasedSums)
+    return kept.sums
 
 
 def played(run: BuiltRun, rounds: int) -> list[RoundResult]:
@@ -98,7 +110,7 @@ def test_other_sums_never_get_the_same_noise():
     """The difference of two releases would be that of the sums: exactly who left."""
     run = built()
     assert run.records is not None
-    noise = run.records.noise
+    noise = noise_of(run)
     state = played(run, 1)[0].state
     sums = state.kept(ClusterSums)
     leaver = run.population.clients[0]
@@ -110,7 +122,7 @@ def test_other_sums_never_get_the_same_noise():
     streams = run.streams.at("round", 0)
     releases = [release_of(state, each, noise, streams) for each in (sums, without)]
     assert [len(each.facts) for each in releases] == [0, 1]
-    before, after = (each.kept[0].sums[0] for each in releases)
+    before, after = (sums_in(each)[0] for each in releases)
     assert before - after != own
 
 
@@ -118,18 +130,18 @@ def test_who_adds_nothing_is_hidden_like_everybody():
     """Noise that stayed after it came or left would tell that its sums are zero."""
     run = built()
     assert run.records is not None
-    noise, streams = run.records.noise, run.streams.at("round", 1)
+    noise, streams = noise_of(run), run.streams.at("round", 1)
     state = played(run, 1)[0].state
     sums = state.kept(ClusterSums)
     handle = run.population.clients[0].handle
     without = {h: c for h, c in sums.counted.items() if h != handle}
     left = release_of(state, sums.of(sums.sums, without), noise, streams)
     assert len(left.facts) == 1
-    assert left.kept[0].sums != state.kept(ReleasedSums).sums
+    assert sums_in(left) != state.kept(ReleasedSums).sums
     state = state.keeping(*left.kept)
     came = release_of(state, sums, noise, run.streams.at("round", 2))
     assert len(came.facts) == 1
-    assert came.kept[0].sums != left.kept[0].sums
+    assert sums_in(came) != sums_in(left)
 
 
 def test_more_noise_is_a_worse_head_and_hardly_any_is_a_good_one():
@@ -168,7 +180,7 @@ def test_only_clusters_whose_clients_changed_are_released_again():
     back = release_of(
         again.state,
         again.state.kept(ClusterSums),
-        clients.records.noise,
+        noise_of(run),
         run.streams.at("round", 2),
     )
     assert back.facts == ()
