@@ -99,7 +99,7 @@ class SecretDraws:
 
     def random(self, size: tuple[int, ...] = ()) -> np.ndarray:
         """Return uniform numbers: odd multiples of 2^-53 in (0, 1)."""
-        return ((self._words(size) >> 12) + 0.5) * 2.0**-52
+        return np.asarray(((self._words(size) >> 12) + 0.5) * 2.0**-52)
 
     def integers(self, high: int) -> int:
         """Return one of 0 .. high - 1."""
@@ -120,7 +120,7 @@ class SecretDraws:
 
         words = self._words(size)
         half = ndtri(((words >> 1) + 0.5) * 2.0**-64)
-        return mean + std * np.where(words & 1, half, -half)
+        return np.asarray(mean + std * np.where(words & 1, half, -half))
 
     def _words(self, size: tuple[int, ...]) -> np.ndarray:
         drawn = self._stream.update(bytes(8 * math.prod(size)))
