@@ -1,13 +1,13 @@
 """What all heads under noise together tell of each client's records, from facts alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.events import Event, HeadPerturbed
 from covey.heads import HeadNoise
 from covey.types import Handle
 
-__all__ = ["HeadBound", "head_bounds"]
+__all__ = ["HeadBound", "head_bounds", "weakest_noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,16 @@ def _bound(handle: Handle, facts: list[HeadPerturbed]) -> HeadBound:
     inside = [each for each in facts if each.weights[handle] > 0]
     if not inside:
         return HeadBound(0, 0.0, 0.5)
-    noise = HeadNoise(
-        clip=max(each.clip for each in inside),
-        multiplier=min(each.noise_multiplier for each in inside),
-        regularisation=min(each.regularisation for each in inside),
-        classes=max(each.classes for each in inside),
-    )
     weight = max(each.weights[handle] for each in inside)
-    return HeadBound(len(inside), weight, noise.success(weight, len(inside)))
+    bound = weakest_noise(inside).success(weight, len(inside))
+    return HeadBound(len(inside), weight, bound)
+
+
+def weakest_noise(heads: Sequence[HeadPerturbed]) -> HeadNoise:
+    """Return noise that hides no more than that of any of these heads."""
+    return HeadNoise(
+        clip=max(each.clip for each in heads),
+        multiplier=min(each.noise_multiplier for each in heads),
+        regularisation=min(each.regularisation for each in heads),
+        classes=max(each.classes for each in heads),
+    )

@@ -22,6 +22,7 @@ from covey.dp.accountant import (
     representative,
 )
 from covey.dp.guarantee import UNITS, Guarantee, Unit
+from covey.dp.head_bounds import weakest_noise
 from covey.dp.known_facts import aggregations_of, has_own_features, hides, is_known_fact
 from covey.dp.wording import (
     ADVERSARY,
@@ -56,7 +57,6 @@ from covey.events import (
     StepsPerturbed,
     SumPerturbed,
 )
-from covey.heads import HeadNoise
 from covey.types import Handle
 
 __all__ = ["aggregate_multiplier", "guarantees"]
@@ -232,12 +232,7 @@ def _heads_bound(
     facts = [fact for each in cost.heads for fact in each]
     if choices:
         return None
-    noise = HeadNoise(
-        clip=max(fact.clip for fact in facts),
-        multiplier=min(fact.noise_multiplier for fact in facts),
-        regularisation=min(fact.regularisation for fact in facts),
-        classes=max(fact.classes for fact in facts),
-    )
+    noise = weakest_noise(facts)
     heaviest = max(fact.heaviest for fact in facts)
     single = max((w for fact in facts for w in fact.weights.values()), default=0.0)
     weight, releases = heaviest if unit == "client" else single, len(cost.heads)

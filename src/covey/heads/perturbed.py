@@ -121,14 +121,12 @@ class HeadNoise:
         What a client can say by itself; it differs from `Hidden.successes` by the noise
         in r, and by what the curvature tells.
         """
+        from scipy.special import ndtr  # takes a second: for runs with noise alone
+
         phi = rows.features.double() / FEATURE_STEPS
         scores = phi @ theta
         norms = (targets_of(rows.labels, scores) - scores).norm(dim=1) * phi.norm(dim=1)
         sigma = self.clip * self.multiplier * MAX_NORM
-        from scipy.special import (
-            ndtr,
-        )  # SciPy takes a second: for runs with noise alone
-
         return ndtr((rows.weight / WEIGHT_STEPS * norms / (2 * sigma)).numpy())
 
     def success(self, weight: float, releases: int = 1) -> float:
