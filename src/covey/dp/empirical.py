@@ -10,6 +10,7 @@ References:
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,19 +64,11 @@ def least_epsilon(
         delta: of the guarantee that is to be refuted.
         is_gaussian: whether one Gaussian release was drawn, and nothing was sampled.
     """
-    half = len(with_canary) // 2
-    pooled = np.concatenate([with_canary[:half], without[:half]])
-    tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
 
-    def judged(part: slice, threshold: float) -> tuple[float, float]:
-        return _judged(with_canary[part] > threshold, without[part] > threshold)
+    def bound(tpr: float, fpr: float) -> float:
+        return _mu(tpr, fpr) if is_gaussian else _ratio(tpr, fpr, delta)
 
-    def bound(shares: tuple[float, float]) -> float:
-        return _mu(*shares) if is_gaussian else _ratio(*shares, delta)
-
-    best = max(tried, key=lambda threshold: bound(judged(slice(half), threshold)))
-    found = max(0.0, bound(judged(slice(half, None), float(best))))
-    draws = len(with_canary)
+    found, draws = max(0.0, _least(with_canary, without, bound)), len(with_canary)
     if is_gaussian:
         return RefutedEpsilon(gaussian_epsilon(found, delta), found, draws)
     return RefutedEpsilon(found, None, draws)
@@ -83,17 +76,22 @@ def least_epsilon(
 
 def least_success(with_canary: Draws, without: Draws) -> float:
     """Return what balanced accuracy these draws show at least, with 99.9% confidence."""
+    return max(0.5, _least(with_canary, without, lambda tpr, fpr: (1 + tpr - fpr) / 2))
+
+
+def _least(
+    with_canary: Draws, without: Draws, bound: Callable[[float, float], float]
+) -> float:
+    """Return a bound on the second half of the draws, by the best rule of the first."""
     half = len(with_canary) // 2
     pooled = np.concatenate([with_canary[:half], without[:half]])
     tried = np.quantile(pooled, np.linspace(0.002, 0.998, THRESHOLDS))
 
     def judged(part: slice, threshold: float) -> float:
-        right = with_canary[part] > threshold, without[part] > threshold
-        tpr, fpr = _judged(*right)
-        return (1 + tpr - fpr) / 2
+        return bound(*_judged(with_canary[part] > threshold, without[part] > threshold))
 
     best = max(tried, key=lambda threshold: judged(slice(half), threshold))
-    return max(0.5, judged(slice(half, None), float(best)))
+    return judged(slice(half, None), float(best))
 
 
 def _judged(
