@@ -15,7 +15,9 @@ from covey.config import Config
 from covey.errors import ConfigError, RunError
 from covey.events import HeadPerturbed, ModelAttacked
 from covey.heads import WEIGHT_STEPS, ClusterSums, HeadNoise
+from covey.history import History
 from covey.params import model_hash
+from covey.runtime import head_attacks
 
 SETTINGS: dict[str, Any] = {
     "rounds": 2,
@@ -125,6 +127,12 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
     assert counted[second.handle][1] == noise.weight_for(
         second.preference.risk_threshold, 2
     )
+    attacks = head_attacks.head_attacks(
+        run, state, History(tuple(facts)), run.streams.at("end")
+    )
+    bounds = {each.client: each.risk for each in attacks if each.attack == "bound"}
+    assert bounds.keys() == {each.handle for each in run.population.clients}
+    assert bounds[late.handle] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -182,8 +190,8 @@ def test_nobody_ends_above_what_it_accepts_until_somebody_leaves(tmp_path, monke
     assert any("0.5 is a guess" in each for each in proof["limits"])
 
 
-def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
-    plain = settings(
+def bare() -> dict[str, Any]:
+    return settings(
         privacy={"record_clip": 0, "record_noise": 0},
         method={"options": {"exposure": 1.0, "regularisation": 1.0}},
         model={
@@ -193,8 +201,24 @@ def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
             }
         },
     )
-    run = covey.run(config=Config.model_validate(plain), out=tmp_path / "run")
+
+
+def test_without_noise_everybody_is_told_and_the_run_says_so(tmp_path):
+    run = covey.run(config=Config.model_validate(bare()), out=tmp_path / "run")
     (found,) = told(run, "weights")
     assert found.risk > 0.95
     assert run.summary["violations"]["count"] == 12
     assert any("knows who was in it" in note for note in run.summary["notes"])
+
+
+def test_nobody_is_protected_by_an_attack_that_is_too_large_to_run(
+    tmp_path, monkeypatch
+):
+    """The weaker attack is printed, but whoever could run the stronger one knows."""
+    monkeypatch.setattr(head_attacks, "MAX_POOL", 100)
+    run = covey.run(config=Config.model_validate(bare()), out=tmp_path / "run")
+    assert told(run, "weights") == []
+    (found,) = told(run, "population")
+    assert found.risk < 1
+    assert [each.risk for each in told(run, "bound")] == [1.0] * 12
+    assert run.summary["violations"]["count"] == 12

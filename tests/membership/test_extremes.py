@@ -16,6 +16,21 @@ def test_they_are_counted_by_hand():
     assert found.worst_client == pytest.approx(1.0)
 
 
+def test_no_more_than_one_in_a_hundred_is_accused():
+    outside = np.arange(150) / 150
+    between = np.array([outside[-2]] * 10 + [outside[-1]] * 10)
+    found = extremes_of([between], outside)
+    assert found is not None
+    assert found.tpr_at_1 == 0.5  # two of 150 would be accused below outside[-2]
+
+
+def test_scores_of_a_model_that_diverged_accuse_nobody():
+    found = extremes_of([np.full(20, -np.inf)], np.full(100, -np.inf))
+    assert found is not None
+    assert found.tpr_at_1 == 0.0
+    assert found.worst_client == 0.5
+
+
 def test_a_guess_finds_as_many_as_it_accuses():
     draw = np.random.default_rng(0)
     found = extremes_of([draw.normal(size=5_000)], draw.normal(size=5_000))

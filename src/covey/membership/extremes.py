@@ -39,7 +39,8 @@ def extremes_of(
     if not own or len(outside) < MIN_RECORDS:
         return None
     together = np.concatenate(own)
-    found = float((together > np.quantile(outside, 1 - ACCUSED)).mean())
+    accepted = np.quantile(outside, 1 - ACCUSED, method="inverted_cdf")
+    found = float((together > accepted).mean())
     threshold = best_threshold(together, outside)
     accused = float((outside >= threshold).mean())
     worst = max(float((each >= threshold).mean()) for each in own)

@@ -92,11 +92,11 @@ def head_attacks(
         yield from _by_weights(run, cluster, now, streams.at(j))
         if isinstance(records.noise, HeadNoise):
             yield from _by_ratio(records, records.noise, known, cluster, now)
-    told = of_kinds(history.told, HeadPerturbed)
-    for handle, each in head_bounds(told).items():
-        if handle in known.counted:
-            j = known.counted[handle][0]
-            yield ModelAttacked(j, BOUND, each.bound, 0.0, now, handle)
+    bounds = head_bounds(of_kinds(history.told, HeadPerturbed))
+    if isinstance(records.noise, HeadNoise):
+        for handle, (j, _) in sorted(known.counted.items()):
+            bound = bounds[handle].bound if handle in bounds else 0.5
+            yield ModelAttacked(j, BOUND, bound, 0.0, now, handle)
 
 
 def _by_weights(
@@ -127,6 +127,10 @@ def _by_weights(
     if size + others > MAX_POOL:
         inside = _evenly(inside, MAX_JUDGED)
         name, size = POPULATION, sum(map(len, inside))
+        if run.records is not None and run.records.noise is None:
+            # The attack that finds everybody is not run, so nobody is protected.
+            for client in members:
+                yield ModelAttacked(cluster.index, BOUND, 1.0, 0.0, now, client.handle)
     attack = weights_attacks(run, cluster.params, weight)[name]
     found = attack([*inside, *matching])
     if found is None:
