@@ -25,7 +25,7 @@ FolderArgument = Annotated[
 ]
 
 
-@deploy.command()
+@deploy.command("init")
 def init(
     config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
     out: Annotated[Path, typer.Option("--out", help="The federation's new folder.")],

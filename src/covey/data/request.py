@@ -15,6 +15,9 @@ from covey.types import ClientName
 __all__ = ["PopulationRequest"]
 
 
+CountOutputs = Callable[[Shaped[Tensor, "examples *label"], str], int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PopulationRequest:
     """What the settings say of the clients, whoever brings their examples.
@@ -35,5 +38,5 @@ class PopulationRequest:
     spec: PopulationSpec
     streams: Streams
     preference: Callable[[ClientName], Preference]
-    outputs: Callable[[Shaped[Tensor, "examples *label"], str], int]
+    outputs: CountOutputs
     keeps_ids: bool

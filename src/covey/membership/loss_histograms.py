@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from covey.membership.assessment import Counts
 from covey.membership.attacks import Rates, folds
 
 __all__ = [
@@ -34,8 +35,6 @@ FENCE = 4.0
 
 MIN_TO_COMPARE = 3
 """Clients from which on they are compared."""
-
-Counts = Int[ndarray, "folds bins"]
 
 
 def combined_counts(

@@ -137,7 +137,7 @@ def _clusters(event: Event) -> Iterable[int]:
 
 def _handles(event: Event) -> Iterator[Handle]:
     """Yield the clients that an event names."""
-    for field in (
+    for name in (
         "handle",
         "risk_thresholds",
         "groups",
@@ -145,7 +145,7 @@ def _handles(event: Event) -> Iterator[Handle]:
         "weights",
         "accuracy",
     ):
-        found: Any = getattr(event, field, None)
+        found: Any = getattr(event, name, None)
         if isinstance(found, str):
             yield found
         elif isinstance(found, Mapping):

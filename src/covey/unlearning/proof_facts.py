@@ -18,9 +18,9 @@ def check_text(told: Proof, document: Mapping[str, Any]) -> Check:
 
     A signer may put any sentence under a signature: only derived ones are accepted.
     """
-    for field, expected in derived_text(told).items():
-        if reason := _difference(getattr(told, field), expected):
-            return Check.failed("text", f"{field}: {reason}")
+    for name, expected in derived_text(told).items():
+        if reason := _difference(getattr(told, name), expected):
+            return Check.failed("text", f"{name}: {reason}")
     try:
         said = forbidden_phrases(document)
     except LedgerError as error:
