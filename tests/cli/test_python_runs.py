@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import covey as package
 from covey import (
     Config,
     ConfigError,
@@ -228,20 +227,6 @@ def test_who_was_denied_without_data_comes_back_to_the_program_for_a_retraining(
     (done,) = held.forget(back, basis="erasure")
     assert done.answered.option.answer == "retrain"
     assert held.summary["model_hash"] == never
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("Ballot", "SelectionInputs"), ("Merged", "AggregationResult"), ("Result", "Run")],
-)
-def test_old_names_are_the_new_ones_and_warn_once(old: str, new: str):
-    with pytest.warns(
-        DeprecationWarning, match=rf"covey\.{old} is now .*{new}"
-    ) as told:
-        found = getattr(package, old)
-    assert found is getattr(package, new)
-    assert len(told) == 1
-    assert old not in package.__all__
 
 
 def test_another_model_than_the_run_s_own_is_refused(folder):

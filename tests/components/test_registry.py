@@ -22,8 +22,7 @@ from covey.components import (
     registry,
     source_hash,
 )
-from covey.components.built_ins import RETIRED
-from covey.components.registry import is_known, was_built_in
+from covey.components.registry import is_known
 from covey.errors import ConfigError
 from plugins.cautious import Cautious
 
@@ -86,8 +85,6 @@ def test_every_built_in_is_there_under_its_name(kind: str, name: str):
 
 
 def test_no_name_of_a_kind_means_two_things():
-    for kind, names in RETIRED.items():
-        assert BUILT_INS[kind].keys().isdisjoint(names)
     paths = [
         built_in.path for names in BUILT_INS.values() for built_in in names.values()
     ]
@@ -104,19 +101,6 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
     )
     assert "Did you mean" not in told(lambda: find("algorithm", "xyz", "method.name"))
     assert not is_known("algorithm", "fedagv")
-
-
-def test_a_name_of_an_earlier_covey_is_refused_with_the_reason():
-    said(
-        lambda: selection("menu"),
-        "method.selection must be one of loss, weighted",
-        "found 'menu', which is no more: whoever left a release",
-        "can be read and reported",
-        "change the value",
-    )
-    assert was_built_in("selection", "menu")
-    assert not is_known("selection", "menu")
-    assert "menu" not in known_names("selection")
 
 
 @pytest.mark.parametrize(

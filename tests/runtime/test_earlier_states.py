@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from covey import ConfigError, RunError, load, resume
+from covey import RunError, resume
 from covey.algorithms import (
     Clips,
     LastMoves,
@@ -29,10 +29,7 @@ from covey.events import RiskMeasured
 from covey.membership import RiskEstimate
 from covey.membership.shadow_federation import ShadowFederation, ShadowFederations
 from covey.params import model_hash, prefixed
-from covey.runtime import RunFolder
-from covey.runtime.session import settings_hash
 from covey.runtime.state_io import load_state, save_state
-from runtime.rewriting import rewrite
 
 MODELS = tuple({"w": torch.tensor([float(j)])} for j in range(2))
 SHADOWS = tuple({"w": torch.tensor([10.0 + place])} for place in range(3))
@@ -223,21 +220,3 @@ def test_a_run_goes_on_from_an_earlier_checkpoint_to_the_same_bits(play, cut, se
     resumed = resume(expected.folder)
     assert resumed.summary["model_hash"] == model
     assert resumed.ledger_head == ledger
-
-
-def test_a_run_of_the_menu_is_read_and_not_played(play):
-    finished = play()
-    config = finished.folder / "config.toml"
-    text = config.read_text()
-    config.write_text(text.replace('selection = "weighted"', 'selection = "menu"'))
-    assert config.read_text() != text
-    rewrite(
-        finished.folder,
-        finished.history.started.config_hash,
-        settings_hash(RunFolder(finished.folder).config()),
-    )
-    again = load(finished.folder)
-    assert again.summary["accuracy"] == finished.summary["accuracy"]
-    assert again.report().is_file()
-    with pytest.raises(ConfigError, match="found 'menu', which is no more"):
-        resume(finished.folder)

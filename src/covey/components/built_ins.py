@@ -14,7 +14,6 @@ __all__ = [
     "DEFAULTS",
     "NEWCOMERS",
     "REFERENCES",
-    "RETIRED",
     "ROBUST",
     "USUAL_ATTACKS",
     "BuiltIn",
@@ -410,16 +409,6 @@ REFERENCES = (BASELINE, "ifca")
 
 USUAL_ATTACKS = ("loss", "shokri", "lira", "rmia")
 """The attacks of an audit that names none."""
-
-RETIRED: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "selection": {
-            "menu": "whoever left a release made it riskier for those who stayed, until "
-            "nobody was left in it"
-        }
-    }
-)
-"""What was built in once, with why it is no more: its runs are read, and not played."""
 
 
 def described(kind: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from covey.components.built_ins import BUILT_INS, RETIRED
+from covey.components.built_ins import BUILT_INS
 from covey.components.component import Component
 from covey.components.foreign_code import check_import
 from covey.components.own_source import source_hash
@@ -34,7 +34,6 @@ __all__ = [
     "options_of",
     "pass_again",
     "reference",
-    "was_built_in",
 ]
 
 GROUP = "covey.components"
@@ -76,11 +75,6 @@ def is_known(kind: str, name: str) -> bool:
     return ":" in name or name in known_names(kind)
 
 
-def was_built_in(kind: str, name: str) -> bool:
-    """Say whether an earlier covey brought this component: its runs can be read."""
-    return name in RETIRED.get(kind, ())
-
-
 def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a function
     """Return the class or the function of this name.
 
@@ -99,12 +93,6 @@ def find(kind: str, name: str, key: str) -> Any:  # noqa: ANN401 - a class, or a
     if path == name and ":" in name and not name.startswith("covey."):
         check_import(key, name)
     module, colon, attribute = path.partition(":")
-    if not colon and (why := RETIRED.get(kind, {}).get(name)):
-        raise ConfigError(
-            f"{key} must be one of {', '.join(known_names(kind))} or "
-            f"package.module:name, found {name!r}, which is no more: {why}. Its runs can "
-            f"be read and reported; to play one, change the value."
-        )
     if not colon:
         near = get_close_matches(name, known_names(kind), n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""

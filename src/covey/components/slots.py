@@ -18,7 +18,6 @@ from covey.components.registry import (
     known_names,
     options_of,
     reference,
-    was_built_in,
 )
 from covey.components.section import SettingsSection
 from covey.errors import ConfigError
@@ -38,7 +37,7 @@ __all__ = [
 C = TypeVar("C", bound=Component)
 
 RECORDED, READ = "recorded", "read"
-"""The context of validation in which names that are no more are known."""
+"""The context of validation in which trackers need not be installed."""
 
 Options = dict[str, Any]
 """The options of a component, as TOML has them."""
@@ -154,8 +153,7 @@ class ComponentSection(SettingsSection):
     @no_type_check  # a protocol that cannot be checked at run time
     def _exists(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting's
         kind = cls.slots.get(info.field_name or "")
-        recorded = info.context in (RECORDED, READ)
-        if kind is None or (recorded and was_built_in(kind, value)):
+        if kind is None:
             return value
         default = cls.model_fields[info.field_name or ""].default
         if value != default and not is_known(kind, value):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from covey.components.capability import Capability, Claim, conflicts
 from covey.components.component import Component
-from covey.components.registry import find, is_known, was_built_in
+from covey.components.registry import find
 from covey.components.slots import ComponentSection, component_of
 from covey.config.plain_claims import plain_claims
 from covey.config.sections import MethodConfig, Sections
@@ -76,8 +76,6 @@ def _claims_in(
     if ":" in name and not own:
         known = OWN_NEEDS.get(kind, Claim(""))
         return [Claim(part, known.requires, known.rules_out)]
-    if was_built_in(kind, name) and not is_known(kind, name):
-        return []
     found = find(kind, name, key)
     if not (inspect.isclass(found) and issubclass(found, Component)):
         known = OWN_NEEDS.get(kind, Claim(""))

@@ -60,10 +60,7 @@ class Config(Sections):
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any]) -> "Config":
-        """Return the settings of a run that began, maybe with an earlier covey.
-
-        They may name components that are no more: these can be read, and not be played.
-        """
+        """Return the settings of a run that began; its trackers may not be here."""
         try:
             return cls.model_validate(settings, context=RECORDED)
         except ForeignCodeError:
