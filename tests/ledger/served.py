@@ -1,7 +1,4 @@
-"""A request that is being served, and how versions before wrote what is kept of it."""
-
-from dataclasses import asdict
-from typing import Any
+"""A request that is being served."""
 
 from covey.unlearning.proof_text import HeldRound, Influence, ValueOrReason
 from covey.unlearning.served import MeasuredFacts, Served
@@ -32,15 +29,3 @@ SERVED = Served(
         measured_before={"cluster": 1.0, "mia_accuracy": 0.6, "low": 0.5, "high": 0.7},
     ),
 )
-
-SINCE = ("basis", "replayed", "sealed_record_kept", "unmeasured")
-"""Facts that requests served by earlier versions did not keep."""
-
-
-def as_before() -> dict[str, Any]:
-    """What was kept of the request before it had a basis and clusters stood apart."""
-    kept = asdict(SERVED)
-    del kept["cluster"]
-    for key in SINCE:
-        del kept["facts"][key]
-    return kept

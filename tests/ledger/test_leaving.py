@@ -7,9 +7,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, update
 
 from covey.errors import LedgerError
-from covey.ledger import REWIND, Ledger, Record, Request, ServedRequest
+from covey.ledger import REWIND, Ledger, NewRequest, Record, Request, ServedRequest
+from covey.ledger.file_hashes import seal_tables
+from covey.ledger.tables import requests
+from covey.unlearning.served import Mark
 from ledger.served import SERVED
 
 NAMES = {f"{n:04x}": f"client-{n:05d}-of-{'some' * 12}where" for n in range(120)}
@@ -72,6 +76,47 @@ def test_there_is_no_other_answer_to_want(where: str):
         ),
     ):
         ledger.ask("0001", "forget")
+
+
+def test_there_is_no_other_basis_and_all_are_asked_or_none(where: str):
+    with Ledger.create(where, noon) as ledger:
+        with pytest.raises(
+            LedgerError, match="erasure, withdrawal, objection, restriction"
+        ):
+            ledger.ask_all(
+                [NewRequest("7f3a", "auto"), NewRequest("09bc", "auto", basis="law")]
+            )
+        assert ledger.requests() == []
+
+
+def test_a_later_answer_destroys_what_was_sealed_with_an_earlier_one(where: str):
+    with Ledger.create(where, noon) as ledger:
+        ledger.enrol({"7f3a": "client-00001", "09bc": "client-00002"})
+        for handle in ("7f3a", "09bc"):
+            ledger.ask(handle, "deny")
+        served = [
+            ServedRequest(r, r.id, SERVED, r.handle[::-1]) for r in ledger.requests()
+        ]
+        ledger.serve(served, [Record(None, "ClientLeft", {"handle": "7f3a"})])
+        mark = Mark("00", "5b", "5e")
+        (back,) = ledger.ask_all([NewRequest("7f3a", "retrain", mark=mark)])
+        assert (back.mark, back.served) == (mark, None)
+        ledger.serve(
+            [ServedRequest(back, None, SERVED)],
+            [Record(None, "ClientLeft", {"handle": "7f3a"})],
+        )
+        assert [each.sealed for each in ledger.requests()] == [None, "cb90", None]
+        assert len(ledger.tombstones()) == 2
+
+
+def test_a_request_of_which_something_else_is_kept_is_not_read(path: Path):
+    with Ledger.create(path, noon) as ledger:
+        ledger.ask("0001", "retrain")
+    with create_engine(f"sqlite:///{path}").begin() as database:
+        database.execute(update(requests).values(note='{"salt": "00"}'))
+        seal_tables(database)
+    with pytest.raises(LedgerError, match="Restore the ledger from a copy"):
+        Ledger.read(path).requests()
 
 
 def test_serving_answers_seals_and_erases_at_once(where: str):

@@ -247,24 +247,3 @@ def test_a_handle_that_is_missing_is_seen(tmp_path: Path):
         database.execute("DELETE FROM handles")
     with pytest.raises(LedgerError, match="broken at position 1:"):
         Ledger.read(path).verify()
-
-
-def test_a_ledger_of_the_version_before_is_carried_on(tmp_path: Path):
-    path = tmp_path / "ledger.sqlite"
-    with Ledger.create(path, noon) as ledger:
-        ledger.append(0, [Record(0, "facts", {"n": 1})])
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        text = canonical(ROUNDS[0][0].body)
-        last = seal([Record(0, "facts", {"n": 1}), ROUNDS[0][0]], after=None)[-1]
-        row = (2, 0, last.kind, text, last.hash)
-        database.execute("ALTER TABLE events DROP COLUMN packed")
-        database.execute("DROP TABLE handles")
-        database.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
-        database.execute("UPDATE schema SET version = 6")
-    before = Ledger.read(path)
-    assert before.head() == last.hash
-    assert before.replay()[1] == ROUNDS[0][0]
-    with Ledger.open(path, noon) as ledger:
-        head = ledger.append(1, ROUNDS[1])
-        assert ledger.round(1)[0] == ROUNDS[1][0]
-    assert Ledger.read(path).hashes()[-1] == head

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import create_engine, delete
 
 from covey.errors import LedgerError, LedgerMismatch
 from covey.ledger import GENESIS, Ledger, Record
+from covey.ledger.file_hashes import seal_tables
+from covey.ledger.tables import clients
 
 FACTS = [
     [Record(0, "cohort_sampled", {"clients": ["7f3a", "09bc"]})],
@@ -195,11 +198,9 @@ def test_names_stand_beside_the_events_only(path: Path):
         shown = f"{ledger!r} {ledger.replay()!r}"
     assert "client-0" not in shown
     assert str(path) in shown
-    erase = sqlite3.connect(path)
-    erase.execute("DELETE FROM clients WHERE name = 'client-00001'")
-    erase.execute("DELETE FROM files")  # the seal of that table
-    erase.commit()
-    erase.close()
+    with create_engine(f"sqlite:///{path}").begin() as erase:
+        erase.execute(delete(clients).where(clients.c.name == "client-00001"))
+        seal_tables(erase)
     Ledger.read(path).verify()
 
 

@@ -39,17 +39,6 @@ def flip(path: Path, place: int = -3) -> None:
     path.write_bytes(data)
 
 
-def without_hashes(folder: Path) -> None:
-    """Take a ledger back to what earlier versions wrote."""
-    with sqlite3.connect(folder / "ledger.sqlite") as database:
-        database.execute("DROP TABLE states")
-        database.execute("DROP TABLE files")
-        database.execute("ALTER TABLE events DROP COLUMN packed")
-        database.execute("DROP TABLE handles")
-        database.execute("UPDATE schema SET version = 4")
-    database.close()
-
-
 def test_no_flip_in_a_state_or_in_stored_updates_is_silent(play):
     played = play(**FEDAVG, unlearning={"store_updates": 1})
     folder = RunFolder(played.folder)
@@ -129,23 +118,6 @@ def test_a_run_with_no_whole_state_is_played_again_from_its_start(play):
         resume(played.folder)
     assert not repair(played.folder).damages
     assert newest(played.folder).read_bytes() == whole[newest(played.folder)]
-
-
-def test_states_from_before_they_were_hashed_are_held_to_their_models(play):
-    played = play()
-    without_hashes(played.folder)
-    assert played.export(0)
-    state = newest(played.folder)
-    whole = state.read_bytes()
-    flip(state)
-    with pytest.raises(RunError, match="its models are not those"):
-        played.export(0)
-    state.unlink()
-    with pytest.raises(RunError, match="it is gone"):
-        played.export(0)
-    state.write_bytes(whole)
-    model = played.summary["model_hash"]
-    assert resume(played.folder).summary["model_hash"] == model
 
 
 def test_a_lost_secret_brings_nobody_back(settings, tmp_path, monkeypatch):

@@ -15,8 +15,6 @@ from covey.ledger.tables import (
     client_keys,
     client_organisations,
     clients,
-    has_table,
-    request_columns,
     requests,
     tombstones,
 )
@@ -179,8 +177,6 @@ def bind_names(
 
 def bound(connection: Connection, table: Table) -> dict[Handle, str]:
     """Return what each client is bound to, in a table of handles and something else."""
-    if not has_table(connection, table):
-        return {}
     rows = connection.execute(select(table).order_by(table.c.handle))
     return dict(map(tuple, rows.all()))
 
@@ -230,8 +226,7 @@ def ask(connection: Connection, new: NewRequest, asked_at: str) -> Request:
 
 def read_requests(connection: Connection) -> list[Request]:
     """Return every request, in order of asking."""
-    columns = request_columns(connection)
-    rows = connection.execute(select(*columns).order_by(requests.c.number))
+    rows = connection.execute(select(requests).order_by(requests.c.number))
     return [_request(row) for row in rows]
 
 

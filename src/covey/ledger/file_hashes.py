@@ -23,13 +23,12 @@ from covey.ledger.tables import (
     clients,
     events,
     files,
-    holds_hashes,
     requests,
     states,
     tombstones,
 )
 
-__all__ = ["FileHashes", "check_tables", "seal_tables", "unsealed_tables"]
+__all__ = ["FileHashes", "check_tables", "seal_tables"]
 
 SEALED = (clients, client_keys, client_organisations, requests, tombstones)
 
@@ -42,8 +41,6 @@ CELLS = json.JSONEncoder(default=repr)
 @dataclass(frozen=True, slots=True)
 class FileHashes:
     """The hashes that one ledger holds of its run's states and other files.
-
-    A ledger that only an earlier covey wrote holds none.
 
     Attributes:
         reading: opens a transaction.
@@ -71,26 +68,17 @@ class FileHashes:
             .where(states.c.hash == digest)
         )
         with self.reading() as connection:
-            return connection.scalar(query) if holds_hashes(connection) else None
+            return connection.scalar(query)
 
     def knows_state(self, digest: str) -> bool:
         """Return whether a state with this hash was written, of whatever round."""
         query = select(states.c.position).where(states.c.hash == digest)
         with self.reading() as connection:
-            return holds_hashes(connection) and bool(connection.scalar(query))
-
-    def first_position(self) -> int | None:
-        """Return the position from which on every state's hash was noted, if any was."""
-        with self.reading() as connection:
-            if not holds_hashes(connection):
-                return None
-            return connection.scalar(select(func.min(states.c.position)))
+            return bool(connection.scalar(query))
 
     def newest_state(self) -> int | None:
         """Return the last round after which a state was written that still counts."""
         with self.reading() as connection:
-            if not holds_hashes(connection):
-                return None
             rewinds = read_rewinds(connection)
             below = select(func.max(states.c.position))
             at = connection.scalar(below)
@@ -132,20 +120,15 @@ def seal_tables(connection: Connection, tables: Iterable[Table] = SEALED) -> Non
         _note(connection, _seal_name(table), digest)
 
 
-def unsealed_tables(connection: Connection) -> list[Table]:
-    """Return the tables outside the chain of which nothing was noted yet."""
-    return [table for table in SEALED if not _of(connection, _seal_name(table))]
-
-
 def check_tables(connection: Connection) -> None:
     """Compare the tables outside the chain with what was last noted of them.
 
     Raises:
         LedgerError: one of them holds something else.
     """
-    for table in SEALED if holds_hashes(connection) else ():
+    for table in SEALED:
         noted = _of(connection, _seal_name(table))
-        if noted and _content_hash(connection, table) not in noted:
+        if _content_hash(connection, table) not in noted:
             raise LedgerError(
                 f"The ledger's table of {table.name} must hold what covey last wrote "
                 f"there, but it holds something else. Restore the ledger from a copy: "
@@ -164,8 +147,6 @@ def _forget_others(connection: Connection, name: str, digest: str) -> None:
 
 
 def _of(connection: Connection, name: str) -> frozenset[str]:
-    if not holds_hashes(connection):
-        return frozenset()
     query = select(files.c.hash).where(files.c.name == name)
     return frozenset(connection.scalars(query))
 

@@ -10,7 +10,7 @@ from covey.errors import LedgerError
 from covey.ledger.chain import GENESIS, Link, Record, seal
 from covey.ledger.packing import PackedBody, Packer
 from covey.ledger.rollback import REWIND, rewound_to, superseded_up_to
-from covey.ledger.tables import clock, event_columns, events
+from covey.ledger.tables import clock, events
 from covey.ledger.words import add_words, words_of
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "last_link",
     "last_round",
     "newest_time",
-    "position_of",
     "read_between",
     "read_links",
     "read_others",
@@ -72,7 +71,7 @@ def read_links(connection: Connection, after: int = 0) -> list[Link]:
 
 def each_link(connection: Connection, after: int = 0) -> Iterator[Link]:
     """Yield the whole chain in order, or what stands after a position, one by one."""
-    query = _events(connection)
+    query = _events()
     if after:
         query = query.where(events.c.position > after)
     words: Words | None = None
@@ -128,18 +127,10 @@ def newest_time(connection: Connection) -> str | None:
 def read_round(connection: Connection, round_index: int) -> list[Link]:
     """Return what still counts of one round, in order."""
     superseded = superseded_up_to(read_rewinds(connection), round_index)
-    query = _events(connection).where(
+    query = _events().where(
         events.c.round_index == round_index, events.c.position > superseded
     )
     return _read(connection, query.order_by(events.c.position))
-
-
-def position_of(connection: Connection, round_index: int, head: str) -> int | None:
-    """Return the position of a round's event with this hash, superseded or not."""
-    query = select(events.c.position).where(
-        events.c.round_index == round_index, events.c.hash == head
-    )
-    return connection.scalar(query)
 
 
 def written_at(connection: Connection) -> list[str]:
@@ -157,7 +148,7 @@ def times(connection: Connection) -> dict[int, str]:
 
 def last_link(connection: Connection) -> Link | None:
     """Return the end of the chain."""
-    query = _events(connection).order_by(events.c.position.desc()).limit(1)
+    query = _events().order_by(events.c.position.desc()).limit(1)
     return next(iter(_read(connection, query)), None)
 
 
@@ -210,20 +201,18 @@ def read_rewinds(connection: Connection) -> list[tuple[int, int]]:
 
 def read_between(connection: Connection, kind: str) -> list[Link]:
     """Return what was recorded of one kind between rounds, in order."""
-    query = _events(connection).where(
-        events.c.round_index.is_(None), events.c.kind == kind
-    )
+    query = _events().where(events.c.round_index.is_(None), events.c.kind == kind)
     return _read(connection, query.order_by(events.c.position))
 
 
 def read_others(connection: Connection, kinds: Collection[str]) -> list[Link]:
     """Return what was recorded of all other kinds, in order."""
-    query = _events(connection).where(events.c.kind.not_in(list(kinds)))
+    query = _events().where(events.c.kind.not_in(list(kinds)))
     return _read(connection, query.order_by(events.c.position))
 
 
-def _events(connection: Connection) -> Select[*tuple[Any, ...]]:
-    return select(*event_columns(connection))
+def _events() -> Select[*tuple[Any, ...]]:
+    return select(events)
 
 
 def _read(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[Link]:

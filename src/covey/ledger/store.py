@@ -18,7 +18,6 @@ from covey.ledger.file_hashes import (
     FileHashes,
     check_tables,
     seal_tables,
-    unsealed_tables,
 )
 from covey.ledger.overview import Overview, read_overview
 from covey.ledger.replay_diff import first_difference
@@ -84,12 +83,10 @@ class Ledger:
         with cls._writing(_existing(location), clock) as ledger:
             with ledger._transaction() as connection:
                 tables.check_version(connection, ledger.location)
-                tables.migrate(connection)
                 tables.check_writable(connection)
                 ledger._backend.check(connection)
                 check_tables(connection)
                 verify(rows.each_link(connection))
-                seal_tables(connection, unsealed_tables(connection))
             return ledger
 
     @classmethod
@@ -264,11 +261,6 @@ class Ledger:
         """Return the newest hash, which commits to the whole history."""
         with self._transaction() as connection:
             return rows.end(connection)[1]
-
-    def position_of(self, round_index: int, head: str) -> int | None:
-        """Return where a round ends whose last event has this hash, if any ever did."""
-        with self._transaction() as connection:
-            return rows.position_of(connection, round_index, head)
 
     def is_being_written(self) -> bool:
         """Return whether some process holds the right to write."""

@@ -8,13 +8,9 @@ who leave. `states` and `files` hold SHA-256 of what the run wrote and read besi
 ledger.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 from sqlalchemy import (
     DDL,
     Column,
-    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -25,13 +21,12 @@ from sqlalchemy import (
     event,
     insert,
     inspect,
-    literal,
-    null,
     select,
     update,
 )
 
 from covey.errors import LedgerError
+from covey.version import another_format
 
 __all__ = [
     "check_version",
@@ -40,49 +35,18 @@ __all__ = [
     "client_organisations",
     "clients",
     "clock",
-    "event_columns",
     "events",
     "files",
     "handles",
-    "has_table",
-    "holds_hashes",
     "is_laid_out",
     "lay_out",
-    "migrate",
-    "request_columns",
     "requests",
     "states",
     "tombstones",
 ]
 
-VERSION = 7
-"""The layout below; a writer brings an older one up to it, a reader reads it as it is."""
-
-SINCE = {
-    3: (
-        "ALTER TABLE requests ADD COLUMN basis TEXT NOT NULL DEFAULT 'none'",
-        "ALTER TABLE requests ADD COLUMN sealed TEXT",
-    ),
-    4: (
-        "CREATE TABLE client_keys (handle TEXT NOT NULL PRIMARY KEY, key TEXT NOT NULL)",
-    ),
-    5: (
-        "CREATE TABLE IF NOT EXISTS states "
-        "(hash TEXT NOT NULL PRIMARY KEY, position INTEGER NOT NULL)",
-        "CREATE INDEX IF NOT EXISTS states_by_position ON states (position)",
-        "CREATE TABLE IF NOT EXISTS files "
-        "(name TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (name, hash))",
-    ),
-    6: (
-        "CREATE TABLE IF NOT EXISTS client_organisations "
-        "(handle TEXT NOT NULL PRIMARY KEY, organisation TEXT NOT NULL)",
-    ),
-    7: (
-        "ALTER TABLE events ADD COLUMN packed BYTEA",
-        "CREATE TABLE handles (first INTEGER NOT NULL PRIMARY KEY, texts TEXT NOT NULL)",
-    ),
-}
-"""What each version added to the one before; those that are missing here are refused."""
+VERSION = 8
+"""The format of a ledger: of the layout below, and of what its events say."""
 
 metadata = MetaData()
 
@@ -178,7 +142,7 @@ requests = Table(
     Column("answered_at", Text),
     Column("answer", Text),
     Column("note", Text),
-    Column("basis", Text, nullable=False, server_default="none"),
+    Column("basis", Text, nullable=False),
     Column("sealed", Text),
 )
 
@@ -221,60 +185,16 @@ def lay_out(connection: Connection, location: str) -> None:
 
 
 def check_version(connection: Connection, location: str) -> None:
-    """Refuse a database whose layout this version of covey does not know."""
-    found = _version(connection) if is_laid_out(connection) else None
-    if found not in (VERSION, *(later - 1 for later in SINCE)):
-        what = "no ledger" if found is None else f"a ledger of version {found}"
+    """Refuse a database that is no ledger, or one of another version of covey."""
+    if not is_laid_out(connection):
         raise LedgerError(
-            f"{location} must hold a ledger of version {VERSION}, but it holds {what}. "
-            f"Check the place, or use the version of covey that wrote it."
+            f"{location} must hold a ledger, but it holds no ledger. Check the place."
         )
-
-
-def migrate(connection: Connection) -> None:
-    """Bring the tables of an older version up to this one."""
-    found = _version(connection)
-    for version in range(found + 1, VERSION + 1):
-        for statement in SINCE[version]:
-            connection.exec_driver_sql(statement)
-    if found < VERSION:
-        connection.execute(update(schema).values(version=VERSION))
-
-
-def request_columns(connection: Connection) -> Sequence[ColumnElement[object]]:
-    """Return what to select of `requests`; what an old ledger lacks is filled in."""
-    if _version(connection) >= 3:
-        return tuple(requests.c)
-    lacking = {
-        "basis": literal("none").label("basis"),
-        "sealed": null().label("sealed"),
-    }
-    return tuple(lacking.get(column.name, column) for column in requests.c)
-
-
-def event_columns(connection: Connection) -> Sequence[ColumnElement[Any]]:
-    """Return what to select of `events`; in an old ledger none is packed."""
-    if _version(connection) >= 7:
-        return tuple(events.c)
-    lacking = {"packed": null().label("packed")}
-    return tuple(lacking.get(column.name, column) for column in events.c)
-
-
-def has_table(connection: Connection, table: Table) -> bool:
-    """Return whether the layout, which may be an older one, has this table."""
-    since = {client_keys.name: 4, client_organisations.name: 6, handles.name: 7}
-    return _version(connection) >= since.get(table.name, 0)
-
-
-def holds_hashes(connection: Connection) -> bool:
-    """Return whether hashes of states and files have a place: not in an old ledger."""
-    return _version(connection) >= 5
+    found = connection.scalar(select(schema.c.version))
+    if found != VERSION:
+        raise LedgerError(another_format(f"The ledger {location}", found, VERSION))
 
 
 def check_writable(connection: Connection) -> None:
     """Write what is there already: a read-only file fails now, not after a round."""
     connection.execute(update(schema).values(version=VERSION))
-
-
-def _version(connection: Connection) -> int:
-    return connection.scalar(select(schema.c.version)) or 0

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, insert, select
 from covey.columns import Words
 from covey.errors import LedgerError
 from covey.ledger.packing import canonical
-from covey.ledger.tables import handles, has_table
+from covey.ledger.tables import handles
 
 __all__ = ["KnownWords", "add_words", "with_words", "words_of"]
 
@@ -31,8 +31,6 @@ class KnownWords:
 
     def read(self, connection: Connection) -> Words:
         """Return all handles that there are now."""
-        if not has_table(connection, handles):
-            return self.words
         with self._lock:
             return self._read(connection)
 

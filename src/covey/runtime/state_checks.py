@@ -1,8 +1,4 @@
-"""States checked against the ledger: nothing is read from one that was changed since.
-
-The ledger holds the hash of every state's file. Of a state from before it did, the
-models are compared with the hash that the round's events hold of them.
-"""
+"""States checked against the ledger, which holds the hash of every state's file."""
 
 import logging
 from pathlib import Path
@@ -11,12 +7,9 @@ from covey.algorithms import ServerState
 from covey.bounded_io import file_hash
 from covey.checkpoints import checkpoint_paths, round_of
 from covey.errors import LedgerError, RunError
-from covey.ledger import Ledger, current_records
-from covey.params import model_hash
+from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
-from covey.runtime.recorded_events import event_of
 from covey.runtime.state_io import load_state
-from covey.unlearning.participation import latest_models
 
 __all__ = [
     "checked_state",
@@ -43,31 +36,13 @@ def state_problem(path: Path, ledger: Ledger) -> str:
     if written_after is not None:
         same = written_after == round_of(path)
         return "" if same else f"it is the state after round {written_after}"
-    try:
-        state, head = load_state(path)
-    except RunError as error:
-        return f"it is torn ({error})"
-    position = ledger.position_of(state.round_index - 1, head)
-    first = ledger.files.first_position()
-    if position is None and (first is None or ledger.files.knows_state(digest)):
+    if ledger.files.knows_state(digest):
         raise LedgerError(
-            f"The ledger must hold every round that a checkpoint has seen, but {path} is "
-            f"after round {state.round_index - 1} with head {head[:12]}, which is not "
-            f"there. Events were removed or exchanged: restore {ledger.location} from a "
-            f"copy."
+            f"The ledger must hold every round that a checkpoint has seen, but the last "
+            f"one that {path} has seen is not there. Events were removed or exchanged: "
+            f"restore {ledger.location} from a copy."
         )
-    if position is None or (first is not None and first <= position):
-        return "its bytes are not those that were written"
-    return _problem_of_models(state, ledger, position)
-
-
-def _problem_of_models(state: ServerState, ledger: Ledger, position: int) -> str:
-    records = current_records(ledger.replay()[:position])
-    events = ((r.round_index, event_of(r)) for r in records)
-    recorded = latest_models(events)
-    if recorded not in (None, model_hash(state.clusters)):
-        return "its models are not those that the ledger recorded"
-    return ""
+    return "its bytes are not those that were written"
 
 
 def newest_whole_state(folder: Path, ledger: Ledger) -> Path | None:
@@ -148,11 +123,8 @@ def missing_state(folder: RunFolder, ledger: Ledger) -> int | None:
     None while another process plays the run: it may be just about to write it.
     """
     expected = ledger.files.newest_state()
-    if expected is None:  # an old ledger: its end is known all the same
-        rounds = folder.config().rounds
-        expected = rounds - 1 if ledger.last_round() == rounds else -1
     there = {round_of(path) for path in checkpoint_paths(folder.checkpoints)}
-    if expected < 0 or expected in there or ledger.is_being_written():
+    if expected is None or expected in there or ledger.is_being_written():
         return None
     return expected
 

@@ -67,10 +67,9 @@ def read_updates(
 
 
 def updates_problem(folder: Path, round_index: int, noted: FileHashes) -> str:
-    """Say why a file of stored updates is not what was written; "": it is, or is old."""
+    """Say why a file of stored updates is not what was written; "": it is."""
     path = _path(folder, round_index)
-    known = noted.of(_noted_name(round_index))
-    changed = known and file_hash(path) not in known
+    changed = file_hash(path) not in noted.of(_noted_name(round_index))
     return f"{path} was changed after it was written" if changed else ""
 
 
