@@ -1,5 +1,6 @@
 """Checkpoints. This file, run as a program, dies at every step of writing one."""
 
+import json
 import os
 import shutil
 import signal
@@ -125,6 +126,20 @@ def test_a_file_that_covey_did_not_write_is_not_a_checkpoint(tmp_path: Path):
     save_file(TENSORS, foreign)
     with pytest.raises(RunError, match="covey did not write it"):
         load_checkpoint(foreign)
+    with pytest.raises(RunError, match="none of the 1"):
+        newest_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("written", [{}, {"format": 0}, {"format": "1"}])
+def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, written):
+    header = json.dumps({"round": 3, "state": STATE, **written})
+    path = tmp_path / "round-00003.safetensors"
+    save_file(TENSORS, path, {"covey": header})
+    found = written.get("format")
+    with pytest.raises(
+        RunError, match=f"of format 1, found {found!r}: .* 0.1 have to be played again"
+    ):
+        load_checkpoint(path)
     with pytest.raises(RunError, match="none of the 1"):
         newest_checkpoint(tmp_path)
 

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +28,6 @@ from covey.history import (
     pooled_clusters,
     trained_clusters,
 )
-from covey.releases import fed
 from covey.risk import RiskEstimate
 from covey.told import Told
 
@@ -121,24 +118,6 @@ def test_shared_rounds_are_training_where_there_is_one_cluster():
     history = history_of([(0, [started(num_clusters=1), chosen("shared", A=0, B=0)])])
     assert history.assignment == {"A": 0, "B": 0}
     assert trained_clusters(history, 1) == [{"A", "B"}]
-
-
-@given(st.integers(1, 4), st.integers(1, 4), st.data())
-def test_a_client_trains_its_own_cluster_from_its_own_release_on(
-    clusters: int, releases: int, data: st.DataObject
-):
-    models = clusters * releases
-    own = data.draw(st.integers(0, models - 1))
-    trained = fed(own, models, releases)
-    assert trained[0] == own
-    assert len(trained) == releases - own // clusters
-    assert {j % clusters for j in trained} == {own % clusters}
-
-
-def test_a_client_trained_every_release_from_its_own_on():
-    menu = replace(started(num_clusters=6), releases=3)
-    history = history_of([(0, [menu, ClientsAssigned({"A": 0, "B": 3}, "clients")])])
-    assert trained_clusters(history, 6) == [{"A"}, set(), {"A"}, {"B"}, {"A"}, {"B"}]
 
 
 def test_a_cluster_that_nobody_trained_has_no_clients():

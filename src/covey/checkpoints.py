@@ -19,6 +19,7 @@ from covey.atomic_io import delete, flush_folder, make_folder, move, replace_who
 from covey.bounded_io import check_regular
 from covey.errors import RunError
 from covey.tensor_bytes import safetensors_pieces
+from covey.version import another_format
 
 __all__ = [
     "Checkpoint",
@@ -41,7 +42,11 @@ Keep = Literal["all", "thin"]
 
 NAME = re.compile(r"round-(\d{5,})\.safetensors")
 LAST_KEPT = 10
-TORN = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
+FORMAT = 1
+TORN = (
+    *(SafetensorError, OSError, ValueError, KeyError),
+    *(TypeError, AttributeError, RecursionError),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +75,9 @@ def save_checkpoint(
     come back apart, on the CPU. `announce` is called with the SHA-256 of the file before
     it is written.
     """
+    header = {"format": FORMAT, "round": round_index, "state": state}
     # one key only: safetensors writes several in an order that changes
-    metadata = {"covey": _dumps({"round": round_index, "state": state})}
+    metadata = {"covey": _dumps(header)}
     payload = b"".join(safetensors_pieces(tensors, metadata))
     make_folder(folder)
     path = _path(folder, round_index)
@@ -192,6 +198,8 @@ def _header(metadata: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
     if not metadata or "covey" not in metadata:
         raise ValueError("covey did not write it")
     header = json.loads(metadata["covey"])
+    if (found := header.get("format")) != FORMAT:
+        raise ValueError(another_format("it", repr(found), FORMAT))
     round_index, state = header["round"], header["state"]
     if not isinstance(round_index, int) or not isinstance(state, dict):
         raise TypeError("its round must be a number and its state a table")

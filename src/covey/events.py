@@ -99,7 +99,6 @@ class RunStarted(Event):
         risk_thresholds: tau of each client, where a simulation knows it.
         risk_lives: rounds for which a risk figure counts.
         num_clusters: the models that clients choose among.
-        releases: how many of them belong to one cluster (`covey.releases`).
         deniability_threshold: the paper's x, where updates are hidden in anonymity sets.
         updates_stored: whether raw updates are kept too, beside which nothing can be
             denied.
@@ -119,7 +118,6 @@ class RunStarted(Event):
     risk_thresholds: Mapping[Handle, float]
     risk_lives: Count
     notes: tuple[str, ...]
-    releases: Annotated[int, Field(ge=1)] = 1
     deniability_threshold: int | None = None
     updates_stored: bool = False
     secrets: Annotated[str, Field(pattern="^(os|seeded)$")] = "seeded"

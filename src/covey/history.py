@@ -40,7 +40,6 @@ from covey.events import (
     SumGivenUp,
     ThresholdChanged,
 )
-from covey.releases import fed
 from covey.risk import RiskEstimate
 from covey.told import Told, ToldEvents
 from covey.types import Handle
@@ -448,11 +447,7 @@ def _assigned(history: History, event: ClientsAssigned) -> History:
     num_clusters = history.started.num_clusters if history.started else 1
     if event.by == SHARED and num_clusters > 1:
         return history
-    began = history.started
-    moved = {
-        j: frozenset(fed(j, num_clusters, began.releases) if began else [j])
-        for j in set(event.clusters.values())
-    }
+    moved = {j: frozenset([j]) for j in set(event.clusters.values())}
     known = history.trained
     if history.sums_only:
         known = {h: frozenset([j]) for h, j in assignment.items()}

@@ -77,12 +77,6 @@ def test_a_client_is_in_one_cluster_a_round_at_worst_the_dearest():
     assert the_one([*facts, MERGED]).epsilon == epsilon_of(gaussian(3.0))
 
 
-def test_on_a_menu_a_client_is_in_several_models():
-    began = RunStarted("0", "ifca-mir", "c", "d", 6, 1, (), {}, {}, 4, (), releases=3)
-    facts = [CHOSEN, *noisy_sums(4.0, 0, 1), MERGED]
-    assert the_one([began, *facts]).epsilon == epsilon_of(*[gaussian(4.0)] * 3)
-
-
 def test_sets_are_paid_as_a_secret_speaker_in_the_noise_of_all():
     noisy = RepresentativesPerturbed(0, (10, 10, 12), 1.0, 2.0)
     found = the_one([SHARED, noisy, TOGETHER] * 5)

@@ -182,8 +182,8 @@ class Cost:
 def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
     """Return the dearest release of every merge, as often as a client may be in one.
 
-    A client is in one cluster at a time, of which a menu makes several models. Heads that
-    are solved from noisy sums that were released before tell nothing new.
+    A client is in one cluster at a time. Heads that are solved from noisy sums that were
+    released before tell nothing new.
     """
     facts = [fact for merge in merges for fact in merge]
     if unit == "record" and any(isinstance(f, StepsPerturbed) for f in facts):
@@ -191,10 +191,6 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
     released: set[str] = set()
     paid: list[Mechanism] = []
     heads: list[tuple[HeadPerturbed, ...]] = []
-    releases = max(
-        (f.releases for merge in merges for f in merge if isinstance(f, RunStarted)),
-        default=1,
-    )
     for number, merge in enumerate(merges):
         noisy = [f for f in merge if isinstance(f, Noisy) and hides(f, unit)]
         waiting = {fact.cluster for fact in merge if isinstance(fact, ClusterWaited)}
@@ -208,9 +204,9 @@ def _sums_cost(merges: Sequence[tuple[Event, ...]], unit: Unit) -> Cost:
         if solved := tuple(fact for fact in noisy if isinstance(fact, HeadPerturbed)):
             heads.append(solved)
         if sums:
-            paid += [_costliest_sum(sums)] * releases
+            paid.append(_costliest_sum(sums))
         if sets:
-            paid += [_costliest_set(sets)] * releases
+            paid.append(_costliest_set(sets))
     if heads:
         return Cost((), BOTH if paid else "", tuple(heads))
     return Cost((tuple(paid),))

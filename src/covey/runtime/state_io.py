@@ -1,14 +1,11 @@
 """A server's state as a checkpoint, and back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
 
 from covey.algorithms import ServerState
 from covey.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from covey.components import States, decoded, encoded
+from covey.components import decoded, encoded
 from covey.errors import RunError
 from covey.params import named, unprefixed
 from covey.types import Params
@@ -45,7 +42,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
     """Read a state, and the ledger's head when it was written.
 
     Raises:
-        RunError: the file is torn, or its models come in releases.
+        RunError: the file is torn, or of another format.
     """
     checkpoint = load_checkpoint(path)
     try:
@@ -53,7 +50,7 @@ def load_state(path: Path) -> tuple[ServerState, str]:
             round_index=checkpoint.round_index + 1,
             clusters=_models(checkpoint),
             assignment=checkpoint.state["assignment"],
-            states=_states(path, checkpoint),
+            states=decoded(checkpoint.state["states"], checkpoint.tensors),
         )
         return state, checkpoint.state["ledger_head"]
     except DAMAGE as error:
@@ -66,60 +63,5 @@ def load_state(path: Path) -> tuple[ServerState, str]:
 def _models(checkpoint: Checkpoint) -> tuple[Params, ...]:
     """Return the models, their parameters in the order in which they were written."""
     found = unprefixed(checkpoint.tensors, "cluster")
-    names = checkpoint.state.get("parameters", list(found[0]))
+    names = checkpoint.state["parameters"]
     return tuple({name: model[name] for name in names} for model in found)
-
-
-def _states(path: Path, checkpoint: Checkpoint) -> States:
-    if "states" in checkpoint.state:
-        return decoded(checkpoint.state["states"], checkpoint.tensors)
-    if checkpoint.state["releases"] > 1:
-        raise RunError(
-            f"{path} is of a run in which every cluster's model came in releases "
-            f"(method.selection = 'menu'), which this version of covey cannot play. Its "
-            f"report and proofs can still be read; start a new run."
-        )
-    return decoded(_before_components(checkpoint.state, checkpoint.tensors), {})
-
-
-def _before_components(
-    state: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """Return what a checkpoint of covey 0.1 holds, as components keep it now."""
-    memory = state["memory"]
-    shadows: dict[int, list[dict[str, Any]]] = {}
-    for kept, params in zip(
-        state["shadows"], unprefixed(tensors, "shadow"), strict=True
-    ):
-        federations = shadows.setdefault(kept["place"][0], [])
-        federations.append({**kept, "params": params})
-    return {
-        "risk-estimates": {"estimates": [_estimate(f) for f in state["figures"]]},
-        "shadow-federations": {"clusters": shadows},
-        "own-risks": {
-            "risks": {
-                handle: [_own_estimate(each) for each in row]
-                for handle, row in memory["risks"].items()
-            }
-        },
-        "last-moves": {"rounds": memory["moved"]},
-        "smoothed-losses": {"losses": memory["losses"]},
-        "prices": {"prices": memory["prices"]},
-        "pooling": {"shares": state["pooling"]},
-        "waiting": {"rounds": state["waiting"], "closed": state["closed"]},
-        "clips": {"norms": state["clips"]},
-        "stalled": {"clusters": state.get("stalled", [])},
-    }
-
-
-def _estimate(measured: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return an estimate that was kept as the event of its measurement."""
-    if measured is None:
-        return None
-    return {key: value for key, value in measured.items() if key != "cluster"}
-
-
-def _own_estimate(known: Sequence[Any] | None) -> dict[str, Any] | None:
-    """Return a client's own estimate, which was kept as a row of values."""
-    names = ("risk", "standard_error", "round_index", "inside")
-    return None if known is None else dict(zip(names, known, strict=True))

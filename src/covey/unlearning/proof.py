@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 FORMAT: Literal["covey-proof"] = "covey-proof"
-VERSION: Literal[4] = 4
+VERSION: Literal[5] = 5
 
 IDENTIFIERS = {"request", "run", "copies"}
 """Given from outside, and claiming nothing."""
@@ -64,7 +64,7 @@ class Proof(Facts):
     __pydantic_config__ = STRICT
 
     format: Literal["covey-proof"]
-    version: Literal[4]
+    version: Literal[5]
     model_changed: bool
     claim: str
     summary: tuple[str, ...]

@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from covey.types import round_number
-from covey.unlearning.proof import Proof, proof_json, subject_mark
+from covey.unlearning.proof import VERSION, Proof, proof_json, subject_mark
 from covey.unlearning.proof_facts import check_facts, check_text
 from covey.unlearning.sealing import unsealed
 from covey.unlearning.signature import Check, KeyRecord, check_signature
+from covey.version import another_format
 
 __all__ = ["ChainView", "LedgerAnswer", "verify"]
 
@@ -85,6 +86,7 @@ def verify(
     """
     try:
         document = json.loads(written.decode("ascii"))
+        _check_version(document)
         parsed = _reader()(written)
         one_form = proof_json(document).encode() == written
         _require_all_fields(document)
@@ -126,12 +128,20 @@ def _require_all_fields(document: Mapping[str, Any]) -> None:
         raise ValueError(f"{min(lacking)}: it lacks this field")
 
 
+def _check_version(document: object) -> None:
+    match document:
+        case {"format": "covey-proof", "version": found} if found != VERSION:
+            raise ValueError(another_format("it", _brief(found), VERSION))
+        case _:
+            pass
+
+
 def _check_form(told: Proof, *, one_form: bool) -> Check:
     if not one_form:
         return Check.failed("format", "the file is not in the one form of a proof")
     if not all((told.limits, told.done, told.summary)):
         return Check.failed("format", "what was done, or its limits, are not said")
-    return Check.passed("format", f"{told.format} version {told.version}")
+    return Check.passed("format", f"{told.format} of format {told.version}")
 
 
 def _check_set_sizes(told: Proof) -> Check:
