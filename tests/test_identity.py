@@ -1,15 +1,11 @@
 """Which settings are what a run is, and which are only how it is played."""
 
-import tomllib
 from itertools import product
 
 import pytest
-import tomli_w
 
 from covey import Config
-from covey.build import build_run
 from covey.config import flat, that_matter, unused
-from covey.runtime.session import config_hash
 
 
 def test_the_defaults_are_nothing_to_remember():
@@ -40,22 +36,6 @@ def test_nested_settings_become_flat():
         "b.c": 2,
         "b.d.e": [3],
     }
-
-
-def test_settings_of_an_older_version_are_the_same_run():
-    now = Config.of({"seed": 1, "population": {"clients": 6, "audit_examples": 0}})
-    older = tomllib.loads(now.toml())
-    for section, key in (
-        ("population", "images"),
-        ("population", "dirichlet_alpha"),
-        ("method", "smoothing"),
-        ("merge", "noise"),
-    ):
-        del older[section][key]
-    del older["secrets"]
-    before = Config.of(tomllib.loads(tomli_w.dumps(older)))
-    assert that_matter(before) == that_matter(now)
-    assert config_hash(build_run(before)) == config_hash(build_run(now))
 
 
 LOOKS_AT = {

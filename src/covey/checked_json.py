@@ -17,7 +17,7 @@ def checked_json(document: Mapping[str, Any]) -> bytes:
 
 
 def checked(content: bytes) -> bytes:
-    """Return such a file's content as it is; one of an earlier covey holds no hash.
+    """Return such a file's content as it is, once its hash is compared.
 
     Raises:
         ValueError: it is no JSON, or another document than the one that was hashed.
@@ -26,11 +26,12 @@ def checked(content: bytes) -> bytes:
         told = json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if isinstance(told, dict) and KEY in told:
-        document = cast("dict[str, Any]", told)
-        known = document.pop(KEY)
-        if known != _digest(document):
-            raise ValueError("it was changed: its checksum is another")
+    if not isinstance(told, dict) or KEY not in told:
+        raise ValueError("it has no checksum")
+    document = cast("dict[str, Any]", told)
+    known = document.pop(KEY)
+    if known != _digest(document):
+        raise ValueError("it was changed: its checksum is another")
     return content
 
 

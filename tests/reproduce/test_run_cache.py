@@ -1,12 +1,9 @@
 """Runs under what they are: found again, carried on, shared."""
 
 import hashlib
-import shutil
-import tomllib
 from contextlib import contextmanager
 
 import pytest
-import tomli_w
 
 from covey import Config, DataError, load
 from covey.config import Section
@@ -141,17 +138,6 @@ def test_two_experiments_share_a_run(played):
     found = federations(asked, full(played.folder), quick=False)
     assert [cell.mean is not None for cell in found.cells] == [True, True]
     assert found.commits == played.found.commits
-
-
-def test_a_run_of_an_older_version_is_still_that_run(played, tmp_path):
-    wanted = config(played, FEDAVG)
-    path = tmp_path / digest(wanted)
-    shutil.copytree(played.folder / path.name, path)
-    older = tomllib.loads((path / "config.toml").read_text())
-    del older["population"]["images"], older["secrets"], older["method"]["smoothing"]
-    (path / "config.toml").write_text(tomli_w.dumps(older))
-    assert digest(Config.of(older)) == digest(wanted)
-    assert full(tmp_path).run(wanted, "there") == path
 
 
 def test_data_that_are_missing_leave_nothing_behind(played, tmp_path):

@@ -1,9 +1,10 @@
 """One bit flipped in what stands beside ledger and states: no other thing is read."""
 
+import pytest
 import safetensors.torch
 import torch
 
-from covey import load
+from covey import RunError, load
 from covey.build import DataProfile
 from covey.config import that_matter
 from covey.flower.memory import MemoryFolder, NodeMemory
@@ -66,13 +67,14 @@ def test_no_flip_in_what_a_node_keeps_is_silent(tmp_path):
     assert not changed_silently(tmp_path / "run" / "2.safetensors", tensors)
 
 
-def test_what_an_earlier_covey_wrote_without_a_checksum_is_read(tmp_path):
+def test_what_holds_no_checksum_is_not_read(tmp_path):
     path = tmp_path / "federation.json"
     path.write_text('{"run": "run", "profile": null, "home": "/home"}')
-    known = FederationMetadata("run", None, "/home")
-    assert FederationMetadata.of(RunFolder(tmp_path)) == known
+    with pytest.raises(RunError, match="it has no checksum"):
+        FederationMetadata.of(RunFolder(tmp_path))
     memory = MemoryFolder(tmp_path, "run")
     memory.write_tensors(2, {"own": {"w": torch.ones(2)}})
-    old = safetensors.torch.save({"own/w": torch.ones(2)})
-    (tmp_path / "run" / "2.safetensors").write_bytes(old)
-    assert memory.read_tensors(2)["own"]["w"].tolist() == [1, 1]
+    bare = safetensors.torch.save({"own/w": torch.ones(2)})
+    (tmp_path / "run" / "2.safetensors").write_bytes(bare)
+    with pytest.raises(RunError, match="its checksum is another"):
+        memory.read_tensors(2)

@@ -1,15 +1,17 @@
 """What a run is made of may not change under it; where its record lies, may."""
 
 import os
+import sqlite3
 import stat
 import sys
+from contextlib import closing
 
 import pytest
 
 from covey import Config, ConfigError, LedgerError, RunError, load, resume, run
 from covey.config import without_passwords
 from covey.ledger import Ledger
-from covey.runtime.session import earlier_config_hashes, settings_hash
+from covey.runtime.session import settings_hash
 
 SECRET = "pa55-for-the-ledger"  # noqa: S105 - of no ledger
 
@@ -64,14 +66,6 @@ def test_a_password_among_the_settings_is_refused_and_not_repeated(url, play):
     told = Config.recorded({"ledger": {"url": url}})
     assert told.ledger.url == url
     assert SECRET not in without_passwords(path.read_text())
-
-
-def test_a_run_that_counted_its_url_is_still_itself():
-    url = "postgresql://host/runs?run=a"
-    config = Config.of({"ledger": {"url": url}})
-    assert settings_hash(config) == settings_hash(Config())
-    (before,) = earlier_config_hashes(config)
-    assert before != settings_hash(config)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
@@ -154,3 +148,22 @@ def test_a_run_whose_ledger_is_gone_is_left_alone(
     assert not lost.exists()
     assert report.read_bytes() == before[report]
     assert {p: p.read_bytes() for p in before} == before
+
+
+def test_where_the_ledger_is_kept_is_no_part_of_what_a_run_is():
+    config = Config.of({"ledger": {"url": "postgresql://host/runs?run=a"}})
+    assert settings_hash(config) == settings_hash(Config())
+
+
+def test_settings_of_another_version_are_refused_by_the_format_of_their_ledger(play):
+    folder = play().folder
+    path = folder / "config.toml"
+    path.write_text(path.read_text().replace("[method]", "[method]\nmenu = 3"))
+    with pytest.raises(ConfigError, match="menu"):
+        load(folder)
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
+        database.execute("UPDATE schema SET version = 7")
+        database.commit()
+    for door in (load, resume):
+        with pytest.raises(LedgerError, match=r"of format 8, found 7: .* played again"):
+            door(folder)

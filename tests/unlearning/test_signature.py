@@ -276,7 +276,7 @@ def test_a_damaged_key_is_noticed_and_never_signs_as_another(tmp_path: Path):
     assert refused > 100
 
 
-def test_a_damaged_key_from_before_is_compared_with_the_published_one(tmp_path: Path):
+def test_a_damaged_key_of_ones_own_is_compared_with_the_published_one(tmp_path: Path):
     place = tmp_path / "key.pem"
     key = signing_key(place)
     place.write_bytes(private_pem(key))
@@ -329,7 +329,7 @@ def signing_key_after(place: Path):
     return rotate_key(place).public_key()
 
 
-def test_public_keys_from_before_they_had_dates_count_always(tmp_path: Path):
+def test_public_keys_without_dates_count_always(tmp_path: Path):
     place = tmp_path / "keys.pem"
     place.write_bytes(public_pem(KEY))
     assert verdict(KEY.public_key(), datetime(1999, 1, 1, tzinfo=UTC), place) is True

@@ -41,12 +41,11 @@ def no_foreign_code() -> Generator[None]:
 
 
 @contextmanager
-def only_from(origins: Mapping[str, str] | None) -> Generator[None]:
+def only_from(origins: Mapping[str, str]) -> Generator[None]:
     """Import what settings name only from these files, and nothing else.
 
     Args:
-        origins: as `origins_of` returned them when the run was started; None: that was
-            not recorded, and nothing is compared.
+        origins: as `origins_of` returned them when the run was started.
     """
     before = _origins.set(origins)
     try:

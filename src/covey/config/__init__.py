@@ -10,7 +10,7 @@ from covey.config.data_constraints import (
     reads_files,
     refuse_conflicts,
 )
-from covey.config.identity import flat, heeded, that_matter, that_mattered, unused
+from covey.config.identity import flat, heeded, that_matter, unused
 from covey.config.ledger_url import without_passwords
 from covey.config.loader import config_of, load_config, put, read_settings
 from covey.config.problems import together
@@ -42,7 +42,6 @@ __all__ = [
     "schema",
     "settings",
     "that_matter",
-    "that_mattered",
     "together",
     "unheeded",
     "unused",

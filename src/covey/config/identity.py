@@ -14,7 +14,6 @@ __all__ = [
     "heeded",
     "of_other_algorithms",
     "that_matter",
-    "that_mattered",
     "unused",
 ]
 
@@ -33,22 +32,10 @@ CHANGES_NOTHING = (
 def that_matter(config: Config) -> dict[str, Any]:
     """Return the settings that can change a result, as `section.key` to value.
 
-    Only those that are not the defaults, so that a run stays what it was when a later
-    version knows more settings.
+    Only those that are not the defaults.
     """
     found = flat(config.model_dump(mode="json", exclude_defaults=True))
     return {k: v for k, v in found.items() if not k.startswith(CHANGES_NOTHING)}
-
-
-def that_mattered(config: Config, ledger_url: str) -> dict[str, Any]:
-    """Return what an earlier covey took for the settings that can change a result.
-
-    Args:
-        config: the run's.
-        ledger_url: as it stood in the settings, with its password.
-    """
-    where = {"ledger.url": ledger_url} if ledger_url else {}
-    return that_matter(config) | where
 
 
 def unused(method: str, selection: str) -> tuple[str, ...]:

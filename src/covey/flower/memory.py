@@ -131,12 +131,12 @@ class MemoryFolder:
 
 
 def _whole(file: Path) -> dict[str, Tensor]:
-    """Return a file's tensors; one of an earlier covey holds no hash of them."""
+    """Return a file's tensors, once their hash is compared."""
     check_regular(file)
     with safe_open(file, framework="pt") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         known = (opened.metadata() or {}).get("sha256")
-    if known not in (None, _digest(tensors)):
+    if known != _digest(tensors):
         raise ValueError("it was changed: its checksum is another")
     return tensors
 
@@ -154,10 +154,4 @@ def _damaged(file: Path, error: Exception) -> RunError:
 
 
 def _estimate(kept: Any) -> RiskEstimate | None:  # noqa: ANN401 - as JSON has it
-    """Return what a client found earlier; covey 0.1 wrote down a row of four values."""
-    if kept is None:
-        return None
-    if isinstance(kept, dict):
-        return RiskEstimate(**kept)
-    risk, standard_error, round_index, inside = kept
-    return RiskEstimate(risk, standard_error, round_index=round_index, inside=inside)
+    return None if kept is None else RiskEstimate(**kept)

@@ -194,7 +194,7 @@ def _misfits(
     hashes: Sequence[str] | None,
 ) -> Iterator[str]:
     for name in ("request", "run", "asked", "basis", "subject"):
-        if receipt.get(name) != told.get(name, receipt.get(name)):
+        if receipt.get(name) != told.get(name):
             yield f"{name}: the receipt and the proof say different things"
     if receipt.get("wanted") not in ("auto", told.get("answer")):
         yield f"wanted: {receipt.get('wanted')!a} was asked for, another answer given"

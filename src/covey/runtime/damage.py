@@ -15,7 +15,7 @@ from covey.ledger import Ledger
 from covey.runtime.folder import RunFolder
 from covey.runtime.record_files import record_problems
 from covey.runtime.secrets import lost_secret, restored_marker
-from covey.runtime.session import earlier_config_hashes, read_history, settings_hash
+from covey.runtime.session import read_history, settings_hash
 from covey.runtime.state_checks import missing_state, state_problem
 from covey.runtime.updates import stored_rounds, updates_problem
 from covey.unlearning.proof import proof_page
@@ -98,8 +98,7 @@ def _of_ledger(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
 
 def _settings(folder: RunFolder, ledger: Ledger) -> Iterator[Damage]:
     began, config = read_history(ledger).started, folder.config()
-    known = (settings_hash(config), *earlier_config_hashes(config))
-    if began is not None and began.config_hash not in known:
+    if began is not None and began.config_hash != settings_hash(config):
         found = "they are not those that began the run"
         yield Damage(folder.config_path, "the settings", found, COPY)
 

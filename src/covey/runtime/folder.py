@@ -5,8 +5,8 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,8 @@ from covey.atomic_io import delete_whole, make_folder, replace_whole
 from covey.bounded_io import read_bounded, read_text
 from covey.components.foreign_code import origins_of
 from covey.config import Config
-from covey.errors import RunError
+from covey.errors import ConfigError, RunError
+from covey.ledger import Ledger
 from covey.runtime.ledger_record import RecordReader
 from covey.types import Basis, ClientName
 
@@ -227,8 +228,10 @@ class RunFolder:
 
         Raises:
             RunError: they cannot be read.
+            LedgerError: another version of covey wrote the run.
         """
-        return Config.read(self._settings())
+        with self._same_format():
+            return Config.read(self._settings())
 
     def checked_config(self) -> Config:
         """Read the settings back to play with them: a user's components are imported.
@@ -236,21 +239,30 @@ class RunFolder:
         Raises:
             ConfigError: they do not go with each other, or cannot be imported.
         """
-        return Config.recorded(self._settings())
+        with self._same_format():
+            return Config.recorded(self._settings())
+
+    @contextmanager
+    def _same_format(self) -> Generator[None]:
+        """Where settings are refused, say so if it is since another version wrote them."""
+        try:
+            yield
+        except ConfigError:
+            if self.ledger_path.is_file():
+                Ledger.read(self.ledger_path)
+            raise
 
     @property
     def imports(self) -> Path:
         """Where the user's own code lay when the run was started."""
         return self.path / "imports.json"
 
-    def origins(self) -> dict[str, str] | None:
-        """Return where the user's code lay; None: an earlier covey did not record it.
+    def origins(self) -> dict[str, str]:
+        """Return where the user's code lay.
 
         Raises:
             RunError: the record cannot be read.
         """
-        if not self.imports.exists():
-            return None
         try:
             return _origins(read_bounded(self.imports))
         except (OSError, ValueError) as error:

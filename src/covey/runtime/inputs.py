@@ -41,9 +41,9 @@ def check_inputs(run: BuiltRun, history: History, ledger: Ledger) -> Mapping[str
     unhashed = bool(history.left) and history.left[-1].data_hash is None
     found = input_hashes(run)
     for name, digest in found.items():
-        known = ledger.files.of(name)
-        unknown = not known or (unhashed and name == PREFERENCES)
-        if began is None or digest in known or (unknown and _as_recorded(run, began)):
+        if began is None or digest in ledger.files.of(name):
+            continue
+        if unhashed and name == PREFERENCES and _as_recorded(run, began):
             continue
         raise RunError(
             f"{_described(run, name)} must be what began the run in {ledger.location}, "
@@ -80,7 +80,7 @@ def _accepted(preference: Preference) -> tuple[float, ...]:
 
 
 def _as_recorded(run: BuiltRun, began: RunStarted) -> bool:
-    """Compare thresholds with those of the first event: all that an old ledger knows."""
+    """Compare thresholds with those of the first event, all that is known then."""
     told = began.risk_thresholds
     return all(
         told.get(c.handle, c.preference.risk_threshold) == c.preference.risk_threshold

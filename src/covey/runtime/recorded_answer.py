@@ -24,7 +24,7 @@ from covey.runtime.after_answer import problems_after
 from covey.runtime.answer_events import AnswerEvents, answer_events
 from covey.runtime.ledger_record import LedgerRecord, by_entry
 from covey.runtime.recorded_events import event_of
-from covey.runtime.session import earlier_config_hashes, settings_hash
+from covey.runtime.session import settings_hash
 from covey.unlearning import (
     LedgerAnswer,
     check_basis,
@@ -90,8 +90,7 @@ def recorded_answer(
             "answer: the ledger records no answer to this request, or no request, before "
             "the event at which the proof was made"
         )
-    known = (settings_hash(config), *earlier_config_hashes(config))
-    if answer.began.config_hash not in known:
+    if answer.began.config_hash != settings_hash(config):
         return _refused("config.toml: not the settings that began the run")
     expected, open_ = _expected(answer, config)
     if answer.given.answer == "subtract" and answer.rewind:

@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
 from covey.build import BuiltRun, KnowsKeys, anonymity_of, build_run, data_hash
 from covey.components.foreign_code import ForeignCodeError, only_from
-from covey.config import Config, that_matter, that_mattered
+from covey.config import Config, that_matter
 from covey.data import Client
 from covey.errors import LedgerError, RunError
 from covey.events import (
@@ -20,7 +20,6 @@ from covey.events import (
 )
 from covey.history import History
 from covey.ledger import Ledger, Record
-from covey.ledger.location import resolved
 from covey.runtime.anchors import check_anchors
 from covey.runtime.folder import RunFolder, now
 from covey.runtime.inputs import check_inputs, note_inputs
@@ -35,7 +34,6 @@ __all__ = [
     "check_same",
     "check_settings",
     "config_hash",
-    "earlier_config_hashes",
     "open_or_create",
     "open_session",
     "read_events",
@@ -271,7 +269,7 @@ def check_settings(config: Config, history: History, folder: RunFolder) -> None:
         RunError: they are others.
     """
     began, now = history.started, settings_hash(config)
-    if began and began.config_hash not in (now, *earlier_config_hashes(config)):
+    if began and began.config_hash != now:
         before = began.config_hash
         raise RunError(_mismatch("settings in config.toml", folder.path, before, now))
 
@@ -345,21 +343,8 @@ def config_hash(run: BuiltRun) -> str:
 
 def settings_hash(config: Config) -> str:
     """Hash the settings that can change a result."""
-    return _hash(that_matter(config))
-
-
-def earlier_config_hashes(config: Config) -> tuple[str, ...]:
-    """Return what an earlier covey had for the hash: where the ledger is counted too."""
-    if not config.ledger.url:
-        return ()
-    with suppress(LedgerError):
-        urls = dict.fromkeys((config.ledger.url, str(resolved(config.ledger.url))))
-        return tuple(_hash(that_mattered(config, url)) for url in urls)
-    return ()
-
-
-def _hash(settings: Mapping[str, object]) -> str:
-    return hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
+    settings = sorted(that_matter(config).items())
+    return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
 def with_recorded_handles(run: BuiltRun, ledger: Ledger, secrets: Secrets) -> BuiltRun:

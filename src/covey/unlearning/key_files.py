@@ -223,8 +223,7 @@ def _read_private(place: Path) -> SigningKey:
 def _check_undamaged(public: PublicKey, place: Path, pem: bytes) -> None:
     """Compare a private key with its public half: a flipped bit is a key as well.
 
-    A file from before public halves stood beside private ones is compared with the
-    published ones.
+    A key of one's own may stand without it, and is compared with the published ones.
     """
     published = public_keys_path(place)
     halves = [load_pem_public_key(each) for each in PUBLIC.findall(pem)]
