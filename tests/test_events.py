@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 import covey.events
-from covey.events import ClientsAssigned, Event, RiskMeasured, event_from, kind_and_body
+from covey.events import (
+    ClientLeft,
+    ClientsAssigned,
+    Event,
+    RiskMeasured,
+    RunRolledBack,
+    event_from,
+    kind_and_body,
+)
 
 CLASSES: list[type[Event]] = [
     getattr(covey.events, name)
@@ -96,6 +104,17 @@ def test_an_event_cannot_be_changed():
     event = ClientsAssigned({}, "clients")
     with pytest.raises(AttributeError):
         event.by = "final"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_field_that_is_missing_is_not_filled_in():
+    kind, body = kind_and_body(RunRolledBack(0, 1, "anew"))
+    del body["until"]
+    with pytest.raises(ValueError, match="'until' of RunRolledBack: it is missing"):
+        event_from(kind, body)
+    kind, body = kind_and_body(ClientLeft("h", "deny", None))
+    del body["subject"]
+    with pytest.raises(ValueError, match="'subject' of ClientLeft: it is missing"):
+        event_from(kind, body)
 
 
 def test_a_withheld_figure_stays_withheld():

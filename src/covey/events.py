@@ -861,6 +861,8 @@ def _event(kind: str, body: Mapping[str, Any]) -> Event:
     classes = {cls.__name__ for cls in Event.__subclasses__()}
     if kind not in classes:
         return ForeignEvent(kind, {field: as_plain(body[field]) for field in body})
+    if missing := _fields(kind) - body.keys():
+        raise ValueError(f"{min(missing)!a} of {kind}: it is missing")
     kept = {
         field: value for field, value in body.items() if _is_kept(kind, field, value)
     }
@@ -892,6 +894,14 @@ def _is_kept(kind: str, field: str, value: object) -> bool:
 
 
 @cache
+def _fields(kind: str) -> frozenset[str]:
+    return frozenset(each.name for each in fields(_class(kind)))
+
+
+@cache
 def _reader(kind: str) -> Callable[[Mapping[str, Any]], Event]:
-    classes = {cls.__name__: cls for cls in Event.__subclasses__()}
-    return TypeAdapter(classes[kind]).validate_python
+    return TypeAdapter(_class(kind)).validate_python
+
+
+def _class(kind: str) -> type[Event]:
+    return {cls.__name__: cls for cls in Event.__subclasses__()}[kind]

@@ -32,7 +32,13 @@ DRAWN = {
     kinds.RunsSearched: {"known": st.tuples(TEXT, TEXT)},
     kinds.DeadlineExtended: {"told": st.just("2026-10-02"), "reason": TEXT},
     kinds.ItemAdded: {"item": st.integers(1, 3), "kind": TEXT, "text": TEXT},
-    kinds.ItemSigned: {"item": st.integers(1, 3), "by": TEXT, "day": TEXT},
+    kinds.ItemSigned: {
+        "item": st.integers(1, 3),
+        "by": TEXT,
+        "day": TEXT,
+        "note": TEXT,
+        "kept": TEXT,
+    },
     kinds.AnswerBegun: {"wanted": TEXT},
     kinds.RunAsked: {"run": TEXT, "request": TEXT},
     kinds.RunLost: {"run": TEXT},
@@ -74,14 +80,6 @@ def test_facts_come_back_from_the_chain_as_they_were(draws):
     read = [fact_of(record_of(each)) for each in facts]
     assert read == facts
     assert json.dumps([record_of(each).body for each in facts])
-
-
-def test_a_signature_from_before_reasons_to_keep_were_told_is_still_read():
-    item = kinds.ItemSigned(case="1", item=0, by="h", day="2026-10-01")
-    record = record_of(item)
-    older = {key: value for key, value in record.body.items() if key != "kept"}
-    assert older != record.body
-    assert fact_of(type(record)(None, record.kind, older)) == item
 
 
 def test_a_case_begins_once_and_first():

@@ -17,9 +17,9 @@ from covey.events import (
     CohortSampled,
     Event,
     RoundMeasured,
+    RunFinished,
     RunRolledBack,
     RunStarted,
-    event_from,
     kind_and_body,
 )
 from covey.history import history_of, with_entry
@@ -75,21 +75,16 @@ def rounds(present: Sequence[str], first: int = 0) -> Iterator[Record]:
             events += [
                 ClientExposed(h, j, 0.5, 0.6, 0.01, 0.6) for h, j in chosen.items()
             ]
-            events.append(event_from("RunFinished", FINISHED))
+            events.append(FINISHED)
         yield from (Record(t, *kind_and_body(each)) for each in events)
 
 
-FINISHED = {
-    "model_hash": "0de1",
-    "accuracy": 0.5,
-    "accuracy_by_group": {"minority": 0.5},
-    "adjusted_rand_index": 1.0,
-}
+FINISHED = RunFinished("0de1", 0.5, {"minority": 0.5}, 1.0)
 
 
 def started(present: Sequence[str]) -> RunStarted:
     return RunStarted(
-        covey_version="0.1.0",
+        covey_version="0.2.0",
         method="ifca",
         config_hash="c0ffee",
         data_hash="da7a",

@@ -113,8 +113,8 @@ class ItemSigned(Fact):
     item: int
     by: str
     day: str
-    note: str = ""
-    kept: str = ""
+    note: str
+    kept: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
