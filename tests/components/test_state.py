@@ -4,6 +4,8 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import covey
 from covey.algorithms import LastMoves, Prices, RiskEstimates, Waiting
 from covey.components import ComponentState, decoded, encoded, keep, kept, without
 from covey.components.state import States
@@ -236,6 +239,31 @@ def test_what_no_checkpoint_can_hold_is_refused(value: object, parts: tuple[str,
     with pytest.raises(ConfigError) as error:
         encoded(keep({}, Odd(value=value)))
     assert all(part in str(error.value) for part in parts)
+
+
+class SameKey(ComponentState):
+    key = "other"
+
+
+def test_two_kinds_of_states_under_one_key_are_refused():
+    states = keep({}, Other())
+    for clash in (lambda: keep(states, SameKey()), lambda: kept(states, SameKey)):
+        with pytest.raises(ConfigError, match=r"'other' of .*:Other and of .*:SameKey"):
+            clash()
+    assert kept(keep(states, Other()), Other) == Other()
+
+
+def test_every_state_of_covey_has_a_short_key_of_its_own():
+    home = Path(covey.__file__).parent
+    for path in home.rglob("*.py"):
+        if "(ComponentState):" in path.read_text("utf-8"):
+            place = path.relative_to(home).with_suffix("")
+            import_module(".".join(("covey", *place.parts)))
+    kinds = ComponentState.__subclasses__()
+    keys = [each.key for each in kinds if each.__module__.startswith("covey.")]
+    assert len(keys) > 10
+    assert all(keys)
+    assert len(set(keys)) == len(keys)
 
 
 def test_a_state_is_frozen_and_knows_its_fields():

@@ -48,7 +48,7 @@ class ComponentState(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     key: ClassVar[str] = ""
-    """The name in a checkpoint; else the class's own."""
+    """The name in a checkpoint, wherever the class lies; else the class's own."""
 
 
 LEAVES = (int, float, str, Tensor)
@@ -64,20 +64,47 @@ States = Mapping[str, object]
 
 
 def _key(kind: type[ComponentState]) -> str:
-    return kind.key or f"{kind.__module__}:{kind.__qualname__}"
+    return kind.key or _own_name(kind)
+
+
+def _own_name(kind: type[ComponentState]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def kept(states: States, kind: type[S]) -> S:
-    """Return a component's state; before it has any, the one of defaults."""
+    """Return a component's state; before it has any, the one of defaults.
+
+    Raises:
+        ConfigError: what is kept under its key is another component's.
+    """
     found = states.get(_key(kind))
     if found is None:
         return kind()
+    _check_alone(found, kind)
     return found if isinstance(found, kind) else kind.model_validate(found)
 
 
 def keep(states: States, state: ComponentState) -> States:
-    """Return the states, this one among them, with its mappings `in_order`."""
-    return {**states, _key(type(state)): _cut(state, frozenset())}
+    """Return the states, this one among them, with its mappings `in_order`.
+
+    Raises:
+        ConfigError: what is kept under its key is another component's.
+    """
+    key = _key(type(state))
+    _check_alone(states.get(key), type(state))
+    return {**states, key: _cut(state, frozenset())}
+
+
+def _check_alone(found: object, kind: type[ComponentState]) -> None:
+    """Refuse two classes under one key; one that was loaded anew is still the same."""
+    if isinstance(found, kind) or not isinstance(found, ComponentState):
+        return
+    first, second = _own_name(type(found)), _own_name(kind)
+    if first != second:
+        raise ConfigError(
+            f"States that a run keeps must each have a key of their own, found "
+            f"{kind.key!r} of {first} and of {second}. Give one of them another key."
+        )
 
 
 def in_order(tree: Mapping[K, V]) -> Mapping[K, V]:
