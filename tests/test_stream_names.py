@@ -1,0 +1,116 @@
+"""Names of random streams: under another name, every run has other draws."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import covey
+
+NAMES = [
+    "... / hands",
+    "anonymity set / ... / ...",
+    "architecture",
+    "asked",
+    "audit",
+    "audit of a finished run",
+    "audit of a model",
+    "blind / ...",
+    "bootstrap / ...",
+    "canaries",
+    "choice / ...",
+    "cluster / ...",
+    "cohort",
+    "cohort / ...",
+    "dealt / ...",
+    "dropout",
+    "fairness",
+    "features",
+    "folds",
+    "folds / ...",
+    "folds / ... / ...",
+    "gabor",
+    "groups",
+    "half / ... / ...",
+    "halves",
+    "handle / ...",
+    "head / ...",
+    "heads",
+    "initial model",
+    "initial model / ...",
+    "inputs",
+    "join / ...",
+    "labels",
+    "leaving / ...",
+    "local training / ...",
+    "merge",
+    "model / ...",
+    "negative control",
+    "newcomers / ...",
+    "noise",
+    "non-members",
+    "one more round",
+    "optima",
+    "order",
+    "own records / ...",
+    "own risk / ...",
+    "pairs / ...",
+    "participation game",
+    "partition",
+    "partition / ...",
+    "pink noise",
+    "pool",
+    "private steps",
+    "random-patches",
+    "rebalancing",
+    "red team / ...",
+    "reference / ...",
+    "representative",
+    "request / ...",
+    "reserved",
+    "round / ...",
+    "seed",
+    "selection batch / ...",
+    "shadow",
+    "shift / ...",
+    "sketch / ...",
+    "source",
+    "split",
+    "split / ...",
+    "start / ...",
+    "sum / ... / count",
+    "sum / ... / noise",
+    "sums / ... / ...",
+    "test",
+    "threshold / ...",
+    "tombstones",
+    "training",
+    "transforms",
+    "trial",
+    "verdict",
+]
+
+
+def test_every_stream_keeps_its_name():
+    sources = Path(covey.__file__).parent.rglob("*.py")
+    found = {name for each in sources for name in names_in(each.read_text("utf-8"))}
+    assert sorted(found) == NAMES
+
+
+def names_in(source: str) -> Iterator[str]:
+    """Yield the words by which streams are asked for, "..." for what varies."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="at"), args=args):
+                words = [_word(each) for each in args]
+                if set(words) - {"..."}:
+                    yield " / ".join(words)
+            case _:
+                pass
+
+
+def _word(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(word)):
+            return word
+        case _:
+            return "..."
