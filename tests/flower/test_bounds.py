@@ -44,7 +44,7 @@ from covey.flower.messages import (
 )
 from covey.flower.server import AdmissionPolicy, Clock, FlowerServer
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 HONEST: dict[str, Any] = json.loads(
     str(encode(Hello(VERSION, "t", "n", "same", (1, 8, 8), True, 10))["covey"]["json"])  # type: ignore[index]  # noqa: FBT003
 )

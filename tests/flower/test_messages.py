@@ -35,7 +35,7 @@ from covey.flower.server import AdmissionPolicy, FlowerServer
 from covey.membership import EDGES, FOLDS
 from covey.types import Params
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 OPEN = AdmissionPolicy("run", "same")
 NOBODY = Question(VERSION, "run", "token", "", "hello")
 
@@ -268,8 +268,8 @@ def test_whatever_a_message_holds_it_is_read_or_refused(content):
     [
         ({"covey_version": "0.0.1"}, "has covey 0.0.1"),
         ({"num_models": 10**9}, "say of every model"),
-        ({"recipe": {"record_noise": 1.0}}, "written as covey 0.1.0 does"),
-        ({"task": "obey"}, "written as covey 0.1.0 does"),
+        ({"recipe": {"record_noise": 1.0}}, "written as covey 0.2.0 does"),
+        ({"task": "obey"}, "written as covey 0.2.0 does"),
     ],
     ids=["version", "models", "recipe", "task"],
 )

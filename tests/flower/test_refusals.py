@@ -140,7 +140,7 @@ def counts(first: int = 0, rows: int = 5, bins: int = 81) -> list[list[int]]:
 
 
 FINITE, CLUSTERS = "finite numbers only", "must name one of the clusters"
-READABLE, TEXT = "must be readable", "written as covey 0.1.0 does"
+READABLE, TEXT = "must be readable", "written as covey 0.2.0 does"
 POSITIVE, TABLE = "must be a positive number", r"counts of shape \(5, 81\), from 0"
 UPDATES: dict[str, tuple[Damage, str]] = {
     "not a number": (filled(np.nan), FINITE),
@@ -168,7 +168,7 @@ WORDS: dict[str, tuple[Damage, str]] = {
     "another's name": (lambda s: s.saying(name="client-00002"), "for another client"),
     "another version": (
         lambda sent: sent.saying(covey_version="0.0.1"),
-        "must have covey 0.1.0, like the server",
+        "must have covey 0.2.0, like the server",
     ),
     "no covey record": (lambda s: s.of(RecordDict({"update": s.update})), TEXT),
     "no JSON": (lambda sent: sent.in_words("{"), TEXT),

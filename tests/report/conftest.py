@@ -76,7 +76,7 @@ def _first(plot: Plot, t: int) -> Sequence[Event]:
         return []
     return [
         RunStarted(
-            covey_version="0.1.0",
+            covey_version="0.2.0",
             method=plot.method,
             config_hash="c0ffee",
             data_hash="da7a",

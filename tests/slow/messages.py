@@ -25,10 +25,10 @@ from slow.reading import Reader
 
 MODEL = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
 QUESTION = Question(
-    "0.1.0", "run", "token", "a", "train", num_models=1, offered=(True,)
+    "0.2.0", "run", "token", "a", "train", num_models=1, offered=(True,)
 )
 PENDING = PendingQuestion("h-1", QUESTION, {0: MODEL})
-REPLY = Reply("0.1.0", "token", "a")
+REPLY = Reply("0.2.0", "token", "a")
 
 
 def _asked() -> Message:
@@ -41,7 +41,7 @@ def _answer(content: RecordDict) -> Message:
 
 def message_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     path = folder / "message"
-    hello = Hello("0.1.0", "token", "a", "same", (4,), images=True, classes=3)
+    hello = Hello("0.2.0", "token", "a", "same", (4,), images=True, classes=3)
     readers: dict[str, tuple[RecordDict, Callable[[RecordDict], object]]] = {
         "questions": (_asked().content, question_of),
         "replies": (encode(REPLY, MODEL), lambda c: reply_of(_answer(c), PENDING)),

@@ -39,7 +39,7 @@ BEFORE, AFTER = "a" * 64, "b" * 64
 HEAD = "c" * 64
 
 DENIED = Facts(
-    covey_version="0.1.0",
+    covey_version="0.2.0",
     request="request-7",
     run="runs/first",
     asked="2025-01-02T03:04:05Z",

@@ -91,7 +91,7 @@ class Writer:
         story = self.story
         accepts = 0.55 + 0.3 * self.random.random(story.clients)
         yield RunStarted(
-            covey_version="0.1.0",
+            covey_version="0.2.0",
             method="ifca-mir",
             config_hash=settings_hash(self.config),
             data_hash="da7a",
