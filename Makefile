@@ -20,7 +20,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/codespell README.md docs src tests examples
+	$(BIN)/codespell README.md docs src tests examples benchmarks
 
 # Two processes, and no more threads in each than it asks for itself. COVERAGE=1 measures
 # what they run through, at half as much time again; SHAPES=1 checks the shape of every
@@ -78,8 +78,8 @@ audit:
 		&& .venv-audit/bin/python -m pip install --quiet pip-audit; } || true
 	$(PYTHON) tests/supply/vulnerabilities.py .venv-audit/bin/pip-audit
 
-# Other simulators, for the rows of `covey bench speed` that compare with them: needs the
-# network, and an environment of its own.
+# Other simulators, for the rows of `python -m benchmarks speed` that compare with them: needs
+# the network, and an environment of its own.
 PEERS := torch==2.13.0 'pfl[pytorch]==0.6.0' 'flwr[simulation]==1.41.0'
 
 bench-peers:

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    for pages in ("*.md", "docs/**/*.md", "benchmarks/**/*.md")
+    for path in ROOT.glob(pages)
 )
 PLAYED = {"tutorials", "extending.md"}
 """Whose settings others play, with the parts that these name."""
@@ -160,7 +161,8 @@ def test_every_setting_is_documented_with_its_default():
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_exists(page):
     named = re.findall(
-        r"`((?:src|docs|tests|examples)/[\w/.-]+)`", (ROOT / page).read_text()
+        r"`((?:src|docs|tests|examples|benchmarks)/[\w/.-]+)`",
+        (ROOT / page).read_text(),
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
 

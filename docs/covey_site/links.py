@@ -11,7 +11,13 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|#|<)([^)#\s]+)(#[^)\s]*)?(?=\))")
 NAMED = re.compile(r"(?<![\[`])`docs/([\w/-]+\.md)`(?![\]`])")
 BESIDE = "project"
 """The site's folder for files of the repository that are not in docs."""
-PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PROJECT = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benchmarks/README.md",
+    "benchmarks/results/*.md",
+)
 FRONT = "README.md"
 """The repository's front page, for which the site has one of its own."""
 
@@ -39,7 +45,9 @@ class Sources:
 
     def project_pages(self) -> list[Path]:
         """Return the places of the pages that are about the project itself."""
-        return [self.place(self.repository / name) for name in PROJECT]
+        return [
+            self.place(file) for name in PROJECT for file in self.repository.glob(name)
+        ]
 
     def place(self, file: Path) -> Path:
         """Return the place on the site of a file of the repository, copied if need be."""

@@ -396,7 +396,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 
 ROBUST = "geometric-median"
 """How deployments merge updates where the settings say nothing of it: measured in
-`docs/results/poisoning.md`, with what it costs a minority."""
+`benchmarks/results/poisoning.md`, with what it costs a minority."""
 
 NEWCOMERS = 0.25
 """How many newcomers per founder deployments let into a cluster: measured there too."""

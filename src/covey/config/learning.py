@@ -191,7 +191,7 @@ class MethodConfig(ComponentSection):
         "or came later, so many train a cluster in a round for each of its own that is "
         "there, at least one, drawn anew every round; the others sit out, honest ones that "
         "move late too. 0: no bound. Against clients that choose a small cluster to be its "
-        "majority (`docs/results/poisoning.md`)",
+        "majority (`benchmarks/results/poisoning.md`)",
     )
     target_share: Share = Field(
         default=0.0,

@@ -1,17 +1,13 @@
-"""The commands that this package adds to covey's command line.
+"""The command that this package adds to covey's command line.
 
-Entry points of the group `covey.commands` name these rows; the modules behind them are
-imported when a command is wanted.
+The entry point of the group `covey.commands` names this row; the module behind it is
+imported when the command is wanted.
 """
 
 from covey.cli import Row
 
-__all__ = ["BENCH", "REPRODUCE"]
+__all__ = ["REPRODUCE"]
 
-BENCH = Row(
-    "covey_papers.cli.benches",
-    "Hold what covey measures to a truth that only a simulation knows.",
-)
 REPRODUCE = Row(
     "covey_papers.cli.reproducing",
     "Measure a table or figure of the papers anew, and write the page over them all.",

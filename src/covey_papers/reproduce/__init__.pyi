@@ -1,5 +1,5 @@
+from .answered_runs import Leaving, Outcome, outcomes
 from .page import write_page
-from .provenance import commit, machine
 from .record import Cell, Found, Line, Printed, Record
 from .run_cache import Shelf, digest
 from .runner import Asked, records, reproduced
@@ -12,15 +12,16 @@ __all__ = [
     "Cell",
     "Experiment",
     "Found",
+    "Leaving",
     "Line",
+    "Outcome",
     "Printed",
     "Record",
     "Shelf",
-    "commit",
     "digest",
     "experiment",
     "experiments",
-    "machine",
+    "outcomes",
     "records",
     "reproduced",
     "words",

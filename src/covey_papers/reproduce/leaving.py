@@ -9,7 +9,7 @@ from covey.api import load
 from covey.config import Config
 from covey.errors import DataError
 from covey.report import OVERALL, utility_lines
-from covey_papers.bench import Leaving, Outcome, outcomes
+from covey_papers.reproduce.answered_runs import Leaving, Outcome, outcomes
 from covey_papers.reproduce.papers import Table, printed_table
 from covey_papers.reproduce.provenance import commit
 from covey_papers.reproduce.reasons import with_settings

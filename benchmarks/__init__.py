@@ -1,0 +1,1 @@
+"""Measurements of covey: `python -m benchmarks` lists them."""

@@ -1,0 +1,253 @@
+"""Is the measured risk the true one?
+
+Federations whose truth a simulation knows: before some rounds both sources look at the same
+cluster models, and are held to the risk of the same attack on the real members and matched
+non-members. Controls: random labels learnt by heart must be found, and halves of what no
+model has seen must not. Right is a figure within .03 or two standard errors of the truth;
+covered is one whose 95% interval, with the truth's own error, has the truth in it.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+import covey
+from benchmarks.playing import note
+from covey.algorithms import targets
+from covey.build import (
+    BuiltRun,
+    Components,
+    build_run,
+    clients_of,
+    compose,
+    red_team_of,
+)
+from covey.data import Examples
+from covey.events import RiskMeasured
+from covey.membership import (
+    DIVERGED,
+    MIN_RECORDS,
+    negative_control,
+    positive_control,
+    true_risk,
+)
+from covey.types import Params
+
+Settings = Mapping[str, Any]
+SOURCES = ("shadow", "federated")
+NEAR, LEARNT = 0.03, 100
+BY_HEART = covey.Recipe(
+    local_epochs=100, batch_size=10, learning_rate=0.03, momentum=0.9
+)
+
+GROUPS_KNOWN = {"name": "ifca", "initialisation": "groups"}
+"""Clusters as large as their groups; clients choose after a quarter of `rounds`."""
+HARD = {"batch_size": 10, "learning_rate": 0.03, "momentum": 0.9}
+"""Training that learns by heart what is little and hard."""
+DIGITS: Settings = {"rounds": 30, "train": {"local_epochs": 5, "momentum": 0.9}}
+FEW: Settings = {"clients": 12, "examples_per_client": 40, "minority_share": 0.3}
+BRIGHT: Settings = {
+    "clients": 40,
+    "audit_examples": 2000,
+    "shift": "brightness",
+    "majority": [0.9, 1.2],
+}
+LATER = (2, 4, 6, 8, 10, 12, 14)
+EACH = (2, 3, 4, 5, 6, 7, 8)
+FULL: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
+    "digits": (DIGITS, (5, 10, 15, 20, 25, 30)),
+    "cifar-small": (
+        {
+            "data": {"name": "cifar10"},
+            "population": BRIGHT
+            | {
+                "examples_per_client": 62,
+                "minority_share": 0.2,
+                "minority": [0.5, 0.8],
+            },
+            "train": {**HARD, "local_epochs": 5},
+        },
+        LATER,
+    ),
+    "CIFAR-10, 40 x 250": (
+        {
+            "data": {"name": "cifar10"},
+            "population": BRIGHT
+            | {
+                "examples_per_client": 250,
+                "minority_share": 0.1,
+                "minority": [-1.2, -0.9],
+            },
+            "train": HARD,
+        },
+        EACH,
+    ),
+    "Fashion-MNIST, 60 x 50": (
+        {
+            "data": {"name": "fashion-mnist"},
+            "population": {
+                "clients": 60,
+                "examples_per_client": 50,
+                "audit_examples": 2000,
+                "minority_share": 0.15,
+            },
+            "train": {**HARD, "local_epochs": 3},
+        },
+        EACH,
+    ),
+    "MNIST, 200 x 250": (
+        {
+            "data": {"name": "mnist"},
+            "population": {
+                "clients": 200,
+                "examples_per_client": 250,
+                "audit_examples": 2000,
+                "minority_share": 0.15,
+            },
+            "engine": {"workers": 2},
+        },
+        (2, 3, 4),
+    ),
+}
+"""Settings, and the rounds before which models are looked at."""
+QUICK: Mapping[str, tuple[Settings, tuple[int, ...]]] = {
+    "digits, 12 clients": (
+        {**DIGITS, "rounds": 12, "population": FEW, "model": {"name": "mlp"}},
+        (4, 8),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One cluster model before one round: the truth, and what each source said of it.
+
+    Attributes:
+        matchable: whether the server's pool holds enough to match the cluster's size.
+    """
+
+    truth: float
+    truth_error: float
+    matchable: bool
+    told: Mapping[str, RiskMeasured]
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add what this benchmark takes."""
+    parser.add_argument("--only", choices=FULL, nargs="+", default=[*FULL])
+
+
+def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
+    """Return what each source is worth, and the controls."""
+    sets = QUICK if chosen.quick else {name: FULL[name] for name in chosen.only}
+    looks: list[Look] = []
+    controls: list[dict[str, object]] = []
+    for name, (settings, rounds) in sets.items():
+        usual = {"rounds": 16, "method": GROUPS_KNOWN, **settings}
+        found, shown = looked(usual, rounds)
+        looks += found
+        controls += [{"set": name, **each} for each in shown]
+        note(f"{name}: {len(found)} models")
+    return {
+        f"{len(looks)} cluster models": [worth(looks, source) for source in SOURCES],
+        "controls": controls,
+    }
+
+
+def worth(looks: Sequence[Look], source: str) -> dict[str, object]:
+    """Return what one source's calibrated figures are worth."""
+    given = [each for each in looks if each.told[source].calibrated]
+    able = [each for each in looks if each.matchable or source != "shadow"]
+    risks = np.array([each.told[source].risk for each in given], dtype=float)
+    own = np.array([each.told[source].standard_error for each in given], dtype=float)
+    truths = np.array([each.truth for each in given])
+    errors = risks - truths
+    standard = np.hypot(own, [each.truth_error for each in given])
+    off, row = np.abs(errors), {"source": source, "figures": len(given)}
+    if not given:
+        return row
+    ordered = min(len({*truths}), len({*risks})) > 1
+    return row | {
+        "mean error": float(off.mean()),
+        "right": float((off <= np.maximum(NEAR, 2 * standard)).mean()),
+        "covered": float((off <= 1.96 * standard).mean()),
+        "largest error": float(off.max()),
+        "in standard errors": float((off / standard).max()),
+        "bias": float(errors.mean()),
+        "rank correlation": float(spearmanr(truths, risks)[0]) if ordered else None,  # pyright: ignore
+        "withheld": 1
+        - sum(e.told[source].calibrated for e in able) / max(1, len(able)),
+    }
+
+
+def looked(
+    settings: Settings, rounds: Sequence[int]
+) -> tuple[list[Look], list[dict[str, object]]]:
+    """Play a federation, and look at all clusters before these rounds, without acting."""
+    run = build_run(
+        _with_source(settings, "shadow")
+    )  # with a pool, as shadows need one
+
+    def parts(source: str) -> Components:
+        config = _with_source(settings, source)
+        return Components(config, run.population, run.engine, run.init)
+
+    blind = parts("none")
+    strategy, clients = compose(blind), clients_of(blind).among(run.population.clients)
+    state, found = strategy.init(run.streams), list[Look]()
+    teams = {source: red_team_of(parts(source), state.clusters) for source in SOURCES}
+    for t in range(max(rounds)):
+        state = strategy.play_round(state, clients, run.streams.at("round", t)).state
+        for target in targets(state, {c.handle: c for c in run.population.clients}):
+            if state.round_index not in rounds:
+                break
+            told: dict[str, RiskMeasured] = {}
+            streams = run.streams.at("round", target.round_index, "red team")
+            for source, team in teams.items():
+                assert team is not None
+                seen = replace(target, states=state.states)
+                assessment = team(seen, streams.at(target.cluster))
+                told[source] = assessment.finding.event(target.cluster)
+                if assessment.state is not None:
+                    state = state.keeping(assessment.state)
+            found += _look(run, target, told)
+    return found, [*_controls(run, state.clusters)]
+
+
+def _look(
+    run: BuiltRun, target: covey.Target, told: Mapping[str, RiskMeasured]
+) -> Iterator[Look]:
+    """Yield a look, if there is a truth: of a model that diverged there is none."""
+    at = run.streams.at("round", target.round_index, "audit", target.cluster)
+    truth = true_risk(run.engine, target.params, target.members, run.reference, at)
+    diverged = any(each.reason.startswith(DIVERGED) for each in told.values())
+    if truth is None or diverged:
+        return
+    size = sum(len(client.train) for client in target.members)
+    matchable = size + MIN_RECORDS <= len(run.population.pool)
+    yield Look(truth.risk, truth.standard_error, matchable, told)
+
+
+def _controls(run: BuiltRun, clusters: Sequence[Params]) -> Iterator[dict[str, object]]:
+    unseen, streams = (
+        Examples.joined(run.reference.by_group),
+        run.streams.at("controls"),
+    )
+    few = unseen.first(min(len(unseen), LEARNT))
+    learnt = positive_control(run.engine, run.init(streams), BY_HEART, few, streams)
+    known = {"random labels": learnt}
+    for j, params in enumerate(clusters):
+        found = negative_control(run.engine, params, unseen, streams.at(j))
+        known[f"unseen halves, cluster {j}"] = found
+    for name, each in known.items():
+        off = (each.risk - 0.5) / each.standard_error
+        passed = off > 3 if name == "random labels" else abs(off) <= 3
+        yield {"control": name, "risk": each.risk, "passed": passed}
+
+
+def _with_source(settings: Settings, source: str) -> covey.Config:
+    return covey.Config.of({**settings, "redteam": {"source": source}})

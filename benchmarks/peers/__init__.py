@@ -1,0 +1,1 @@
+"""FedAvg as other simulators write it; `benchmarks.speed` plays it beside covey's."""

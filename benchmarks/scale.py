@@ -1,0 +1,283 @@
+"""What do large federations take: their rounds, anonymity sets and ledger?
+
+Figures are taken in processes of their own, so that one's peak of memory is not another's,
+and stand beside their bounds: what rounds may hold is the data and 3 x (workers + clusters)
+models; the other bounds are what a machine of two cores should do. Peaks are Linux's.
+"""
+
+import math
+import random
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+import covey
+from benchmarks.playing import apart, note, peak_bytes
+from benchmarks.speed import MANY, MNIST, Shape, images_of, module_of, rounds_of
+from covey.aggregation import (
+    AnonymityConfig,
+    RecallableUpdates,
+    anonymity_aggregator,
+    noise_scale,
+)
+from covey.events import (
+    AnonymitySetsFormed,
+    ClientsAssigned,
+    CohortSampled,
+    Event,
+    ModelsMerged,
+    RoundMeasured,
+    RunStarted,
+    kind_and_body,
+)
+from covey.ledger import Ledger, Record
+from covey.runtime import read_events
+from covey.unlearning import AnswerRules, cheapest, participation_of
+from covey.unlearning import options as answers_of
+
+Quantity = tuple[str, float, float]
+"""What was measured, what it is, and its bound."""
+
+WORKERS, CLUSTERS, ANONYMITY, THRESHOLD = 2, 4, 8, 3
+DIRECTIONS, NOISE = 8, 0.5
+SOME, PLANS = 20, 50
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add what this benchmark takes."""
+    parser.add_argument(
+        "--only", nargs="+", choices=FIGURES, default=[*FIGURES], help="These figures."
+    )
+
+
+def measure(chosen: Namespace) -> dict[str, list[dict[str, object]]]:
+    """Return a row per quantity."""
+    rows: list[dict[str, object]] = []
+    for name in chosen.only:
+        small, full = FIGURES[name]
+        for what, found, bound in (small if chosen.quick else full)():
+            rows.append({"figure": name, "what": what, "is": found, "bound": bound})
+            note(f"{name}: {found:.3g} {what}")
+    return {"large federations": rows}
+
+
+def _memory(shape: Shape) -> list[Quantity]:
+    return [apart(rounds_memory, shape)]
+
+
+def rounds_memory(shape: Shape) -> Quantity:
+    """Return what two rounds hold beyond a process that has played next to nothing."""
+    nobody = Shape((10, 10), (1, 1, 5), "linear")
+    rounds_of(nobody, images_of(nobody), 1)()
+    little = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(4, 2))
+    little(torch.zeros(2, 1, 4, 4)).sum().backward()
+    module = module_of(shape)
+    model = sum(each.nbytes for each in module.state_dict().values())
+    del module
+    start, data = peak_bytes(), images_of(shape)
+    play = rounds_of(shape, data, WORKERS)
+    play()
+    play()
+    held = sum(x.nbytes + y.nbytes for x, y in data)
+    bound = held + 3 * (WORKERS + 1) * model
+    return "MB", (peak_bytes() - start) / 1e6, bound / 1e6
+
+
+def _square(width: int) -> nn.Module:
+    """Return one matrix; its first ten outputs are the classes."""
+    return nn.Sequential(nn.Linear(width, width, bias=False), _Ten())
+
+
+class _Ten(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs[:, :10]
+
+
+def _one_step_each(clients: int, parameters: int) -> Shape:
+    width = math.isqrt(parameters)
+    return Shape((1,) * clients, (width,), partial(_square, width), batch=1)
+
+
+def _many_rounds(rounds: int) -> list[Quantity]:
+    """Return how long a late round of a run with its ledger takes beside an early one."""
+    shape, ended = Shape((10,) * 20, MANY.image, "linear", batch=10), list[float]()
+    config = {
+        "rounds": rounds,
+        "population.holdout": 0.0,
+        "model.name": "linear",
+        "method.name": "fedavg",
+        "redteam.source": "none",
+        "secrets.source": "seeded",
+    }
+    with TemporaryDirectory() as place:
+        covey.run(
+            clients={f"client-{i:03d}": e for i, e in enumerate(images_of(shape))},
+            config={**config, "secrets.key_path": f"{place}/key.pem"},
+            out=f"{place}/run",
+            on_round=lambda _: ended.append(time.process_time()),
+        )
+    lasted = [b - a for a, b in pairwise(ended[5:])]
+    quarter = len(lasted) // 4
+    early, late = median(lasted[:quarter]), median(lasted[-quarter:])
+    return [("times an early round", late / early, 1.05)]
+
+
+def _anonymity_sets(clients: int, parameters: int) -> list[Quantity]:
+    seconds, peak = apart(sets_cost, clients, parameters)
+    return [("seconds", seconds, 60.0), ("GB", peak / 1e9, 6.0)]
+
+
+def sets_cost(clients: int, parameters: int) -> tuple[float, int]:
+    """Hide a round's updates, which arrive one by one; return seconds and the peak.
+
+    Updates lie along a few directions, with noise; making them is not counted.
+    """
+    draws = covey.Streams(0).at("updates").generator()
+    directions = torch.from_numpy(draws.standard_normal((DIRECTIONS, parameters), "f4"))
+    directions /= math.sqrt(DIRECTIONS)
+    # a client's noise is a part of this: two parts that start apart are nearly orthogonal
+    noise = NOISE * torch.from_numpy(draws.standard_normal(2 * parameters, "f4"))
+    making = 0.0
+
+    def made(names: Sequence[str]) -> Iterator[covey.ClientUpdate]:
+        nonlocal making
+        for name in names:
+            began = time.process_time()
+            own = covey.Streams(0).at("update", int(name)).generator()
+            along = torch.from_numpy(own.standard_normal(DIRECTIONS, "f4"))
+            start = int(own.integers(parameters))
+            update = along @ directions + noise[start : start + parameters]
+            making += time.process_time() - began
+            yield covey.ClientUpdate(name, 0, {"weight": update}, 1.0)
+
+    hide = anonymity_aggregator(
+        AnonymityConfig(
+            min_anonymity=ANONYMITY,
+            partition="mdav",
+            distance="l2",
+            max_distance=0.0,
+            noise=noise_scale("none", "l2", 0.0),
+            window=0.0,
+        )
+    )
+    updates = RecallableUpdates(made([f"{i:09d}" for i in range(clients)]), made)
+    began = time.process_time()
+    hide(({"weight": torch.zeros(parameters)},), updates, covey.Streams(0).at("merge"))
+    return time.process_time() - began - making, peak_bytes()
+
+
+def _ledger(rounds: int, cohort: int, clients: int) -> list[Quantity]:
+    size = (rounds, cohort, clients)
+    with TemporaryDirectory() as place:
+        path = Path(place) / "ledger.sqlite"
+        append = apart(make_ledger, path, *size)
+        stored = path.stat().st_size / (rounds * cohort)
+        opened, planned = apart(open_ledger, path, *size)
+    return [
+        ("ms to append a late round", 1e3 * append, 150.0),
+        ("seconds to open and verify", opened, 20.0),
+        ("ms to plan an answer", 1e3 * planned, 10.0),
+        ("bytes of a participation", stored, 60.0),
+    ]
+
+
+def make_ledger(path: Path, rounds: int, cohort: int, clients: int) -> float:
+    """Write a ledger round by round, as a run does; return a late append's seconds."""
+    draws, handles, lasted = random.Random(0), _handles(clients), list[float]()
+    with Ledger.create(path, lambda: "2030-01-01T12:00:00Z") as ledger:
+        ledger.enrol({each: f"client-{i:07d}" for i, each in enumerate(handles)})
+        for t in range(rounds):
+            events = [*_started(rounds, handles)] if t == 0 else []
+            events += _round(draws.sample(handles, cohort), draws)
+            began = time.perf_counter()
+            ledger.append(t, [Record(t, *kind_and_body(event)) for event in events])
+            lasted.append(time.perf_counter() - began)
+    return median(lasted[-SOME:])
+
+
+def open_ledger(
+    path: Path, rounds: int, cohort: int, clients: int
+) -> tuple[float, float]:
+    """Return the seconds of opening with verification, and of one leaver's plan."""
+    began, lasted = time.perf_counter(), list[float]()
+    with Ledger.open(path, lambda: "2030-01-01T12:00:00Z") as ledger:
+        opened = time.perf_counter() - began
+        entries = read_events(ledger)
+        found = participation_of((t, each) for t, events in entries for each in events)
+    rules = AnswerRules(
+        THRESHOLD, stored_updates=False, restorable=(0,), next_round=rounds
+    )
+    for handle in random.Random(1).sample(_handles(clients), min(PLANS, cohort)):
+        began = time.perf_counter()
+        cheapest(answers_of(found, handle, rules), "auto")
+        lasted.append(time.perf_counter() - began)
+    return opened, median(lasted)
+
+
+def _handles(clients: int) -> list[str]:
+    drawn = random.Random(0)
+    return [f"h-{drawn.getrandbits(48):012x}" for _ in range(clients)]
+
+
+def _round(cohort: Sequence[str], draws: random.Random) -> Iterator[Event]:
+    """Yield the facts of a round whose clients are in clusters, and there in sets."""
+    yield CohortSampled(tuple(sorted(cohort)))
+    clusters = {handle: draws.randrange(CLUSTERS) for handle in cohort}
+    yield ClientsAssigned(clusters, "clients")
+    sizes: list[int] = []
+    for j in range(CLUSTERS):
+        members = [handle for handle, chosen in clusters.items() if chosen == j]
+        sizes.append(len(members))
+        whole = len(members) // ANONYMITY
+        sets = tuple(tuple(sorted(members[i::whole])) for i in range(whole))
+        yield AnonymitySetsFormed(
+            j, sets, tuple(round(draws.random(), 6) for _ in sets)
+        )
+    yield ModelsMerged(f"{draws.getrandbits(256):064x}", tuple(sizes))
+    yield RoundMeasured(draws.random(), {}, tuple(sizes))
+
+
+def _started(rounds: int, handles: Sequence[str]) -> Iterator[Event]:
+    yield RunStarted(
+        covey_version="0",
+        method="ifca",
+        config_hash="0" * 64,
+        data_hash="0" * 64,
+        num_clusters=CLUSTERS,
+        rounds=rounds,
+        group_names=("all",),
+        groups=dict.fromkeys(handles, 0),
+        risk_thresholds=dict.fromkeys(handles, 0.6),
+        risk_lives=1,
+        notes=(),
+        deniability_threshold=THRESHOLD,
+    )
+
+
+Take = Callable[[], list[Quantity]]
+SMALL = Shape((50,) * 4)
+FIGURES: Mapping[str, tuple[Take, Take]] = {
+    "memory-mnist": (partial(_memory, SMALL), partial(_memory, MNIST)),
+    "memory-large-model": (
+        partial(_memory, _one_step_each(3, 10_000)),
+        partial(_memory, _one_step_each(40, 25_000_000)),
+    ),
+    "many-rounds": (partial(_many_rounds, 30), partial(_many_rounds, 600)),
+    "anonymity-sets": (
+        partial(_anonymity_sets, 100, 1_000),
+        partial(_anonymity_sets, 10_000, 1_000_000),
+    ),
+    "ledger": (
+        partial(_ledger, 5, 200, 400),
+        partial(_ledger, 1_000, 10_000, 1_000_000),
+    ),
+}
+"""By name, at its least size and in full."""

@@ -1,1 +1,0 @@
-"""How fast and how small covey is: ratios of two measurements within one run."""

@@ -1,0 +1,190 @@
+"""What leaving costs: the second paper's experiment, setting by setting.
+
+Fifty clients train together, and after each round one of them may ask to leave. FedAvg
+trains again from the leaver's first round on, FedEraser calibrates what it stored, of four
+isolated clusters one is trained again, and anonymity sets deny while they can. Each
+setting is a run in a folder of its own, so that a stopped experiment goes on where it was.
+
+References:
+    Varshney, Torra, Efficient Federated Unlearning under Plausible Deniability, 2024,
+    Tables 1, 2 and 4, Figure 4. Isolated clusters: `covey_papers.leaving.isolated`.
+"""
+
+import shutil
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from covey.build import anonymity_of
+from covey.config import Config
+from covey.history import history_of
+from covey.ledger import Ledger, Request
+from covey.runtime import (
+    RunFolder,
+    Session,
+    open_or_create,
+    plan_for,
+    read_events,
+    run_rounds,
+)
+from covey.unlearning import cheapest
+
+__all__ = ["Leaving", "Outcome", "outcomes"]
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """One experiment.
+
+    Attributes:
+        base: the settings that all its runs share.
+        k: sizes of anonymity sets, at least.
+        x: members that must stay; each smaller than every k, or equal.
+        baselines: names of `BASELINES`, played without sets.
+    """
+
+    name: str
+    base: Settings
+    k: tuple[int, ...]
+    x: tuple[int, ...]
+    baselines: tuple[str, ...] = ("retrain", "federaser", "isolated")
+
+
+ISOLATED: Settings = {"name": "isolated", "num_clusters": 4}
+
+BASELINES: Mapping[str, Settings] = {
+    "retrain": {},
+    "federaser": {"unlearning": {"store_updates": 1}},
+    "isolated": {"method": ISOLATED},
+}
+"""What each baseline sets, in place of anonymity sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one setting ended.
+
+    Attributes:
+        answers: requests by their answer: a denial costs a decision, the others rounds.
+        seconds: per request, from the answer's first record to the signed proof.
+        server_bytes: states, stored updates and ledger at the end.
+        shared_with: the setting whose run it is, where both answered every request alike.
+    """
+
+    name: str
+    k: int | None
+    x: int | None
+    accuracy: float | None
+    answers: Mapping[str, int]
+    seconds: tuple[float, ...]
+    server_bytes: int
+    shared_with: str = ""
+
+
+def outcomes(
+    leaving: Leaving, seed: int, out: Path, observe: Callable[[Outcome], None]
+) -> tuple[Outcome, ...]:
+    """Play every setting, or read it where it lies in the folder already."""
+    found: list[Outcome] = []
+
+    def met(outcome: Outcome) -> None:
+        found.append(outcome)
+        observe(outcome)
+
+    for name in leaving.baselines:
+        settings = {**leaving.base, "seed": seed}
+        for section, changed in BASELINES[name].items():
+            settings[section] = {**settings.get(section, {}), **changed}
+        met(_played(out / name, Config.of(settings), ()))
+    for k in leaving.k:
+        for outcome in _hidden(leaving, seed, k, out):
+            met(outcome)
+    return tuple(found)
+
+
+def _hidden(leaving: Leaving, seed: int, k: int, out: Path) -> list[Outcome]:
+    """Play all x of one k, which part at the first request that they answer otherwise."""
+    first, *later = leaving.x
+    found: list[Outcome] = []
+    for x in (first, *later):
+        folder = out / f"k{k}-x{x}"
+        if x == first or (folder / "config.toml").is_file():
+            rest = {y: out / f"k{k}-x{y}" for y in later if y > x}
+            merge = {
+                **leaving.base.get("merge", {}),
+                "name": "anonymity-sets",
+                "min_anonymity": k,
+                "deniability_threshold": x,
+            }
+            config = Config.of({**leaving.base, "seed": seed, "merge": merge})
+            found.append(_played(folder, config, tuple(rest.items())))
+        else:
+            found.append(
+                replace(found[0], name=folder.name, x=x, shared_with=found[0].name)
+            )
+    return found
+
+
+def _played(path: Path, config: Config, others: Sequence[tuple[int, Path]]) -> Outcome:
+    """Play one setting to its end; settings that part from it start from its folder."""
+    run, folder = open_or_create(path, config)
+
+    def before_answer(desk: Session, request: Request) -> None:
+        own = _answer(desk, request, config.merge.deniability_threshold)
+        for x, other in others:
+            if not other.exists() and _answer(desk, request, x) != own:
+                _fork(path, other, x)
+
+    run_rounds(run, folder, before_answer=before_answer)
+    return _outcome(folder, config)
+
+
+def _answer(desk: Session, request: Request, x: int) -> tuple[str, int | None]:
+    chosen = cheapest(plan_for(desk, request.handle, x).options, request.wanted)
+    return chosen.answer, chosen.first_replayed_round
+
+
+def _fork(path: Path, other: Path, x: int) -> None:
+    """Copy a run as it stands, and let the copy go on with another x."""
+    unfinished = other.with_name(f"{other.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(path, unfinished)
+    text = (path / "config.toml").read_text(encoding="utf-8")
+    settings = tomllib.loads(text)
+    settings["merge"]["deniability_threshold"] = x
+    (unfinished / "config.toml").write_text(
+        Config.of(settings).toml(), encoding="utf-8"
+    )
+    unfinished.rename(other)
+
+
+def _outcome(folder: RunFolder, config: Config) -> Outcome:
+    with Ledger.read(folder.ledger) as ledger:
+        history, requests = history_of(read_events(ledger)), ledger.requests()
+    hidden = anonymity_of(config)
+    done = [each for each in requests if each.state == "done"]
+    kept = [folder.checkpoints, folder.updates]
+    files = [path for place in kept for path in place.glob("*.safetensors")]
+    return Outcome(
+        name=folder.path.name,
+        k=config.merge.min_anonymity if hidden else None,
+        x=config.merge.deniability_threshold if hidden else None,
+        accuracy=history.finished.accuracy if history.finished else None,
+        answers=dict(Counter(str(each.answer) for each in done)),
+        seconds=tuple(_seconds(each) for each in done),
+        server_bytes=sum(path.stat().st_size for path in [*files, folder.ledger_path]),
+    )
+
+
+def _seconds(request: Request) -> float:
+    began, ended = (
+        datetime.fromisoformat(stamp or request.asked_at)
+        for stamp in (request.served_at, request.answered_at)
+    )
+    return (ended - began).total_seconds()

@@ -1,0 +1,83 @@
+"""Requests under every setting, on digits: shared runs are the runs they stand for."""
+
+import pytest
+
+from covey import Config, load, run
+from covey_papers.reproduce import Leaving, outcomes
+
+TINY = Leaving(
+    "digits, 12 clients",
+    {
+        "rounds": 5,
+        "population": {
+            "clients": 12,
+            "examples_per_client": 12,
+            "audit_examples": 0,
+            "shift": "none",
+        },
+        "model": {"name": "mlp"},
+        "method": {"name": "fedavg"},
+        "redteam": {"source": "none"},
+        "unlearning": {"request_probability": 0.5},
+    },
+    (4,),
+    (2, 3, 4),
+)
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.mark.slow
+def test_every_setting_ends_as_if_it_had_been_played_alone(tmp_path):
+    out = tmp_path / "bench"
+    found = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}
+
+    assert list(found) == [
+        "retrain",
+        "federaser",
+        "isolated",
+        "k4-x2",
+        "k4-x3",
+        "k4-x4",
+    ]
+    asked = sum(found["retrain"].answers.values())
+    assert asked > 0
+    assert found["retrain"].answers == {"retrain": asked}
+    assert found["federaser"].answers == {"calibrate": asked}
+    assert found["isolated"].answers == {"retrain": asked}
+    assert len(load(out / "isolated").history.rounds[-1].clients) == 4
+    denied = [found[f"k4-x{x}"].answers.get("deny", 0) for x in TINY.x]
+    assert denied == sorted(denied, reverse=True)
+    assert denied[0] > denied[-1]
+    assert found["k4-x3"].shared_with == "k4-x2"
+    parted = found["k4-x4"]
+    assert not parted.shared_with
+    merge = {"name": "anonymity-sets", "min_anonymity": 4, "deniability_threshold": 4}
+    config = Config.of({**TINY.base, "seed": 0, "merge": merge})
+    alone = run(config=config, out=tmp_path / "alone")
+    assert load(out / "k4-x4").summary["model_hash"] == alone.summary["model_hash"]
+    # what lies in the folder is not played again
+    files = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    again = {each.name: each for each in outcomes(TINY, 0, out, lambda _: None)}
+    assert again == found
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("*.safetensors")} == files
+
+
+def test_stored_updates_take_as_many_bytes_as_the_formula_says(tmp_path):
+    # (N + 1) |theta| 4 B T / Delta t against |theta| 4 B T, headers aside
+    base = {**TINY.base, "unlearning": {}}
+    kept = Config.of({**base, "unlearning": {"store_updates": 1}})
+    run(config=kept, out=tmp_path / "kept")
+    sizes = {
+        name: sum(p.stat().st_size for p in (tmp_path / "kept" / name).iterdir())
+        for name in ("checkpoints", "updates")
+    }
+    parameters = sum(p.numel() for p in load(tmp_path / "kept").params(0).values())
+    rounds, clients = base["rounds"], base["population"]["clients"]
+    assert sizes["checkpoints"] == pytest.approx(4 * parameters * rounds, rel=0.05)
+    assert sizes["updates"] == pytest.approx(
+        4 * parameters * rounds * clients, rel=0.05
+    )
