@@ -91,7 +91,7 @@ COMMANDS = {
     ),
     "head": Row(
         "covey.cli.witnessing",
-        "Sign the head of a run's ledger, for a witness or a time stamp authority.",
+        "Sign the head of a run's ledger, for a witness.",
     ),
     "witness": Row(
         "covey.cli.witnessing",

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from covey.cli.app import FAILED_CHECK, JsonOption, app, stated
-from covey.errors import ConfigError
 from covey.runtime.verification import verify as check_proof
 from covey.unlearning import Check
 
-__all__ = ["shown_checks", "verify", "with_root"]
+__all__ = ["shown_checks", "verify"]
 
 
 @app.command()
@@ -40,13 +39,6 @@ def verify(
             metavar="HEAD KEY", help="A cosigned head, and that witness's public keys."
         ),
     ] = None,
-    timestamp: Annotated[
-        Path | None,
-        typer.Option(help="An authority's time stamp; the head lies beside it."),
-    ] = None,
-    tsa_root: Annotated[
-        Path | None, typer.Option(help="That authority's root certificates, as PEM.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a proof or a dossier offline; exit code 1 if a check fails."""
@@ -56,26 +48,8 @@ def verify(
 
         shown_checks(check_dossier(proof, ledger, key), as_json=as_json)
         return
-    stamp = with_root(timestamp, tsa_root)
-    checks = check_proof(proof, ledger, key, mine, receipt, witness, stamp)
+    checks = check_proof(proof, ledger, key, mine, receipt, witness)
     shown_checks(checks, as_json=as_json)
-
-
-def with_root(timestamp: Path | None, root: Path | None) -> tuple[Path, Path] | None:
-    """Return a time stamp and the certificates to check it by; None: neither is given.
-
-    Raises:
-        ConfigError: only one of them is given.
-    """
-    if timestamp is not None and root is not None:
-        return timestamp, root
-    if timestamp is root:
-        return None
-    raise ConfigError(
-        "A time stamp is checked by its authority's root certificates, so --timestamp "
-        "and --tsa-root go together, found one of them. Fetch the certificates from the "
-        "authority itself."
-    )
 
 
 def shown_checks(checks: Sequence[Check], *, as_json: bool) -> None:

@@ -1,18 +1,12 @@
 """`covey head`, `covey witness` and `covey keys`: what holds history and proofs fast."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from covey.atomic_io import replace_whole
 from covey.cli.app import JsonOption, app, stated
-from covey.cli.verifying import shown_checks, with_root
-
-if TYPE_CHECKING:
-    from covey.unlearning import Check
 
 __all__ = ["head", "keys", "witness"]
 
@@ -22,30 +16,13 @@ def head(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     since: Annotated[int, typer.Option(help="Events that the witness knows.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A file for the witness.")] = None,
-    timestamp_request: Annotated[
-        Path | None, typer.Option(help="Write a query for a time stamp authority.")
-    ] = None,
-    timestamp: Annotated[
-        Path | None, typer.Option(help="Check the authority's response to it.")
-    ] = None,
-    tsa_root: Annotated[
-        Path | None, typer.Option(help="The authority's root certificates, as PEM.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sign the head of a run's ledger, for a witness or a time stamp authority."""
+    """Sign the head of a run's ledger, for a witness."""
     from covey.runtime import RunFolder
     from covey.runtime.witness import head_update
 
-    stamp = with_root(timestamp, tsa_root)
-    if stamp is not None:
-        shown_checks([_stamp_check(run, *stamp)], as_json=as_json)
-        return
     update = head_update(RunFolder.existing(run), since)
-    if timestamp_request is not None:
-        from covey.runtime.timestamps import write_timestamp_request
-
-        write_timestamp_request(update.head, timestamp_request)
     if out is not None:
         replace_whole(out, update.text().encode())
     told = {"run": str(run), "size": update.head.size, "checkpoint": update.head.note()}
@@ -54,18 +31,6 @@ def head(
         update.head.note().rstrip() if out else update.text().rstrip(),
         as_json=as_json,
     )
-
-
-def _stamp_check(run: Path, response: Path, root: Path) -> Check:
-    """Compare a stamped head with the run's ledger as it is now."""
-    from covey.ledger import Ledger
-    from covey.runtime import RunFolder
-    from covey.runtime.timestamps import check_timestamp
-
-    with Ledger.read(RunFolder.existing(run).ledger) as ledger:
-        hashes = ledger.hashes()
-    told = {"run": hashes[0][:16] if hashes else "", "ledger_events": len(hashes)}
-    return check_timestamp(response, root, told, hashes).check
 
 
 @app.command()

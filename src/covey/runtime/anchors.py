@@ -26,11 +26,9 @@ from covey.unlearning.tree_head import TreeHead, origin_of
 __all__ = [
     "FORMAT",
     "Anchored",
-    "Told",
     "check_anchors",
     "check_receipt",
     "check_witness",
-    "compared",
 ]
 
 FORMAT = "covey-receipt"
@@ -132,7 +130,7 @@ def check_witness(
         )
     witness, moment, spoke = seen
     by = f"witness {fingerprint(witness.public)}, {moment.isoformat()}"
-    found = compared("witness", head, by, told, hashes)
+    found = _compared(head, by, told, hashes)
     if spoke.ok or found.check.ok is False:
         return found
     return Anchored(
@@ -140,30 +138,22 @@ def check_witness(
     )
 
 
-def compared(
-    name: str, head: TreeHead, by: str, told: Told, hashes: Sequence[str] | None
+def _compared(
+    head: TreeHead, by: str, told: Told, hashes: Sequence[str] | None
 ) -> Anchored:
-    """Compare a head that somebody saw with the proof, and with the ledger.
-
-    Args:
-        name: of the check.
-        head: what was seen.
-        by: who saw it, and when.
-        told: the proof.
-        hashes: of the ledger's events, if it is at hand.
-    """
+    """Compare a head that a witness saw with the proof, and with the ledger."""
     if head.origin != origin_of(str(told.get("run"))):
-        return Anchored(Check.failed(name, "the head is of another ledger"))
+        return Anchored(Check.failed("witness", "the head is of another ledger"))
     at, holds = _position(told), _witnessed(head, told, hashes)
     if holds is None:
         detail = f"{by} saw events 1 to {head.size}: give --ledger to compare them"
-        return Anchored(Check(name, None, detail))
+        return Anchored(Check("witness", None, detail))
     if not holds:
         found = f"the history that {by} saw up to event {head.size} is another one"
-        return Anchored(Check.failed(name, found))
+        return Anchored(Check.failed("witness", found))
     where = "among them" if at <= head.size else "later"
     detail = f"{by} saw events 1 to {head.size}; the proof's event {at} is {where}"
-    return Anchored(Check.passed(name, detail), head.size, by)
+    return Anchored(Check.passed("witness", detail), head.size, by)
 
 
 def _receipt(written: bytes) -> dict[str, Any]:

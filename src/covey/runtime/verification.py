@@ -42,7 +42,6 @@ def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
     name_and_salt: tuple[ClientName, str] | None = None,
     receipt: str | Path | None = None,
     witness: tuple[str | Path, str | Path] | None = None,
-    timestamp: tuple[str | Path, str | Path] | None = None,
 ) -> list[Check]:
     """Check a proof without the run's server, and against its ledger if that is given.
 
@@ -54,8 +53,6 @@ def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
             answer, to see that the proof is its own.
         receipt: what the requester was given when it asked.
         witness: a head that a witness cosigned, and that witness's public keys as PEM.
-        timestamp: an authority's response to `covey head --timestamp-request`, with the
-            head beside it, and the authority's root certificates as PEM.
     """
     try:
         written = read_bounded(Path(proof))
@@ -73,12 +70,6 @@ def verify(  # noqa: PLR0913, PLR0917 - each is a thing that a reader may hold
     told = _document(written)
     hashes = chain.hashes if chain is not None and chain.verified else None
     anchors = _anchors(told, trusted, hashes, given, witness)
-    if timestamp is not None:
-        from covey.runtime.timestamps import check_timestamp
-
-        response, root = map(Path, timestamp)
-        stamped = check_timestamp(response, root, told, hashes)
-        anchors = [*anchors, stamped]
     return _with_anchors(checks, told, anchors)
 
 

@@ -208,7 +208,7 @@ class Changed(TypedDict):
 
 
 class Checked(TypedDict):
-    """Checks of a proof, a dossier or a time stamp.
+    """Checks of a proof or a dossier.
 
     Attributes:
         valid: no check failed.

@@ -54,7 +54,6 @@ OUTPUTS: Mapping[str, Any] = {
     "verify": runs.Checked,
     "dossier": runs.DossierWritten,
     "head": runs.HeadSigned,
-    "head --timestamp": runs.Checked,
     "witness": runs.HeadWitnessed,
     "keys": runs.KeysListed,
     "data": machine.DataFiles,
