@@ -68,9 +68,7 @@ def test_it_names_no_client_and_no_handle(run: Run, dossier: Path):
     assert b"client-00001" not in everything
 
 
-@pytest.mark.parametrize(
-    "name", ["dossier.json", "dossier.html", "bom.cdx.json", "audit.json"]
-)
+@pytest.mark.parametrize("name", ["dossier.json", "dossier.html", "audit.json"])
 def test_any_flipped_byte_is_seen(dossier: Path, name: str):
     path = dossier / name
     content = bytearray(path.read_bytes())
@@ -220,17 +218,6 @@ def test_an_unfinished_run_has_a_dossier_of_what_is_known(tmp_path: Path, audite
     assert facts["accuracy"]["overall"] is None
     assert all(each["true_risk"] is None for each in facts["models"])
     assert all(each["reason"] for each in facts["models"])
-
-
-def test_the_bill_of_materials_names_models_data_and_software(dossier: Path):
-    bill = json.loads((dossier / "bom.cdx.json").read_text())
-    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
-    kinds = [each["type"] for each in bill["components"]]
-    assert kinds.count("machine-learning-model") == 2
-    assert "data" in kinds
-    assert {"covey", "torch"} <= {each["name"] for each in bill["components"]}
-    whole = document(dossier)["facts"]["run"]["model_hash"]
-    assert bill["metadata"]["component"]["hashes"][0]["content"] == whole
 
 
 def test_its_name_cannot_bring_a_script(run: Run, tmp_path: Path):

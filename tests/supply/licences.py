@@ -10,7 +10,7 @@ from importlib.metadata import distribution
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("", "flower", "postgres", "serve", "dossier", "docs", "dev")
+EXTRAS = ("", "flower", "postgres", "serve", "docs", "dev")
 LONGEST = 40
 """Characters of a licence's name; longer fields hold its text."""
 

@@ -105,8 +105,8 @@ def dossier(
 ) -> None:
     """Write a signed folder: what a run's models may give away, and on what evidence.
 
-    For who must answer to an authority: privacy cards, lineage, a bill of materials, and
-    Annex IV's headings. Check one with covey verify.
+    For who must answer to an authority: privacy cards, lineage, and Annex IV's
+    headings. Check one with covey verify.
     """
     written = covey.load(run).dossier(out)
     stated({"dossier": str(written)}, f"dossier: {written}", as_json=as_json)

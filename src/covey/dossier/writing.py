@@ -13,7 +13,6 @@ from typing import Any
 from covey.atomic_io import make_folder, replace_whole
 from covey.bounded_io import read_bounded
 from covey.dossier.annex_iv import annex_iv
-from covey.dossier.bill_of_materials import bill_of_materials
 from covey.dossier.facts import dossier_facts, traces_of
 from covey.dossier.likelihoods import likelihoods
 from covey.dossier.lineage import lineage
@@ -30,7 +29,7 @@ __all__ = ["AUDIT", "DOCUMENT", "FORMAT", "VERSION", "write_dossier"]
 
 FORMAT, VERSION = "covey dossier", 1
 DOCUMENT = "dossier.json"
-PAGE, BILL, AUDIT = "dossier.html", "bom.cdx.json", "audit.json"
+PAGE, AUDIT = "dossier.html", "audit.json"
 
 SAYS = (
     "Figures of the run follow from its ledger, event by event, and whoever has the ledger "
@@ -43,14 +42,13 @@ SAYS = (
 def write_dossier(folder: RunFolder, out: Path | None = None) -> Path:
     """Write a signed dossier of a run into a new folder, or a new file `NAME.zip`.
 
-    dossier.json  dossier.html  bom.cdx.json  audit.json (where the run was audited)
+    dossier.json  dossier.html  audit.json (where the run was audited)
 
     Args:
         folder: the run's.
         out: the folder or file; None: `dossiers/N` of the run's folder, for N events.
 
     Raises:
-        ConfigError: the library for the bill of materials is not installed.
         LedgerError: there is no ledger, or it is broken.
         RunError: something is there already.
     """
@@ -76,7 +74,7 @@ def write_dossier(folder: RunFolder, out: Path | None = None) -> Path:
 def _files(folder: RunFolder, record: LedgerRecord) -> dict[str, bytes]:
     """Return every file, by name; the document, which holds the others' hashes, last."""
     facts = dossier_facts(record)
-    files = {BILL: bill_of_materials(folder.path.name, facts)}
+    files: dict[str, bytes] = {}
     audit = folder.path / "audit" / AUDIT
     if audit.exists():
         files[AUDIT] = read_bounded(audit)

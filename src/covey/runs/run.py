@@ -418,15 +418,14 @@ class Run:
     def dossier(self, out: str | Path | None = None) -> Path:
         """Write a signed folder for who must answer to an authority.
 
-        Privacy cards, lineage as counts, a bill of materials, Annex IV's headings. No
-        client is named. Check it with `covey verify FOLDER --ledger RUN`.
+        Privacy cards, lineage as counts, Annex IV's headings. No client is named.
+        Check it with `covey verify FOLDER --ledger RUN`.
 
         Args:
             out: a new folder, or a new file `NAME.zip`; None: `dossiers/` of the run's
                 folder, by its newest event.
 
         Raises:
-            ConfigError: `covey[dossier]` is not installed.
             RunError: something is there already.
         """
         with no_foreign_code():
