@@ -41,7 +41,6 @@ audit_examples = 400
 thresholds = [0.5, 0.8]
 preferences = ""
 preferences_by_handle = []
-withhold_by_handle = []
 organisations = ""
 exclude = []
 [model]
@@ -61,7 +60,6 @@ objective = "plain"
 max_gradient_norm = 0.0
 participation = 1.0
 keep_losses = false
-withhold = ""
 [method]
 name = "ifca-mir"
 num_clusters = 2

@@ -76,7 +76,6 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     *,
     thresholds: Mapping[ClientName, float] | None = None,
     risk_weights: Mapping[ClientName, float] | None = None,
-    withhold: Mapping[ClientName, str] | None = None,
     on_round: OnRound | None = None,
     stop: EarlyStopping | None = None,
     exist: Exist = "error",
@@ -105,9 +104,6 @@ def run(  # noqa: PLR0913 - nobody gives all of them
             at the end.
         thresholds: risk threshold by client, in [0, 1]; others as the settings say.
         risk_weights: weight on the risk by client, in [0, 1]; others as the settings say.
-        withhold: the most exposed records that a client leaves out of its training, like
-            "most-exposed 2%", by client; others as the settings say. Needs
-            `train.keep_losses`.
         on_round: called once with each round that is recorded, as `covey.PlayedRound`. What
             it raises stops the run, as Ctrl-C does: `covey.resume` goes on after the round.
         stop: when the run ends early, with the final audit that a run of so many rounds
@@ -126,12 +122,7 @@ def run(  # noqa: PLR0913 - nobody gives all of them
     if stop is not None:
         settings = settings.with_settings({"stopping": stop.model_dump()})
     named, overrides = _recorded_as(model, clients, settings)
-    stated = replace(
-        overrides,
-        thresholds=thresholds,
-        risk_weights=risk_weights,
-        withhold=withhold,
-    )
+    stated = replace(overrides, thresholds=thresholds, risk_weights=risk_weights)
     assembled = build_run(named, stated)
     folder = _folder(Path(out), assembled.config, exist)
     observe = _watched(observe, folder.path.name, progress)

@@ -10,15 +10,9 @@ import torch
 
 import covey
 from covey.algorithms import ClientMemory, ServerState
-from covey.algorithms.loss_traces import (
-    OWN_RECORDS,
-    loss_trace,
-    most_exposed,
-    training_records,
-    withheld,
-)
-from covey.build import BuiltRun, Overrides, build_run
-from covey.components import Capability, conflicts
+from covey.algorithms.loss_traces import loss_trace
+from covey.build import BuiltRun, build_run
+from covey.components import conflicts
 from covey.config import Config
 from covey.data import Examples
 from covey.engine import (
@@ -129,43 +123,6 @@ def test_a_record_in_no_batch_has_no_loss():
     assert int(job.first_losses().isnan().sum()) == 2
 
 
-def test_who_is_left_out_by_hand():
-    # spreads 0, 2, 1, 0 in four records: a quarter of them is the second
-    trace = torch.tensor([[1.0, 4.0, 2.0, 3.0], [1.0, 0.0, 0.0, 3.0]])
-    assert most_exposed(trace, 0.25).tolist() == [False, True, False, False]
-    assert most_exposed(trace, 0.26).tolist() == [False, True, True, False]
-    assert most_exposed(trace[:, :1], 0.5).tolist() == [False]  # one always stays
-    assert training_records({}, 3, 0.5).tolist() == [0, 1, 2]
-
-
-def test_a_share_that_changes_moves_only_the_difference():
-    # once out, the second loses no more losses to spread; the third would now come first
-    trace = torch.tensor([[1.0, 4.0, 2.0, 3.0], [1.0, 3.5, 0.0, 2.0]])
-    out = torch.tensor([False, True, False, False])
-    assert most_exposed(trace, 0.25).tolist() == [False, False, True, False]
-    assert most_exposed(trace, 0.25, out).tolist() == [False, True, False, False]
-    assert most_exposed(trace, 0.5, out).tolist() == [False, True, True, False]
-    assert most_exposed(trace, 0.0, out).tolist() == [False] * 4
-    memory = {OWN_RECORDS: {"withheld": out}}
-    assert training_records(memory, 4, 0.25).tolist() == [0, 2, 3]
-    assert training_records(memory, 4, 0.0).tolist() == [0, 1, 2, 3]
-
-
-def test_a_client_leaves_its_most_exposed_records_out_for_good():
-    run = build_run(Config.of(settings({"withhold": "most-exposed 10%"})))
-    first = played(run)
-    assert model_hash(first.clusters) == model_hash(played(run).clusters)
-    for client in run.population.clients:
-        memory = first.kept(ClientMemory).kept[client.handle]
-        trace, out = loss_trace(memory), withheld(memory, len(client.train))
-        assert trace is not None
-        assert out.sum() == 2  # of 16
-        assert trace[:3].isfinite().all()
-        assert trace[3:, out].isnan().all()
-        assert trace[3:, ~out].isfinite().all()
-        assert torch.equal(out, most_exposed(trace[:3], 0.1))
-
-
 @pytest.mark.parametrize(
     "more", [{"privacy": {"record_clip": 1.0}}, {"engine": {"name": "vmap"}}]
 )
@@ -174,96 +131,10 @@ def test_where_no_loss_of_a_record_is_seen_none_can_be_kept(more: dict[str, Any]
         build_run(Config.of(settings({"keep_losses": True}, **more)))
 
 
-def test_only_what_changes_models_rules_anything_out():
-    kept, left_out = Recipe(keep_losses=True), Recipe(keep_losses=True, withhold=0.1)
-    lost = [
-        frozenset().union(*(c.rules_out for c in r.claims())) for r in (kept, left_out)
-    ]
-    assert not lost[0]
-    assert Capability.STORED_UPDATES in lost[1]
+def test_keeping_losses_rules_nothing_out():
+    kept = Recipe(keep_losses=True)
+    assert not frozenset().union(*(each.rules_out for each in kept.claims()))
     assert not list(conflicts([*replace(kept, keep_losses=False).claims()]))
-
-
-OWN = {
-    "client-00001": "most-exposed 50%",
-    "client-00002": "most-exposed 0%",
-    "client-00003": "most-exposed 12.5%",
-}
-
-
-@pytest.mark.parametrize(
-    ("train", "others"),
-    [({"keep_losses": True}, 0), ({"withhold": "most-exposed 6.25%"}, 1)],
-    ids=str,
-)
-def test_each_client_leaves_out_the_share_that_it_says(
-    train: dict[str, Any], others: int
-):
-    run = build_run(Config.of(settings(train)), Overrides(withhold=OWN))
-    memory = played(run).kept(ClientMemory).kept
-    expected = {"client-00001": 8, "client-00002": 0, "client-00003": 2}
-    for client in run.population.clients:
-        out = withheld(memory[client.handle], len(client.train))
-        assert out.sum() == expected.get(client.name, others)
-
-
-def test_whose_share_is_nothing_trains_as_if_nobody_had_said_anything():
-    told = Config.of(settings({"keep_losses": True}))
-    nothing = dict.fromkeys(OWN, "most-exposed 0%")
-    plain, zero, own = (
-        model_hash(played(build_run(told, Overrides(withhold=each))).clusters)
-        for each in (None, nothing, OWN)
-    )
-    assert plain == zero != own
-
-
-@pytest.mark.parametrize(
-    ("sections", "said"),
-    [
-        ({"train": {}}, "client-00001 leaves some out"),
-        (
-            {"train": {"keep_losses": True}, "unlearning": {"store_updates": 1}},
-            "withhold of client-00001 rules it out",
-        ),
-        (
-            {"train": {"keep_losses": True}, "secrets": {"source": "os"}},
-            r"population\.preferences",
-        ),
-    ],
-)
-def test_a_clients_own_share_is_refused_where_it_cannot_be(
-    sections: dict[str, Any], said: str
-):
-    told = Config.of({**SMALL, "method": {"name": "fedavg"}, **sections})
-    with pytest.raises(ConfigError, match=said):
-        build_run(told, Overrides(withhold=OWN))
-
-
-@pytest.mark.parametrize(
-    ("withhold", "said"),
-    [
-        ({"client-00001": "most-exposed 51%"}, "client-00001: expected a share of 0%"),
-        ({"client-00001": 0.02}, "most-exposed 2%"),
-        ({"zoe": "most-exposed 2%"}, "'zoe'"),
-        ("most-exposed 2%", "dict of texts"),
-    ],
-)
-def test_what_says_no_share_of_a_client_is_refused(
-    withhold: Any, said: str, pytestconfig: pytest.Config
-):
-    if pytestconfig.getoption("jaxtyping_packages") and "-00001" not in said:
-        pytest.skip("where types are checked, other types do not come so far")
-    told = Config.of(settings({"keep_losses": True}))
-    with pytest.raises(ConfigError, match=said):
-        build_run(told, Overrides(withhold=withhold))
-
-
-@pytest.mark.parametrize(
-    "told", ["most-exposed", "2%", "most-exposed 50.5%", "most-exposed -1%", "all"]
-)
-def test_a_share_that_is_none_is_refused(told: str):
-    with pytest.raises(ConfigError, match="a share of 0% to 50% like"):
-        Config.of(settings({"withhold": told}))
 
 
 @pytest.fixture(scope="module")
@@ -379,11 +250,8 @@ class StopError(Exception):
     """Stands for a crash."""
 
 
-def test_who_leaves_records_out_ends_the_same_after_a_crash(tmp_path: Path):
-    file, told = tmp_path / "who.csv", settings({"withhold": "most-exposed 10%"})
-    rows = ("name,risk_threshold,withhold", "client-00001,0.6,most-exposed 25%")
-    file.write_text("\n".join(rows))
-    told["population"] = {**SMALL["population"], "preferences": str(file)}
+def test_what_is_kept_is_the_same_after_a_crash(tmp_path: Path):
+    told = settings({"keep_losses": True})
 
     def stop(history: Any) -> None:
         if len(history.rounds) == 4:
@@ -392,17 +260,17 @@ def test_who_leaves_records_out_ends_the_same_after_a_crash(tmp_path: Path):
     whole = covey.run(config=told, out=tmp_path / "whole")
     with pytest.raises(StopError):
         covey.run(config=told, out=tmp_path / "stopped", observe=stop)
-    file.write_text("\n".join(rows).replace("25%", "50%"))
-    with pytest.raises(RunError, match=r"who\.csv"):
-        covey.resume(tmp_path / "stopped")
-    file.write_text("\n".join(rows))
     resumed = covey.resume(tmp_path / "stopped")
     assert resumed.summary["model_hash"] == whole.summary["model_hash"]
+    one, other = (
+        each.exposed_records("client-00002", 1.0) for each in (whole, resumed)
+    )
+    assert one.records == other.records
 
 
 def test_who_leaves_takes_its_losses_along(tmp_path: Path):
-    # the rounds are played again, and everybody decides anew, from what it sees then
-    told = settings({"withhold": "most-exposed 10%"}, method={"name": "fedavg"})
+    # the rounds are played again, and everybody keeps what it sees then
+    told = settings({"keep_losses": True}, method={"name": "fedavg"})
     run = covey.run(config=told, out=tmp_path / "left")
     covey.load(run.folder).forget("client-00001", answer="retrain")
     population = {**SMALL["population"], "exclude": ["client-00001"]}

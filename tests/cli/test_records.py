@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = {
     "model": {"name": "linear"},
     "method": {"name": "fedavg"},
     "redteam": {"source": "none"},
-    "train": {"withhold": "most-exposed 10%"},
+    "train": {"keep_losses": True},
 }
 
 
@@ -71,13 +71,11 @@ def test_the_page_lists_what_the_command_tells_and_the_run_knows_nothing_of_it(
         "Score, nats",
         "First loss",
         "Last loss",
-        "Left out",
     ]
-    assert [(r[0], r[1], r[-1]) for r in rows] == [
-        (str(r["rank"]), str(r["place"]), "yes" if r["withheld"] else "no")
-        for r in told["records"]
+    assert [(r[0], r[1]) for r in rows] == [
+        (str(r["rank"]), str(r["place"])) for r in told["records"]
     ]
-    assert sum(row[-1] == "yes" for row in rows) == 2  # 10% of 16
+    assert len(rows) == 3  # 20% of 16
     others = set(range(5)) - {2}
     text = page.read_text()
     assert not [i for i in others if f"client-{i:05}" in text]
@@ -108,7 +106,7 @@ def test_what_a_client_is_called_is_no_markup(tmp_path):
     more = {
         "kept_in": "&",
         "rows_known": True,
-        "records": [{**record, "withheld": False}],
+        "records": [record],
     }
     text = write_exposed_records({**told, **more}, tmp_path / "page.html").read_text()
     assert "<script" not in text
@@ -128,5 +126,5 @@ def test_a_page_in_the_runs_own_folder_is_refused(run, covey):
 def test_people_get_a_table(run, covey):
     code, out, _ = covey("records", run, "client-00002")
     assert code == 0
-    assert "left out" in out
+    assert "last" in out
     assert "The score is " in out

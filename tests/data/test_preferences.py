@@ -32,14 +32,6 @@ def test_csv_and_toml_say_the_same(tmp_path):
     assert read_preferences(table) == read_preferences(tree) == expected
 
 
-def test_a_client_may_say_what_part_of_its_records_it_leaves_out(tmp_path):
-    table = tmp_path / "who.csv"
-    rows = "a,0.8,most-exposed 2.5%\nb,0.8,\nc,0.8,most-exposed 0%\n"
-    table.write_text("name,risk_threshold,withhold\n" + rows)
-    found = read_preferences(table)
-    assert [found[name].withhold for name in "abc"] == [0.025, None, 0.0]
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -47,7 +39,6 @@ def test_a_client_may_say_what_part_of_its_records_it_leaves_out(tmp_path):
         ("name,risk_threshold\na,1.5\n", r"lie in \[0, 1\]"),
         ("name,risk_weight\na,0.5\n", "risk_threshold"),
         ("who,risk_threshold\na,0.5\n", "neither"),
-        ("name,risk_threshold,withhold\na,0.5,2%\n", "give a a withhold.*0% to 50%"),
     ],
 )
 def test_bad_files_are_refused_with_the_client_named(tmp_path, content, said):

@@ -211,18 +211,6 @@ NODE_BREAKS = {
         "node.toml",
         "found 'leaves'. Remove it",
     ),
-    "withhold": (
-        edited("node.toml", "# withhold =", "withhold ="),
-        "error",
-        "withhold",
-        "train.keep_losses = true",
-    ),
-    "no-share": (
-        edited("node.toml", '# withhold = "most-exposed 2%"', 'withhold = "most 2%"'),
-        "error",
-        "node.toml",
-        "a share of 0% to 50%",
-    ),
     "no-toml": (written("node.toml", b"="), "error", "node.toml", "in TOML"),
     "mode": (opened("node.toml"), "error", "node.toml", "mode 0640"),
     "authority": (written("ca.crt", b""), "error", "ca.crt", "expected a certificate"),

@@ -5,30 +5,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 
-import covey
 from covey.algorithms import ClientMemory
 from covey.algorithms.loss_traces import OWN_RECORDS
-from covey.config import Config
-from covey.deploy import NodeFile
-from covey.errors import ConfigError, RunError
+from covey.errors import RunError
 from covey.flower.node import Node
 from covey.runs import exposed_records
 from flower.conftest import settings_with
 from flower.test_memory import NOBODY, SOME, last_state, memory_of
 
-WITHHOLD = {"withhold": "most-exposed 20%"}
+TRAIN = {**SOME, "participation": 1.0}
 IFCA = {"name": "ifca", "initialisation": "random"}
 
 
 @pytest.mark.parametrize(
-    ("more", "method"),
-    [({"keep_losses": True}, IFCA), (WITHHOLD, {"name": "fedavg"})],
-    ids=("kept", "withheld"),
+    "method",
+    [IFCA, {"name": "fedavg"}],
+    ids=("ifca", "fedavg"),
 )
-def test_nodes_keep_what_simulated_clients_keep(build, more, method):
-    train = {**SOME, "participation": 1.0, **more}
+def test_nodes_keep_what_simulated_clients_keep(build, method):
+    train = {**TRAIN, "keep_losses": True}
     settings = settings_with(train=train, rounds=5, redteam=NOBODY)
     federation = build({**settings, "method": method})
     there, here = federation.play(nodes=6), federation.simulated()
@@ -64,10 +62,7 @@ def test_nodes_keep_what_simulated_clients_keep(build, more, method):
             assert rowless == simulated.records
 
 
-OWN = {"client-00001": "most-exposed 25%", "client-00003": "most-exposed 1%"}
-
-
-def heard_by(federation, out, **own):
+def heard_by(federation, out):
     """Play; return the run, and all that nodes sent but the updates' numbers."""
     heard = []
 
@@ -77,48 +72,27 @@ def heard_by(federation, out, **own):
             key: [(name, each.shape, each.dtype) for name, each in record.items()]
             for key, record in reply.content.array_records.items()
         }
-        heard.append(({**told, "token": ""}, arrays))
+        heard.append(({**told, "token": "", "agreement": ""}, arrays))
         return [reply]
 
     federation.wire = listening
-    for name in OWN:
-        federation.node(name, **({"withhold": own[name]} if own else {}))
     return federation.play(out, nodes=6), heard
 
 
-def test_a_node_leaves_out_what_it_says_and_the_server_learns_nothing_of_it(build):
-    train = {**SOME, "participation": 1.0, "keep_losses": True}
-    settings = settings_with(train=train, rounds=4, redteam=NOBODY)
+def test_a_node_keeps_its_losses_and_the_server_learns_nothing_of_it(build):
+    settings = settings_with(train=TRAIN, rounds=4, redteam=NOBODY)
     federation = build({**settings, "method": {"name": "fedavg"}})
     nobody, before = heard_by(federation, "nobody")
-    some, after = heard_by(federation, "some", **OWN)
-    here = covey.run(
-        config=Config.of(federation.settings),
-        out=federation.path / "simulated",
-        withhold=OWN,
-    )
-    assert some.summary["model_hash"] == here.summary["model_hash"]
-    assert some.summary["model_hash"] != nobody.summary["model_hash"]
-    counts = [
-        sum(each.withheld for each in exposed_records(federation.path / name).records)
-        for name in ("client-00000", *OWN)
-    ]
-    assert counts == [0, 20, 1]  # of 80
+    train = {**federation.settings["train"], "keep_losses": True}
+    keeping = {"train": train, "engine": {"name": "flower"}}
+    told = tomli_w.dumps({**federation.settings, **keeping})
+    (federation.path / "covey.toml").write_text(told)
+    some, after = heard_by(federation, "some")
+    assert some.summary["model_hash"] == nobody.summary["model_hash"]
+    # same words, same arrays, in the same order
+    assert before == after
     there = {file for file in federation.path.rglob("*") if file.is_file()}
     page = federation.path / "client-00001" / "own.html"
     exposed_records(federation.path / "client-00001").write_html(page)
     assert {f for f in federation.path.rglob("*") if f.is_file()} - there == {page}
     assert "Row of its file" in page.read_text()
-    # same words, same arrays, in the same order: their numbers alone are others
-    assert before == after
-    written = [f for f in some.folder.rglob("*") if f.is_file()]
-    assert written
-    assert not [f for f in written if b"most-exposed" in f.read_bytes()]
-
-
-@pytest.mark.parametrize("told", ["most-exposed 60%", "2%", ""])
-def test_a_node_that_says_no_share_is_told(tmp_path, told):
-    path = tmp_path / "node.toml"
-    path.write_text(f'name = "a"\nseed = 1\nwithhold = "{told}"\n')
-    with pytest.raises(ConfigError, match="withhold: expected a share of 0% to 50%"):
-        NodeFile.read(path)

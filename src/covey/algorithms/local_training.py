@@ -19,11 +19,7 @@ from covey.algorithms.client_memory import (
     without_personal,
 )
 from covey.algorithms.cluster_selection import Evaluate
-from covey.algorithms.loss_traces import (
-    after_training,
-    share_left_out,
-    training_records,
-)
+from covey.algorithms.loss_traces import after_training
 from covey.algorithms.training_loss import TrainingLoss
 from covey.data.examples import Client, Examples
 from covey.engine.batches import num_steps
@@ -88,18 +84,17 @@ def train_with(
         streams: Streams,
         inputs: ObjectiveInputs = NO_INPUTS,
     ) -> Iterator[ClientUpdate]:
-        examples = [_chosen(client, recipe, inputs) for client in cohort]
-        losses = [TrainingLoss(recipe, len(own)) for own in examples]
+        losses = [TrainingLoss(recipe, len(client.train)) for client in cohort]
         jobs = [
             TrainingJob(
                 start=clusters[assignment[client.handle]],
-                examples=own,
+                examples=client.train,
                 streams=streams_of(client, assignment[client.handle], streams),
                 recipe=recipe,
                 memory=inputs.of(client.handle),
                 on_losses=loss.note if inputs.wants_losses else None,
             )
-            for client, own, loss in zip(cohort, examples, losses, strict=True)
+            for client, loss in zip(cohort, losses, strict=True)
         ]
         watched = [RecordedJob(each) for each in jobs]
         recorded = (w.recorded if recipe.keep_losses else w.job for w in watched)
@@ -114,8 +109,7 @@ def train_with(
             weight = 1.0 if weights == "equal" else float(len(client.train))
             kept = memory_after(each.job, found[0], personal)
             if kept is not None and recipe.keep_losses:
-                share = share_left_out(client, recipe)
-                kept = after_training(kept, each, len(client.train), share)
+                kept = after_training(kept, each)
             j = assignment[client.handle]
             update = [less(found.pop(), each.job.start)]
             yield ClientUpdate(client.handle, j, update.pop(), weight, kept, loss.mean)
@@ -141,15 +135,6 @@ def losses_noted(train: Train, into: dict[Handle, float]) -> Train:
             del each
 
     return noted
-
-
-def _chosen(client: Client, recipe: Recipe, inputs: ObjectiveInputs) -> Examples:
-    """Return what a client trains on: all its records, less those that it leaves out."""
-    share = share_left_out(client, recipe)
-    if not share:
-        return client.train
-    memory = inputs.of(client.handle)
-    return client.train.take(training_records(memory, len(client.train), share))
 
 
 def no_noise_events(_: Sequence[Client]) -> tuple[Event, ...]:

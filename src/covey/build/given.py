@@ -9,7 +9,7 @@ from torch import nn
 from covey.build.aggregators import noise_on_clients
 from covey.build.client_backend import ClientBackend
 from covey.build.settled import algorithm_of
-from covey.build.stated import Shares, Withheld
+from covey.build.stated import Shares
 from covey.config import Config
 from covey.data import Population, to_floats
 from covey.engine import check_private
@@ -37,7 +37,6 @@ class Overrides:
         clients: their data, as `covey.data.clients_of` takes them.
         thresholds: what clients accept, by name (`covey.build.stated`).
         risk_weights: their weights on the risk, by name.
-        withhold: the share of its records that each leaves out, by name.
         parts: settings in which a program's own parts stand; None: it passed none again.
     """
 
@@ -46,13 +45,12 @@ class Overrides:
     client_backend: ClientBackend | None = None
     thresholds: Shares | None = None
     risk_weights: Shares | None = None
-    withhold: Withheld | None = None
     parts: Config | None = None
 
     @property
     def named(self) -> frozenset[ClientName]:
         """The clients of which the program says what they want."""
-        stated = (self.thresholds, self.risk_weights, self.withhold)
+        stated = (self.thresholds, self.risk_weights)
         return frozenset(str(name) for each in stated for name in each or ())
 
 

@@ -1,7 +1,7 @@
 """From settings to a recipe: how clients train."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -14,7 +14,6 @@ from covey.components.slots import component_of
 from covey.config import Config
 from covey.config.data_constraints import refuse_conflicts
 from covey.config.plain_claims import plain_claims
-from covey.data import Client
 from covey.engine import (
     EngineFactory,
     Loss,
@@ -27,10 +26,9 @@ from covey.engine import (
     Schedule,
     TorchOptimizer,
 )
-from covey.engine.recipe import REMEMBERED
 from covey.errors import ConfigError
 
-__all__ = ["check_withholding", "recipe_of"]
+__all__ = ["recipe_of"]
 
 C = TypeVar("C", bound=Component)
 
@@ -46,31 +44,11 @@ def recipe_of(config: Config) -> Recipe:
     return recipe
 
 
-def check_withholding(config: Config, clients: Iterable[Client]) -> None:
-    """Refuse clients that leave records out where the settings leave no room for it.
-
-    Raises:
-        ConfigError: naming the first of them.
-    """
-    wishing = (each for each in clients if each.preference.withhold)
-    if (first := next(wishing, None)) is None:
-        return
-    if not _recipe(config).keep_losses:
-        raise ConfigError(
-            f"A client that leaves its most exposed records out needs train.keep_losses = "
-            f"true, found false, and {first.name} leaves some out. Set it, or remove this "
-            f"client's withhold."
-        )
-    part = f"withhold of {first.name}"
-    refuse_conflicts([Claim(part, rules_out=REMEMBERED), *plain_claims(config)])
-
-
 def _recipe(config: Config) -> Recipe:
     train, privacy = config.train, config.privacy
     loss = component_of(train, "loss", Loss)
     schedule = component_of(train, "schedule", Schedule)
     objective = _objective(config)
-    keep_losses = train.keep_losses or train.withheld_share > 0
     return Recipe(
         local_epochs=train.local_epochs,
         local_steps=train.local_steps,
@@ -85,9 +63,7 @@ def _recipe(config: Config) -> Recipe:
         objective=objective,
         personal=_algorithm(config).personal(),
         max_gradient_norm=train.max_gradient_norm,
-        keep_losses=keep_losses,
-        withhold=train.withheld_share,
-        withhold_after=max(1, config.rounds // 2) if keep_losses else 0,
+        keep_losses=train.keep_losses,
     )
 
 
@@ -128,8 +104,6 @@ def _claims(config: Config, recipe: Recipe) -> Iterator[Claim]:
     def called(field: str) -> str:
         if field == "personal":
             return f"method.name = {config.method.name!r}"
-        if field == "keep_losses" and config.train.withhold:
-            field = "withhold"
         section = config.privacy if field == "record_clip" else config.train
         name = "privacy" if section is config.privacy else "train"
         return f"{name}.{field} = {getattr(section, field)!r}"

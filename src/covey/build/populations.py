@@ -26,7 +26,6 @@ from covey.data import (
     data_folder,
     normalised_population,
     read_preferences,
-    share_to_withhold,
     weight_from_threshold,
 )
 from covey.data.population import handle_of
@@ -162,16 +161,10 @@ def preference_of(
         handle: Preference(risk_weight=beta, risk_threshold=tau)
         for handle, tau, beta in config.population.preferences_by_handle
     }
-    withheld = dict(config.population.withhold_by_handle)
     low, high = config.population.thresholds
     fixed = config.method.risk_weight
 
     def preference(name: ClientName) -> Preference:
-        share = withheld.get(handle_of(name, streams)) if withheld else None
-        found = accepted(name)
-        return replace(found, withhold=share_to_withhold(share)) if share else found
-
-    def accepted(name: ClientName) -> Preference:
         if by_handle and (known := by_handle.get(handle_of(name, streams))):
             return known
         if name in stated:

@@ -24,7 +24,7 @@ from covey.build.client_backend import ClientBackend
 from covey.build.client_runtime import ClientRuntime
 from covey.build.data_hashes import DataHashes
 from covey.build.given import Overrides, model_of, notes_of_model
-from covey.build.local_training import check_withholding, recipe_of
+from covey.build.local_training import recipe_of
 from covey.build.parts import Components
 from covey.build.populations import population_and_notes, preference_of
 from covey.build.recorded import components_used
@@ -32,7 +32,6 @@ from covey.build.risk import retrain_recipe
 from covey.build.stated import (
     check_preference_names,
     with_preferences,
-    with_withheld_shares,
 )
 from covey.build.trial import check_trains
 from covey.components.slots import component_of
@@ -156,12 +155,10 @@ def build_run(config: Config, overrides: Overrides | None = None) -> BuiltRun:
     config = with_preferences(
         config, overrides.thresholds, overrides.risk_weights, usual
     )
-    config = with_withheld_shares(config, overrides.withhold)
     population, of_data = _population(config, overrides, streams)
     check_preference_names(
         overrides.named, [client.name for client in population.clients]
     )
-    check_withholding(config, population.clients)
     simulated = overrides.client_backend is None
     population = with_organisations(config, population, complete=simulated)
     if simulated:  # where more may come, too few wait
@@ -207,7 +204,6 @@ class ClientSecrets:
     Attributes:
         seed: all that it draws follows from it.
         preference: None: what the settings draw for a client of this name.
-        withhold: the share of its records that it leaves out; None: the settings'.
         holdout: share of its examples that it never trains on; None: the settings'.
         classes: how many the federation has; 0: as many as its own examples show.
     """
@@ -215,7 +211,6 @@ class ClientSecrets:
     name: ClientName
     seed: int
     preference: Preference | None = None
-    withhold: float | None = None
     holdout: float | None = None
     classes: int = 0
 
@@ -251,18 +246,11 @@ def client_runtime_of(
             f"{population.clients[0].name!r}."
         )
     module, _ = model_of(config, overrides, population)
-    client = replace(client, preference=_preference(secrets, client))
-    check_withholding(config, (client,))
+    client = replace(client, preference=secrets.preference or client.preference)
     engine, records = _engine(config, module), None
     if has_fixed_features(module):
         engine, records = _on_fixed_features(config, module, engine, population)
     return ClientRuntime(client, config, engine, classes, secrets.seed, records)
-
-
-def _preference(secrets: ClientSecrets, client: Client) -> Preference:
-    accepts = secrets.preference or client.preference
-    own = client.preference.withhold if secrets.withhold is None else secrets.withhold
-    return replace(accepts, withhold=own)
 
 
 def _population(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from covey.config import Config
-from covey.data import Preference, share_to_withhold, weight_from_threshold
+from covey.data import Preference, weight_from_threshold
 from covey.data.population import handle_of
 from covey.errors import ConfigError
 from covey.rng import Streams
@@ -12,17 +12,12 @@ from covey.types import ClientName
 
 __all__ = [
     "Shares",
-    "Withheld",
     "check_preference_names",
     "with_preferences",
-    "with_withheld_shares",
 ]
 
 Shares = Mapping[ClientName, float]
 """A number in [0, 1] per client."""
-
-Withheld = Mapping[ClientName, str]
-"""The share of its records that a client leaves out, like "most-exposed 2%"."""
 
 
 def with_preferences(
@@ -67,58 +62,24 @@ def with_preferences(
     return Config.of(settings)
 
 
-def with_withheld_shares(config: Config, withhold: Withheld | None) -> Config:
-    """Return the settings with what these clients leave out, under their handles.
-
-    Raises:
-        ConfigError: naming the client whose text says no share.
-    """
-    shares = _by_client("withhold", "texts like 'most-exposed 2%'", withhold)
-    if not shares:
-        return config
-    _refuse_random_handles(config)
-    streams = Streams(config.seed)
-
-    def stated(name: ClientName) -> tuple[str, str]:
-        try:
-            share_to_withhold(str(shares[name]))
-        except ValueError as error:
-            raise ConfigError(f"withhold of {name}: {error}. Correct it.") from None
-        return handle_of(name, streams), str(shares[name])
-
-    entries = tuple(stated(name) for name in sorted(shares))
-    settings = config.model_dump()
-    settings["population"]["withhold_by_handle"] = entries
-    return Config.of(settings)
-
-
 def _refuse_random_handles(config: Config) -> None:
     if config.secrets.source == "os":
         raise ConfigError(
-            "thresholds, risk_weights and withhold are kept with the settings under "
-            "handles that follow from the seed, found secrets.source = 'os', which is to "
+            "thresholds and risk_weights are kept with the settings under handles that "
+            "follow from the seed, found secrets.source = 'os', which is to "
             "hide who took part. Write them into a file and set population.preferences."
         )
 
 
 def _shares(what: str, found: Any) -> dict[ClientName, float]:  # noqa: ANN401 - anything
-    shares = _by_client(what, "numbers in [0, 1]", found)
-    return {name: _share(what, name, each) for name, each in shares.items()}
-
-
-def _by_client(
-    what: str,
-    of: str,
-    found: Any,  # noqa: ANN401 - anything
-) -> dict[ClientName, Any]:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
         raise ConfigError(
-            f"{what} must be a dict of {of} by client, found a {type(found).__name__}. "
-            f"Write it as {{name: value}}."
+            f"{what} must be a dict of numbers in [0, 1] by client, found a "
+            f"{type(found).__name__}. Write it as {{name: value}}."
         )
-    return {str(name): each for name, each in found.items()}
+    return {str(name): _share(what, name, each) for name, each in found.items()}
 
 
 def _share(what: str, name: object, found: Any) -> float:  # noqa: ANN401 - anything
@@ -143,7 +104,7 @@ def check_preference_names(
     """
     if unknown := sorted({str(name) for name in named} - set(known)):
         raise ConfigError(
-            f"thresholds, risk_weights and withhold name clients, found {unknown[0]!r}, "
+            f"thresholds and risk_weights name clients, found {unknown[0]!r}, "
             f"and there is no such client. The first is {min(known)!r}, the last "
             f"{max(known)!r}. Correct the name."
         )

@@ -51,12 +51,11 @@ def _text(found: ExposedRecords) -> str:
             f"{each.score:.3f}",
             f"{each.first:.3f}",
             f"{each.last:.3f}",
-            "yes" if each.withheld else "no",
         )
         for each in found.records
     ]
     row = ("row",) if found.rows_known else ()
-    heads = ("rank", "record", *row, "score", "first loss", "last", "left out")
+    heads = ("rank", "record", *row, "score", "first loss", "last")
     return (
         f"{tabled(heads, rows)}\n"
         f"{found.client}: {len(rows)} of {found.held:,} records, by losses of "

@@ -268,11 +268,6 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "covey.membership.client_estimator:ClientEstimator",
                 "each client by itself, nothing sent",
             ),
-            "own-records": BuiltIn(
-                "covey.membership.own_records_estimator:OwnRecordsEstimator",
-                "each client by itself, its records beside what the other clusters' "
-                "models say of them, nothing sent",
-            ),
             "oracle": BuiltIn(
                 "covey.membership.oracle_estimator:OracleEstimator",
                 "the true risk, in simulations",

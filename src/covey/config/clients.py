@@ -16,24 +16,12 @@ from covey.components.section import (
     Texts,
 )
 from covey.components.slots import ComponentSection, Options, options_table, slot
-from covey.data.withholding import WITHHELD_SHARE, WITHHELD_SHARE_PATTERN
 
 __all__ = ["DataConfig", "GroupConfig", "PopulationConfig"]
 
 
 Stated = Annotated[
     tuple[Annotated[tuple[str, Share, Share], Field(strict=False)], ...],
-    Field(strict=False),
-]
-Withheld = Annotated[
-    str,
-    Field(
-        pattern=f"^{WITHHELD_SHARE_PATTERN}$",
-        json_schema_extra={"words": WITHHELD_SHARE},
-    ),
-]
-StatedShares = Annotated[
-    tuple[Annotated[tuple[str, Withheld], Field(strict=False)], ...],
     Field(strict=False),
 ]
 
@@ -157,8 +145,8 @@ class PopulationConfig(ComponentSection):
     )
     preferences: str = Field(
         default="",
-        description="a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`, "
-        "`withhold` (`most-exposed 2%`, see `train.withhold`); the last two may be missing",
+        description="a CSV or TOML file with `name`, `risk_threshold`, `risk_weight`; the "
+        "last may be missing",
     )
     organisations: str = Field(
         default="",
@@ -171,11 +159,6 @@ class PopulationConfig(ComponentSection):
         description="written by `covey.run(thresholds=..., risk_weights=...)`: `[handle, "
         "risk_threshold, risk_weight]` of every client that they name, before the file "
         'and the draws. Handles follow from the seed; refused with `secrets.source = "os"`',
-    )
-    withhold_by_handle: StatedShares = Field(
-        default=(),
-        description="the same by `covey.run(withhold=...)`: `[handle, share]` of every "
-        "client that it names",
     )
     exclude: Texts = Field(
         default=(),

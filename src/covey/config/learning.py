@@ -13,11 +13,6 @@ from covey.components.section import (
     Share,
 )
 from covey.components.slots import ComponentSection, Options, options_table, slot
-from covey.data.withholding import (
-    WITHHELD_SHARE,
-    WITHHELD_SHARE_PATTERN,
-    share_to_withhold,
-)
 
 __all__ = ["MethodConfig", "ModelConfig", "TrainConfig"]
 
@@ -98,16 +93,6 @@ class TrainConfig(ComponentSection):
         "`covey records` tells from it (`docs/record_risk.md`). No model changes by it. "
         'Not with DP-SGD, `method.name = "solved"` or the `vmap` engine',
     )
-    withhold: Annotated[str, Field(pattern=f"^({WITHHELD_SHARE_PATTERN})?$")] = Field(
-        default="",
-        json_schema_extra={"words": WITHHELD_SHARE},
-        description="`most-exposed 2%`, at most 50%: once it knows the losses of half of "
-        "the rounds, every client leaves out this share of its records, those whose losses "
-        "moved the most, at least one; which, only the client knows. Includes "
-        "`keep_losses`. A client that says a share of its own (`withhold` in its "
-        "`node.toml`, in `population.preferences` or in `covey.run`) leaves out that one; "
-        "for that, `keep_losses` is enough here",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -115,11 +100,6 @@ class TrainConfig(ComponentSection):
         """Take a component that stands for the section by what kind it is."""
         kind = getattr(settings, "kind", None)
         return {kind: settings} if kind in cls.slots else settings
-
-    @property
-    def withheld_share(self) -> float:
-        """The share of its records that a client leaves out by default; 0: none."""
-        return share_to_withhold(self.withhold) if self.withhold else 0.0
 
     @field_validator("optimizer", mode="before")
     @classmethod

@@ -120,8 +120,7 @@ def in_words(spec: Spec) -> str:
         kind = "an integer" if spec["type"] == "integer" else "a number"
         bounds = [f"{words} {spec[key]:g}" for key, words in BOUNDS if key in spec]
         return f"{kind} {' and '.join(bounds)}".strip()
-    named = "package.module:name" if "pattern" in spec else PLAIN[spec["type"]]
-    return spec.get("words", named)
+    return "package.module:name" if "pattern" in spec else PLAIN[spec["type"]]
 
 
 def _one_of(words: Sequence[str]) -> str:

@@ -21,11 +21,8 @@ from .request import PopulationRequest
 from .shift import Shift, ShiftRange
 from .source import Source
 from .spec import GroupSpec, PopulationSpec
-from .withholding import WITHHELD_SHARE, WITHHELD_SHARE_PATTERN, share_to_withhold
 
 __all__ = [
-    "WITHHELD_SHARE",
-    "WITHHELD_SHARE_PATTERN",
     "Client",
     "ClientData",
     "ClientSource",
@@ -62,7 +59,6 @@ __all__ = [
     "read_clients",
     "read_organisations",
     "read_preferences",
-    "share_to_withhold",
     "to_floats",
     "weight_from_threshold",
 ]

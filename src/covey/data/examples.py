@@ -73,13 +73,10 @@ class Preference:
     Attributes:
         risk_weight: beta in [0, 1], the share of the risk in the client's cost.
         risk_threshold: tau, the highest MIA accuracy (TPR + TNR) / 2 it accepts.
-        withhold: the share of its records, the most exposed, that it leaves out of its
-            training; None: as the settings say.
     """
 
     risk_weight: float
     risk_threshold: float
-    withhold: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from covey.bounded_io import read_text
 from covey.data.examples import Preference
-from covey.data.withholding import share_to_withhold
 from covey.errors import ConfigError
 from covey.types import ClientName
 
@@ -22,10 +21,10 @@ def weight_from_threshold(risk_threshold: float) -> float:
 
 
 def read_preferences(path: Path) -> dict[ClientName, Preference]:
-    """Read `name, risk_threshold` and optionally `risk_weight, withhold` per client.
+    """Read `name, risk_threshold` and optionally `risk_weight` per client.
 
     A .csv file has these columns; a .toml file a table per client. A weight that is not
-    given follows from the threshold, and a share of records to withhold is the settings'.
+    given follows from the threshold.
 
     Raises:
         ConfigError: naming the file, the client and what is wrong.
@@ -43,8 +42,7 @@ def read_preferences(path: Path) -> dict[ClientName, Preference]:
     ) as error:
         raise ConfigError(
             f"population.preferences must name a CSV file with columns name, "
-            f"risk_threshold, risk_weight, withhold, or a TOML file with a table per "
-            f"client; "
+            f"risk_threshold, risk_weight, or a TOML file with a table per client; "
             f"{path} is neither: {error}. Correct the file or the setting."
         ) from None
     return {name: _preference(path, name, row) for name, row in rows.items()}
@@ -78,14 +76,4 @@ def _preference(path: Path, name: ClientName, found: object) -> Preference:
             f"{path} gives {name} risk_threshold {threshold:g} and risk_weight "
             f"{weight:g}, but both lie in [0, 1]. Correct this client's entry."
         )
-    return Preference(weight, threshold, _withheld(path, name, row))
-
-
-def _withheld(path: Path, name: ClientName, row: Row) -> float | None:
-    try:
-        return share_to_withhold(str(row["withhold"])) if "withhold" in row else None
-    except ValueError as error:
-        raise ConfigError(
-            f"{path} must give {name} a withhold that can be read, but: {error}. Correct "
-            f"this client's entry."
-        ) from None
+    return Preference(weight, threshold)

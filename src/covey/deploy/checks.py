@@ -24,7 +24,6 @@ from covey.deploy.machine import (
 from covey.deploy.node import (
     data_findings,
     settings_findings,
-    withholding_findings,
 )
 from covey.deploy.scripts import DAMAGE, Script, connection_of, host_and_port
 from covey.errors import CoveyError, RunError
@@ -100,7 +99,6 @@ def _node(folder: Path, now: datetime) -> Iterator[Finding]:
         yield from _masks(Config.of(settings))
     if told is not None:
         yield from data_findings(told, settings, folder)
-        yield from withholding_findings(told, settings)
     if authority is None:
         yield _insecure()
     else:

@@ -5,33 +5,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from covey.bounded_io import read_text
 from covey.components.registry import find
-from covey.data import (
-    WITHHELD_SHARE,
-    Preference,
-    read_client,
-    share_to_withhold,
-    weight_from_threshold,
-)
+from covey.data import Preference, read_client, weight_from_threshold
 from covey.deploy.diagnostics import Finding, error, fine, warning
 from covey.errors import ConfigError, DataError
 
-__all__ = ["NodeFile", "data_findings", "settings_findings", "withholding_findings"]
+__all__ = ["NodeFile", "data_findings", "settings_findings"]
 
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-def _says_a_share(told: str) -> str:
-    try:
-        share_to_withhold(told)
-    except ValueError:
-        expected = {"expected": WITHHELD_SHARE}
-        raise PydanticCustomError("withhold", "expected {expected}", expected) from None
-    return told
 
 
 class NodeFile(BaseModel):
@@ -42,9 +26,6 @@ class NodeFile(BaseModel):
         seed: all that the client draws follows from it, its holdout too.
         risk_threshold: tau, the highest risk it accepts; None: as the settings draw it.
         risk_weight: beta; None: it follows from tau.
-        withhold: the share of its most exposed records that it leaves out of its training,
-            like "most-exposed 2%"; None: as the settings say. Needs `train.keep_losses`
-            in these.
         data: an .npz file with x and y, beside this one or elsewhere; "": the simulated
             client of this name, for trying things out.
         holdout: share of the examples that is never trained on; None: the settings'.
@@ -66,7 +47,6 @@ class NodeFile(BaseModel):
     seed: Annotated[int, Field(ge=0)]
     risk_threshold: Share | None = None
     risk_weight: Share | None = None
-    withhold: Annotated[str, AfterValidator(_says_a_share)] | None = None
     data: str = ""
     holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
     tell_violation: bool = False
@@ -101,11 +81,6 @@ class NodeFile(BaseModel):
             return None
         beta = self.risk_weight
         return Preference(weight_from_threshold(tau) if beta is None else beta, tau)
-
-    @property
-    def withheld_share(self) -> float | None:
-        """The share of its records that it leaves out; None: as the settings say."""
-        return None if self.withhold is None else share_to_withhold(self.withhold)
 
 
 def _sentences(problem: ValidationError) -> Iterator[str]:
@@ -149,22 +124,6 @@ def data_findings(
         yield error("data", str(problem))
     else:
         yield fine("data", f"{len(examples):,} examples in {path}")
-
-
-def withholding_findings(
-    told: NodeFile, settings: Mapping[str, Any] | None
-) -> Iterator[Finding]:
-    """Look whether the federation's settings let the node leave records out."""
-    if not told.withheld_share or settings is None:
-        return
-    train = settings["train"]
-    if not (train["keep_losses"] or train["withhold"]):
-        yield error(
-            "withhold",
-            "expected train.keep_losses = true in the federation's settings, found false: "
-            "the node cannot know its most exposed records, and will not train. Ask "
-            "whoever runs the federation to set it, or remove withhold from node.toml.",
-        )
 
 
 def _simulates(name: str) -> bool:

@@ -157,8 +157,6 @@ class Recipe(RecipeNumbers):
             that was sent to the client, as "shared".
         max_gradient_norm: if positive, the largest L2 norm of a step's gradient.
         keep_losses: whether a client keeps the losses of its records for itself.
-        withhold: the share of its records, the most exposed, that a client leaves out.
-        withhold_after: of so many rounds it must know the losses first.
 
     Raises:
         ConfigError: noise without a clip, or momentum beside another optimizer.
@@ -171,8 +169,6 @@ class Recipe(RecipeNumbers):
     personal: Objective | None = None
     max_gradient_norm: float = 0.0
     keep_losses: bool = False
-    withhold: float = 0.0
-    withhold_after: int = 0
     momentum: InitVar[float] = 0.0
 
     def __post_init__(self, momentum: float) -> None:
@@ -221,10 +217,6 @@ class Recipe(RecipeNumbers):
         return self.objective.remembers or personal or self.keep_losses
 
     @property
-    def _lost_by_withholding(self) -> frozenset[Capability]:
-        return REMEMBERED if self.withhold > 0 else frozenset()
-
-    @property
     def needs(self) -> frozenset[Capability]:
         """What its parts need of an engine, and of the task."""
         return frozenset[Capability]().union(*(c.requires for c in self.claims()))
@@ -240,7 +232,7 @@ class Recipe(RecipeNumbers):
             claim = self.personal.claim(called("personal"))
             yield replace(claim, requires=claim.requires | plain)
         if self.keep_losses:
-            yield Claim(called("keep_losses"), LOSSES_SEEN, self._lost_by_withholding)
+            yield Claim(called("keep_losses"), LOSSES_SEEN)
         if self.record_clip > 0:
             yield Claim(
                 called("record_clip"),

@@ -114,7 +114,6 @@ class Node:
             name=file.name,
             seed=file.seed,
             preference=file.preference,
-            withhold=file.withheld_share,
             holdout=file.holdout,
             classes=classes,
         )

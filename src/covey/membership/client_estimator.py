@@ -25,7 +25,7 @@ from covey.membership.estimates import (
 from covey.rng import Streams
 from covey.types import Handle, Params
 
-__all__ = ["ClientEstimator", "able_to_judge", "self_estimates"]
+__all__ = ["ClientEstimator", "self_estimates"]
 
 
 class ClientEstimator(RiskEstimator):
@@ -65,7 +65,7 @@ class ClientEstimator(RiskEstimator):
         return self_estimates(context.engine, models, cohort, streams)
 
 
-def able_to_judge(cohort: Sequence[Client]) -> list[Client]:
+def _able_to_judge(cohort: Sequence[Client]) -> list[Client]:
     """Return who has enough examples on both sides, and holds out no copies."""
     enough = (c for c in cohort if min(len(c.train), len(c.holdout)) >= MIN_RECORDS)
     return [client for client in enough if not copied([client.train], [client.holdout])]
@@ -84,7 +84,7 @@ def self_estimates(
     error of 0.10: this is for clients with hundreds of examples. A model that answers
     with a loss that is not finite has no estimate.
     """
-    able = able_to_judge(cohort)
+    able = _able_to_judge(cohort)
     sides = [side for c in able for side in (c.train, c.holdout)]
     scored = engine.score([ScoringJob(m, side) for side in sides for m in models])
     losses = iter(each.losses.double().numpy() for each in scored)

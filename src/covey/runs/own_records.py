@@ -25,7 +25,6 @@ from covey.algorithms.loss_traces import (
     final_losses,
     loss_trace,
     with_final_losses,
-    withheld,
 )
 from covey.bounded_io import check_regular
 from covey.build import Overrides
@@ -76,7 +75,6 @@ class ExposedRecord:
         rank: among all records of the client, from 1, the most exposed.
         score: how exposed it is, in nats.
         first, last: its loss in the first round and in the last that it was trained on.
-        withheld: whether the client leaves it out by now.
     """
 
     place: int
@@ -85,7 +83,6 @@ class ExposedRecord:
     score: float
     first: float
     last: float
-    withheld: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +140,8 @@ def exposed_records(
 ) -> ExposedRecords:
     """Return a client's most exposed records: this share of them, one at the least.
 
-    Those that it leaves out by now are there too: their losses ended early. Records are
-    ranked by `loss_drop`: to their loss under the newest model where the client has that
-    and its data are at hand, else to the last that training saw.
+    Records are ranked by `loss_drop`: to their loss under the newest model where the client
+    has that and its data are at hand, else to the last that training saw.
 
     Args:
         path: a run's folder, or a node's, which has a `node.toml`.
@@ -278,9 +274,8 @@ def _listed(
             f"found {found}. Play a run with train.keep_losses = true."
         )
     scores, told = _scored(trace, final_losses(memory))
-    out = withheld(memory, trace.shape[1])
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-    listed = top_share(scores, share) | out.numpy()
+    listed = top_share(scores, share)
     return ExposedRecords(
         client=client,
         held=trace.shape[1],
@@ -289,7 +284,7 @@ def _listed(
         median_score=float(np.nanmedian(scores)),
         kept_in=kept_in,
         records=tuple(
-            _record(int(place), rank, trace[:, place], float(scores[place]), out)
+            _record(int(place), rank, trace[:, place], float(scores[place]))
             for rank, place in enumerate(order, start=1)
             if listed[place]
         ),
@@ -310,10 +305,7 @@ def _last_seen(losses: Float[ndarray, "records rounds"]) -> Float[ndarray, " rec
     return np.where(seen.any(axis=1), losses[np.arange(len(losses)), newest], np.nan)
 
 
-def _record(
-    place: int, rank: int, losses: Tensor, score: float, out: Tensor
-) -> ExposedRecord:
+def _record(place: int, rank: int, losses: Tensor, score: float) -> ExposedRecord:
     seen = losses[torch.isfinite(losses)]
     first, last = (float(seen[i]) if len(seen) else float("nan") for i in (0, -1))
-    left = bool(out[place])
-    return ExposedRecord(place, None, rank, score, first, last, withheld=left)
+    return ExposedRecord(place, None, rank, score, first, last)

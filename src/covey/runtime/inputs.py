@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 
 from covey.build import BuiltRun
-from covey.data import Preference
 from covey.errors import RunError
 from covey.events import RunStarted
 from covey.history import History
@@ -63,7 +62,10 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
     """Return a hash of every input that is at hand."""
     if run.client_backend is not None or run.data_hash is None:
         return {}
-    accepted = [(c.handle, *_accepted(c.preference)) for c in run.population.clients]
+    accepted = [
+        (c.handle, c.preference.risk_threshold, c.preference.risk_weight)
+        for c in run.population.clients
+    ]
     nobodys = hashlib.sha256()
     for examples in (*run.population.non_members, *run.population.test):
         nobodys.update(examples.inputs.numpy().tobytes())
@@ -72,11 +74,6 @@ def input_hashes(run: BuiltRun) -> Mapping[str, str]:
         PREFERENCES: hashlib.sha256(json.dumps(accepted).encode()).hexdigest(),
         "input:others": nobodys.hexdigest(),
     }
-
-
-def _accepted(preference: Preference) -> tuple[float, ...]:
-    own = () if preference.withhold is None else (preference.withhold,)
-    return (preference.risk_threshold, preference.risk_weight, *own)
 
 
 def _as_recorded(run: BuiltRun, began: RunStarted) -> bool:
