@@ -58,7 +58,6 @@ def newcomers(clients: int, clusters: int) -> dict[str, Any]:
     """Clients who never chose, in a federation without prices."""
     return {
         "current": torch.full((clients,), UNASSIGNED),
-        "locked": torch.zeros(clients, dtype=torch.bool),
         "absent_counts": torch.zeros(clusters, dtype=torch.int64),
         "prices": torch.zeros(clusters),
         "streams": STREAMS,

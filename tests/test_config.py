@@ -71,8 +71,6 @@ risk_scale = "accuracy"
 risk_weight = "from-threshold"
 pooling = 0.0
 pooling_order = "head-first"
-hysteresis = 0
-smoothing = 0.0
 max_newcomers = 0.0
 target_share = 0.0
 [redteam]
@@ -451,14 +449,6 @@ def test_settings_that_disagree_are_refused(
             for selection, share in (("priced", 0.2), ("rebalanced", 0.2))
         ),
         (
-            {"method": {"smoothing": 0.5}},
-            (
-                "method.smoothing = 0.5",
-                "every client measured",
-                "Set method.smoothing = 0",
-            ),
-        ),
-        (
             {"method": {"pooling": 0.5}},
             ("method.pooling = 0.5", "how many examples", "Set method.pooling = 0"),
         ),
@@ -561,12 +551,9 @@ def test_a_bound_on_newcomers_and_moves_that_fill_clusters_exclude_each_other():
     assert_clear_sentences(message, "method.max_newcomers", "0.25", "target_share")
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("hysteresis", -1), ("smoothing", 1.0), ("target_share", 1.5)]
-)
-def test_impossible_habits_are_refused(key: str, value: float):
-    message = refusal({"method": {key: value}})
-    assert_clear_sentences(message, f"method.{key}", str(value))
+def test_an_impossible_share_is_refused():
+    message = refusal({"method": {"target_share": 1.5}})
+    assert_clear_sentences(message, "method.target_share", "1.5")
 
 
 SOUND = {
@@ -659,7 +646,6 @@ def test_sums_that_can_are_not(sections: dict[str, Any]):
         ({"selection": "threshold"}, ("'threshold'", "lowest cost")),
         ({"selection": "priced", "target_share": 0.2}, ("'priced'", "lowest cost")),
         ({"selection": "my.own:choice"}, ("'my.own:choice'", "lowest cost")),
-        ({"smoothing": 0.5}, ("method.smoothing = 0.5", "smoothing = 0")),
         ({"initialisation": "warm"}, ("'warm'", "initialisation = 'random'")),
     ],
 )
@@ -667,7 +653,7 @@ def test_choices_that_noise_does_not_cover_are_refused(
     method: dict[str, Any], parts: tuple[str, ...]
 ):
     noisy = {"privacy": {"selection_noise": 1.0}}
-    fine = {"initialisation": "random", "hysteresis": 3}
+    fine = {"initialisation": "random"}
     for name in ("ifca", "ifca-mir"):
         assert Config.of({**noisy, "method": {**fine, "name": name}})
     message = refusal({**noisy, "method": {**fine, **method}})

@@ -48,7 +48,6 @@ def inputs_of(
         risk_thresholds=torch.full((clients,), 0.7),
         available=torch.tensor(list(offered) or [True] * clusters),
         current=torch.full((clients,), UNASSIGNED),
-        locked=torch.zeros(clients, dtype=torch.bool),
         absent_counts=torch.zeros(clusters, dtype=torch.int64),
         prices=torch.zeros(clusters),
         streams=STREAMS,

@@ -42,9 +42,9 @@ LOOKS_AT = {
     "fedavg": set[str](),
     "local": set[str](),
     "isolated": {"num_clusters"},
-    "ifca": {"num_clusters", "initialisation", "pooling", "select_on", "smoothing"},
+    "ifca": {"num_clusters", "initialisation", "pooling", "select_on"},
     "ifca-mir": {
-        *("num_clusters", "initialisation", "pooling", "select_on", "smoothing"),
+        *("num_clusters", "initialisation", "pooling", "select_on"),
         *("selection", "risk_scale", "risk_weight"),
     },
 }

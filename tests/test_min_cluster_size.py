@@ -15,7 +15,6 @@ from covey.clustering import (
     UNASSIGNED,
     SelectionInputs,
     acceptance_cost,
-    apply_hysteresis,
     cluster_shares,
     dual_ascent,
     rebalanced,
@@ -55,7 +54,6 @@ def selection_inputs(
         risk_thresholds=row(st.integers(32, 52).map(lambda n: n / 64), clients),
         available=torch.ones(clusters, dtype=torch.bool),
         current=row(st.integers(UNASSIGNED, clusters - 1), clients),
-        locked=row(st.booleans(), clients),
         absent_counts=row(st.integers(0, 2), clusters),
         prices=row(eighths(0, 12), clusters) if priced else torch.zeros(clusters),
         streams=STREAMS,
@@ -120,7 +118,7 @@ def test_at_no_price_whoever_accepts_a_cluster_chooses_as_by_threshold(
 @given(selection_inputs())
 def test_without_a_target_and_a_price_everybody_gets_its_wish(inputs: SelectionInputs):
     inputs = replace(inputs, prices=torch.zeros_like(inputs.prices))
-    wish = apply_hysteresis(inputs, unconstrained_choice(inputs))
+    wish = unconstrained_choice(inputs)
     assert torch.equal(select_priced(inputs, 0.0), wish)
 
 
@@ -129,10 +127,8 @@ def test_nobody_is_sent_where_it_does_not_want_to_go(
     inputs: SelectionInputs, target: float
 ):
     chosen = select_priced(inputs, target)
-    wish = apply_hysteresis(inputs, unconstrained_choice(inputs))
+    wish = unconstrained_choice(inputs)
     assert ((chosen == wish) | (chosen == inputs.current)).all()
-    settled = inputs.locked & (inputs.current != UNASSIGNED)
-    assert torch.equal(chosen[settled], inputs.current[settled])
 
 
 @given(selection_inputs(), TARGETS)
@@ -158,7 +154,7 @@ def test_the_moves_made_are_the_best_that_the_floors_allow(
     inputs = replace(inputs, current=inputs.current.clamp(min=0))
     floor = min_clients(inputs, target)
     was = sizes(inputs, inputs.current)
-    wish = apply_hysteresis(inputs, unconstrained_choice(inputs))
+    wish = unconstrained_choice(inputs)
 
     def allowed(chosen: Tensor) -> bool:
         return all(
@@ -214,7 +210,6 @@ def unhappy_minority() -> SelectionInputs:
         risk_thresholds=torch.tensor(taus),
         available=torch.ones(2, dtype=torch.bool),
         current=torch.tensor([0, 0, 1, 1, 1, 1]),
-        locked=torch.zeros(6, dtype=torch.bool),
         absent_counts=torch.zeros(2, dtype=torch.int64),
         prices=torch.zeros(2),
         streams=STREAMS,
@@ -251,27 +246,24 @@ def test_a_priced_cluster_changes_hands_by_hand():
 
 @given(selection_inputs(), TARGETS)
 def test_rebalancing_reaches_every_floor(inputs: SelectionInputs, target: float):
-    free = replace(inputs, locked=torch.zeros_like(inputs.locked))
-    chosen = rebalanced(select_by_threshold, target)(free)
+    chosen = rebalanced(select_by_threshold, target)(inputs)
     # those elsewhere cannot be drawn, and may be too many
     needed = sum(
-        max(0, min_clients(free, target) - n) for n in free.absent_counts.tolist()
+        max(0, min_clients(inputs, target) - n) for n in inputs.absent_counts.tolist()
     )
     if needed <= len(chosen):
-        assert min(sizes(free, chosen)) >= min_clients(free, target)
-    assert torch.equal(chosen, rebalanced(select_by_threshold, target)(free))
+        assert min(sizes(inputs, chosen)) >= min_clients(inputs, target)
+    assert torch.equal(chosen, rebalanced(select_by_threshold, target)(inputs))
 
 
 @given(selection_inputs(), TARGETS)
 def test_rebalancing_moves_no_more_than_the_floors_ask_for(
     inputs: SelectionInputs, target: float
 ):
-    own = apply_hysteresis(inputs, select_by_threshold(inputs))
+    own = select_by_threshold(inputs)
     chosen = rebalanced(select_by_threshold, target)(inputs)
     missing = [max(0, min_clients(inputs, target) - n) for n in sizes(inputs, own)]
     assert int((own != chosen).sum()) <= sum(missing)
-    settled = inputs.locked & (inputs.current != UNASSIGNED)
-    assert torch.equal(chosen[settled], inputs.current[settled])
 
 
 @given(selection_inputs(), TARGETS)
@@ -279,7 +271,7 @@ def test_rebalancing_takes_from_clusters_above_the_floor_and_fills_those_below(
     inputs: SelectionInputs, target: float
 ):
     floor = min_clients(inputs, target)
-    own = apply_hysteresis(inputs, select_by_threshold(inputs))
+    own = select_by_threshold(inputs)
     chosen = rebalanced(select_by_threshold, target)(inputs)
     were, are = sizes(inputs, own), sizes(inputs, chosen)
     assert sum(were) == sum(are)
@@ -313,7 +305,6 @@ def by_loss(*clusters: int) -> SelectionInputs:
         risk_thresholds=torch.ones(clients),
         available=torch.ones(3, dtype=torch.bool),
         current=torch.full((clients,), UNASSIGNED),
-        locked=torch.zeros(clients, dtype=torch.bool),
         absent_counts=torch.zeros(3, dtype=torch.int64),
         prices=torch.zeros(3),
     )
@@ -365,7 +356,6 @@ def test_an_empty_cohort_chooses_nothing(select):
         risk_weights=nobody,
         risk_thresholds=nobody,
         current=nobody.long(),
-        locked=nobody.bool(),
         absent_counts=torch.tensor([3, 3]),
     )
     assert select(empty).shape == (0,)

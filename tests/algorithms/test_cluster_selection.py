@@ -1,25 +1,21 @@
-"""What choices leave behind: moves, smoothed losses and prices."""
+"""What choices leave behind: losses and prices."""
 
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from covey.algorithms import (
     Cohort,
+    LatestLosses,
     LocalClients,
     Prices,
     SelectionConfig,
     ServerState,
-    SmoothedLosses,
     initial_state,
-    loss_smoother,
     price_update,
 )
 from covey.algorithms.cluster_selection import SelectionResult
@@ -76,83 +72,26 @@ def through(
     return rounds
 
 
-@given(st.integers(0, 4), st.data())
-def test_nobody_moves_twice_within_the_hysteresis(
-    people: Cohort, hysteresis: int, data: st.DataObject
-):
-    size = len(people)
-    masks = data.draw(
-        st.lists(st.lists(st.booleans(), min_size=size, max_size=size), max_size=12)
-    )
-    cohorts = [
-        tuple(c for c, there in zip(people, mask, strict=True) if there)
-        for mask in [[True] * size, *masks]
-    ]
-    moves: dict[str, list[int]] = {}
-    for state, choice in through(
-        SelectionConfig(at_random, hysteresis=hysteresis), cohorts
-    ):
-        for handle, j in choice.clusters.items():
-            if state.assignment.get(handle, j) != j:
-                moves.setdefault(handle, []).append(state.round_index)
-        # stays only where there is somebody to stay with
-        assert all(state.available()[j] for j in choice.clusters.values())
-    for rounds in moves.values():
-        for one, next_one in pairwise(rounds):
-            assert next_one - one > hysteresis
-
-
-def test_hysteresis_lets_a_client_leave_a_cluster_that_is_gone(people: Cohort):
-    a, b = people[:2]
-    how = SelectionConfig(at_random, hysteresis=9)
-    state = initial_state(MODELS).with_choices({"A": 0, "B": 0})
-    choice = LocalClients(equal_losses).choose(how, state, (a, b), Streams(0))
-    assert choice.clusters == {"A": 0, "B": 0}
-
-
-def test_smoothed_losses_by_hand(people: Cohort):
-    # A half of the past: 1; 0.5 + 1.5 = 2; 1 + 0 = 1 on cluster 0, always 1.25 on 1.
-    # B is away in round 1, and what it remembers is its round 0.
-    a, b = people[:2]
-    seen: list[list[list[float]]] = []
-
-    def select(inputs: SelectionInputs) -> Tensor:
-        seen.append(inputs.losses.tolist())
-        return select_by_loss(inputs)
-
-    rounds = through(
-        SelectionConfig(select, smooth_losses=loss_smoother(0.5)),
-        [(a, b), (a,), (a, b)],
-        losses_are([[1, 1.25], [4, 0]], [[3, 1.25]], [[0, 1.25], [2, 2]]),
-    )
-    assert seen == [[[1, 1.25], [4, 0]], [[2, 1.25]], [[1, 1.25], [3, 1]]]
-    assert [dict(choice.clusters) for _, choice in rounds] == [
-        {"A": 0, "B": 1},
-        {"A": 1},
-        {"A": 0, "B": 1},
-    ]
-
-
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_a_diverged_loss_is_not_remembered(people: Cohort, broken: float):
     rounds = through(
-        SelectionConfig(select_by_loss, smooth_losses=loss_smoother(0.9)),
+        SelectionConfig(select_by_loss),
         [people[:1]] * 3,
         losses_are([[1, 2]], [[broken, 2]], [[5, 2]]),
     )
     assert [choice.clusters["A"] for _, choice in rounds] == [0, 1, 1]
-    assert rounds[1][1].state.kept(SmoothedLosses).losses == {}
-    assert rounds[2][1].state.kept(SmoothedLosses).losses == {"A": (5.0, 2.0)}
+    assert rounds[1][1].state.kept(LatestLosses).losses == {}
+    assert rounds[2][1].state.kept(LatestLosses).losses == {"A": (5.0, 2.0)}
 
 
-def test_without_smoothing_the_latest_losses_are_remembered(people: Cohort):
+def test_the_latest_losses_are_remembered(people: Cohort):
     first, second = people[:2]
     rounds = through(
         SelectionConfig(select_by_loss),
         [people[:2], people[:1]],
         losses_are([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]),
     )
-    assert rounds[-1][1].state.kept(SmoothedLosses).losses == {
+    assert rounds[-1][1].state.kept(LatestLosses).losses == {
         first.handle: (5.0, 6.0),
         second.handle: (3.0, 4.0),
     }

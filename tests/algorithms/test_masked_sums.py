@@ -188,7 +188,6 @@ def test_masked_sums_are_checked_as_others_are():
         ({"method": {"name": "ifca"}}, "method.name = 'ifca'"),
         ({"method": {"name": "solved"}}, "initialisation = 'warm'"),
         ({"merge": {"name": "krum"}}, "merge.name = 'krum'"),
-        ({"method": {"name": "solved", "smoothing": 0.5}}, "method.smoothing"),
     ],
 )
 def test_what_cannot_be_had_under_masks_is_refused(changed, found):

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from algorithms.playing import Playing, fedavg, ifca
 from covey.algorithms import (
     Clients,
+    LatestLosses,
     LocalClients,
     OwnRisks,
     PoolingShares,
     RiskEstimates,
     RoundResult,
     ServerState,
-    SmoothedLosses,
     Steps,
     Strategy,
     fixed_share,
@@ -225,7 +225,7 @@ def shares_after(
     state = at_round_5(choices).keeping(
         RiskEstimates(estimates=(seen, None)),
         PoolingShares(shares=(share, START)),
-        SmoothedLosses(losses=losses),
+        LatestLosses(losses=losses),
         OwnRisks(risks=own or {}),
     )
     with_room = replace(  # the other holds as many examples as the ten

@@ -67,13 +67,12 @@ def asking(
         ({"selection": "weighted"}, (0.5, 0.8), ClientContext(), 2),
         ({"selection": "threshold"}, (0.0, 0.8), ClientContext(risks=RISKS), 1),
         ({"selection": "threshold"}, (0.0, 0.5), ClientContext(risks=RISKS), 0),
-        ({"selection": "loss"}, (0.0, 0.8), ClientContext(current=0, settling=True), 0),
         ({"selection": "loss"}, (0.0, 0.8), ClientContext(current=0), 2),
         ({"selection": "loss"}, (0.0, 0.8), ClientContext(given=1), 1),
     ],
     ids=[
         "loss", "ifca", "weighted", "risk-alone", "no-risk-known", "threshold",
-        "nothing-below", "settling", "free", "given",
+        "nothing-below", "free", "given",
     ],
 )  # fmt: skip
 def test_a_client_takes_what_the_rule_says(member, method, preference, slip, cluster):
@@ -94,7 +93,7 @@ def test_a_place_is_the_lowest_loss_whatever_is_offered(member):
         ((diverged, *MODELS[:2]), (True,) * 3, 2),
     ):
         call = asking("place", models, offered)
-        slip = ClientContext(risks=RISKS, current=0, settling=True)
+        slip = ClientContext(risks=RISKS, current=0)
         assert member(preference=(1.0, 0.5)).choose(call, slip).cluster == lowest
 
 

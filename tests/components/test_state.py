@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import covey
-from covey.algorithms import LastMoves, Prices, RiskEstimates, Waiting
+from covey.algorithms import Prices, RiskEstimates, Waiting
 from covey.components import ComponentState, decoded, encoded, keep, kept, without
 from covey.components.state import States
 from covey.errors import ConfigError
@@ -156,7 +156,7 @@ def test_states_lie_beside_each_other_and_defaults_are_there_before_any():
     states = keep(keep({}, Prices(prices=(0.5,))), Waiting(rounds=(2,)))
     assert kept(states, Prices).prices == (0.5,)
     assert kept(states, Waiting) == Waiting(rounds=(2,), closed=frozenset())
-    assert kept(states, LastMoves) == LastMoves()
+    assert kept(states, RiskEstimates) == RiskEstimates()
     assert kept(keep(states, Prices()), Prices) == Prices()
     assert set(states) == {"prices", "waiting"}
     assert set(keep({}, Everything())) == {f"{__name__}:Everything"}

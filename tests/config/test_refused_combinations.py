@@ -22,7 +22,6 @@ engine.name = "flower" & method.initialisation = "groups"
 engine.name = "flower" & method.name = "local"
 engine.name = "flower" & method.pooling = "risk"
 engine.name = "flower" & method.pooling = 0.5
-engine.name = "flower" & method.smoothing = 0.5
 engine.name = "flower" & model.task = "multilabel"
 engine.name = "flower" & model.task = "regression"
 engine.name = "flower" & redteam.source = "my.own:estimate"

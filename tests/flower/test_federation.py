@@ -35,7 +35,7 @@ def reply_in(message):
 SAME = {
     "hidden in sets": settings_with(merge=IN_SETS),
     "judged by clients": settings_with(
-        method={"initialisation": "random", "selection": "threshold", "hysteresis": 2},
+        method={"initialisation": "random", "selection": "threshold"},
         redteam={"source": "client", "every": 2},
     ),
     "by loss, some at a time": settings_with(

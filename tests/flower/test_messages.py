@@ -68,7 +68,6 @@ slips = st.fixed_dictionaries(
         "given": st.none() | st.integers(0, 2),
         "risks": st.lists(st.none() | estimates, max_size=3),
         "current": st.integers(-1, 2),
-        "settling": st.booleans(),
     }
 )
 recipes = st.fixed_dictionaries(

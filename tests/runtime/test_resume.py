@@ -81,15 +81,13 @@ def test_sparse_and_thinned_checkpoints_resume_to_the_same_end(
 
 
 def test_what_choices_left_behind_is_in_the_checkpoint(play, cut):
-    """Prices, smoothed losses and who has just moved decide the rounds to come."""
+    """Prices decide the rounds to come."""
     whole = play(
         rounds=8,
         method={
             "selection": "priced",
             "target_share": 0.4,
             "initialisation": "groups",
-            "hysteresis": 2,
-            "smoothing": 0.5,
         },
         population={"clients": 10, "thresholds": [0.5, 0.6]},
         train={"participation": 0.8},

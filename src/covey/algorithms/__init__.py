@@ -4,7 +4,6 @@ from covey.algorithms.algorithm import Algorithm, Setup, Strategy, Subtraction
 from covey.algorithms.backend import Backend
 from covey.algorithms.base import (
     Cohort,
-    LastMoves,
     OwnRisks,
     RiskEstimates,
     RoundResult,
@@ -21,13 +20,12 @@ from covey.algorithms.client_memory import (
 )
 from covey.algorithms.clients import Clients
 from covey.algorithms.cluster_selection import (
+    LatestLosses,
     Losses,
     Prices,
     SelectionConfig,
     SelectionResult,
-    SmoothedLosses,
     TrainAtOnce,
-    loss_smoother,
     no_prices,
     price_update,
     selection_inputs,
@@ -108,7 +106,7 @@ __all__ = [
     "FedProx",
     "Ifca",
     "IfcaMir",
-    "LastMoves",
+    "LatestLosses",
     "LocalClients",
     "LocalTraining",
     "Losses",
@@ -128,7 +126,6 @@ __all__ = [
     "Send",
     "ServerState",
     "Setup",
-    "SmoothedLosses",
     "Stalled",
     "Steps",
     "Strategy",
@@ -151,7 +148,6 @@ __all__ = [
     "heads_of",
     "initial_state",
     "loss_counter",
-    "loss_smoother",
     "loss_trace",
     "losses_without_oneself",
     "masked_counts",

@@ -21,7 +21,6 @@ from covey.types import Handle, Params
 
 __all__ = [
     "Cohort",
-    "LastMoves",
     "OwnRisks",
     "RiskEstimates",
     "RoundResult",
@@ -34,13 +33,6 @@ S = TypeVar("S", bound=ComponentState)
 
 Cohort = tuple[Client, ...]
 """The clients of one round, in name order; it may be empty."""
-
-
-class LastMoves(ComponentState):
-    """The round of each client's latest move from one cluster to another."""
-
-    key = "last-moves"
-    rounds: Mapping[Handle, int] = {}
 
 
 class RiskEstimates(ComponentState):
@@ -134,16 +126,8 @@ class ServerState:
         )
 
     def with_choices(self, choices: Mapping[Handle, int]) -> "ServerState":
-        """Return the state after these clients' choices; who moved is remembered."""
-        before = self.assignment
-        movers = [h for h, j in choices.items() if before.get(h, j) != j]
-        after = replace(self, assignment={**before, **choices})
-        if not movers:
-            return after
-        rounds = dict.fromkeys(movers, self.round_index)
-        return after.keeping(
-            LastMoves(rounds={**self.kept(LastMoves).rounds, **rounds})
-        )
+        """Return the state after these clients' choices."""
+        return replace(self, assignment={**self.assignment, **choices})
 
     def without(self, left: Collection[Handle]) -> "ServerState":
         """Return the state with nothing in it that is kept on these clients."""

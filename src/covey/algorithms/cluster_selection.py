@@ -13,7 +13,6 @@ from torch import Tensor
 from covey.aggregation import ClientUpdate
 from covey.algorithms.base import (
     Cohort,
-    LastMoves,
     RoundResult,
     ServerState,
 )
@@ -36,34 +35,30 @@ from covey.types import Handle, Params
 __all__ = [
     "BY_LOSS",
     "Evaluate",
-    "LossSmoother",
+    "LatestLosses",
     "Losses",
     "PriceUpdate",
     "Prices",
     "SelectionConfig",
     "SelectionResult",
-    "SmoothedLosses",
     "TrainAtOnce",
     "choice_events",
-    "is_locked",
-    "loss_smoother",
     "no_prices",
     "price_update",
     "selection_inputs",
+    "with_latest_losses",
 ]
 
 Losses = Float[Tensor, "clients clusters"]
 Evaluate = Callable[[tuple[Params, ...], Cohort, Streams], Losses]
-LossSmoother = Callable[[ServerState, Cohort, Losses], tuple[ServerState, Losses]]
-"""What becomes of measured losses before they are compared, and what is remembered."""
 PriceUpdate = Callable[[ServerState, SelectionInputs], RoundResult]
 """What the server does with a round's wishes: the next state, and the facts."""
 
 
-class SmoothedLosses(ComponentState):
-    """Each client's latest losses per cluster, smoothed or not, in nats."""
+class LatestLosses(ComponentState):
+    """Each client's latest losses per cluster, in nats."""
 
-    key = "smoothed-losses"
+    key = "latest-losses"
     losses: Mapping[Handle, tuple[float, ...]] = {}
 
 
@@ -74,34 +69,15 @@ class Prices(ComponentState):
     prices: tuple[float, ...] = ()
 
 
-def loss_smoother(smoothing: float) -> LossSmoother:
-    """Compare losses that each client smooths over the rounds it takes part in.
-
-    s_t[i, j] = smoothing * s_{t-1}[i, j] + (1 - smoothing) * loss_t[i, j]
-
-    With 0 the losses of this round are compared, and nothing else. The first losses are
-    taken as they are, which leaves no bias towards a start at 0; so are those after a
-    diverged model's, which would never fade.
-    """
-
-    def smooth(
-        state: ServerState, cohort: Cohort, losses: Losses
-    ) -> tuple[ServerState, Losses]:
-        past = state.kept(SmoothedLosses).losses
-        now = {c.handle: row for c, row in zip(cohort, losses.tolist(), strict=True)}
-        smoothed = {
-            handle: tuple(
-                smoothing * s + (1 - smoothing) * loss
-                for s, loss in zip(past.get(handle, row), row, strict=True)
-            )
-            for handle, row in now.items()
-        }
-        finite = {h: row for h, row in smoothed.items() if all(map(math.isfinite, row))}
-        others = {h: row for h, row in past.items() if h not in smoothed}
-        compared = torch.tensor(list(smoothed.values())).reshape(losses.shape)
-        return state.keeping(SmoothedLosses(losses={**others, **finite})), compared
-
-    return smooth
+def with_latest_losses(
+    state: ServerState, cohort: Cohort, losses: Losses
+) -> ServerState:
+    """Return the state that remembers these losses; not those of a diverged model."""
+    past = state.kept(LatestLosses).losses
+    now = {c.handle: tuple(row) for c, row in zip(cohort, losses.tolist(), strict=True)}
+    finite = {h: row for h, row in now.items() if all(map(math.isfinite, row))}
+    others = {h: row for h, row in past.items() if h not in now}
+    return state.keeping(LatestLosses(losses={**others, **finite}))
 
 
 def no_prices(state: ServerState, _: SelectionInputs) -> RoundResult:
@@ -131,25 +107,18 @@ def price_update(target_share: float) -> PriceUpdate:
     return update
 
 
-NO_SMOOTHING = loss_smoother(0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class SelectionConfig:
     """How clients come to choose.
 
     Attributes:
         select: how clients choose, given their inputs.
-        smooth_losses: what they compare, given this round's losses.
         update_prices: what the server makes of their wishes.
-        hysteresis: rounds for which a client that moved stays.
         epsilon: of one choice, where it is differentially private.
     """
 
     select: Selection
-    smooth_losses: LossSmoother = NO_SMOOTHING
     update_prices: PriceUpdate = no_prices
-    hysteresis: int = 0
     epsilon: float | None = None
 
 
@@ -197,7 +166,6 @@ def selection_inputs(
     cohort: Cohort,
     losses: Losses,
     streams: Streams,
-    hysteresis: int = 0,
 ) -> SelectionInputs:
     """Return what the clients of a cohort know when they choose."""
     known = [state.known_risks(client.handle) for client in cohort]
@@ -220,17 +188,8 @@ def selection_inputs(
         current=torch.tensor(
             [state.assignment.get(h, UNASSIGNED) for h in present], dtype=torch.int64
         ),
-        locked=torch.tensor(
-            [is_locked(state, h, hysteresis) for h in present], dtype=torch.bool
-        ),
         absent_counts=torch.tensor([absent[j] for j in range(num_clusters)]),
         prices=torch.tensor(state.kept(Prices).prices or (0.0,) * num_clusters),
         streams=streams,
         client_streams=tuple(streams.at("choice", client.name) for client in cohort),
     )
-
-
-def is_locked(state: ServerState, handle: Handle, hysteresis: int) -> bool:
-    """Say whether a client moved in one of the last rounds."""
-    moved = state.kept(LastMoves).rounds.get(handle)
-    return moved is not None and state.round_index - moved <= hysteresis

@@ -8,9 +8,7 @@ References:
 """
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from covey.algorithms.algorithm import Algorithm, Setup, Strategy
 from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_state
@@ -47,8 +45,6 @@ class Ifca(Algorithm):
         pooling_order: which part that is.
         select_on: the examples on which a client compares the models.
         select_examples: on so many of them; 0: all.
-        hysteresis: rounds that a client stays after a move.
-        smoothing: weight of the past in the losses that a client compares.
         max_newcomers: per founder of a cluster, how many others may train it in a round;
             0: no bound (`covey.algorithms.newcomers`).
     """
@@ -62,8 +58,6 @@ class Ifca(Algorithm):
     pooling_order: Literal["head-first", "uniform"] = "head-first"
     select_on: Literal["train", "holdout"] = "train"
     select_examples: Count = 0
-    hysteresis: Count = 0
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     max_newcomers: Share = 0.0
 
     @property

@@ -15,8 +15,8 @@ from covey.algorithms.cluster_selection import (
     TrainAtOnce,
     choice_events,
     selection_inputs,
+    with_latest_losses,
 )
-from covey.clustering import apply_hysteresis
 from covey.errors import ConfigError
 from covey.rng import Streams
 from covey.types import Handle, Params
@@ -55,15 +55,12 @@ class LocalClients:
     ) -> SelectionResult:
         """Do line 12 of Algorithm 1, with what clients see and what they leave behind."""
         measured = self.losses(state.clusters, cohort, streams)  # f(theta_j, xi_i)
-        smoothed, losses = selection.smooth_losses(state, cohort, measured)
-        inputs = selection_inputs(
-            smoothed, cohort, losses, streams, selection.hysteresis
-        )
+        state = with_latest_losses(state, cohort, measured)
+        inputs = selection_inputs(state, cohort, measured.float(), streams)
         picked = torch.as_tensor(selection.select(inputs))  # line 12
-        _check(picked, smoothed, cohort)
-        picked = apply_hysteresis(inputs, picked)
+        _check(picked, state, cohort)
         clusters = {c.handle: int(j) for c, j in zip(cohort, picked, strict=True)}
-        priced = selection.update_prices(smoothed, inputs)
+        priced = selection.update_prices(state, inputs)
         events = (*choice_events(selection.epsilon, cohort), *priced.events)
         return SelectionResult(priced.state, clusters, events)
 

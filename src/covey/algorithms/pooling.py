@@ -36,7 +36,7 @@ from numpy import ndarray
 from covey.algorithms.algorithm import Strategy
 from covey.algorithms.base import RoundResult, ServerState
 from covey.algorithms.clients import Clients
-from covey.algorithms.cluster_selection import SmoothedLosses
+from covey.algorithms.cluster_selection import LatestLosses
 from covey.components.state import ComponentState
 from covey.data.examples import Client
 from covey.events import ModelsPooled
@@ -211,7 +211,7 @@ def _lowest_loss_elsewhere(
     state: ServerState, j: int, members: Sequence[Handle]
 ) -> float:
     """Return the lowest mean loss that another cluster's model has on their examples."""
-    losses = state.kept(SmoothedLosses).losses
+    losses = state.kept(LatestLosses).losses
     rows = [losses[handle] for handle in members if handle in losses]
     if not rows:
         return math.inf

@@ -22,7 +22,6 @@ from covey.algorithms.cluster_selection import (
     SelectionResult,
     TrainAtOnce,
     choice_events,
-    is_locked,
 )
 from covey.clustering import UNASSIGNED
 from covey.components.capability import Capability
@@ -66,7 +65,6 @@ class ClientContext:
         given: the cluster that it trains, or is a member of; None: it is free to choose.
         risks: the valid risk figure of each cluster that is sent to it, if there is one.
         current: the cluster that it chose last, or `UNASSIGNED`.
-        settling: whether it moved too recently to move again.
         memory_round: the round after which it kept what its objective goes on from; None:
             it begins anew.
         weight, shares: its stake in the heads that it compares (`ClusterSums.stake`).
@@ -77,7 +75,6 @@ class ClientContext:
     given: int | None = None
     risks: tuple[RiskEstimate | None, ...] = ()
     current: int = UNASSIGNED
-    settling: bool = False
     memory_round: int | None = None
     weight: int = 0
     shares: tuple[float, ...] = ()
@@ -225,7 +222,6 @@ class RemoteClients:
                 given=given.get(c.handle),
                 risks=state.known_risks(c.handle),
                 current=state.assignment.get(c.handle, UNASSIGNED),
-                settling=is_locked(state, c.handle, selection.hysteresis),
                 memory_round=state.kept(ClientMemory).rounds.get(c.handle),
             )
             for c in cohort

@@ -23,7 +23,7 @@ from covey.algorithms.settled import Settled, is_settled, settled_after
 from covey.algorithms.summing import Asked, counted_sums, without_leavers
 from covey.components.built_ins import DEFAULTS
 from covey.components.capability import Capability, Claim
-from covey.components.section import Count, Positive, Share
+from covey.components.section import Positive, Share
 from covey.data.examples import Examples
 from covey.engine.fixed_features import LocalRecords, is_head, params_of, width_of
 from covey.errors import ConfigError
@@ -78,8 +78,6 @@ class Solved(Algorithm):
             comes is not in the head. Who leaves is taken out even then.
         select_on: `train`: on its own examples, by heads that never met the client, or
             that are under noise; `holdout`: on the examples that it holds out.
-        hysteresis: rounds that a client stays after a move.
-        smoothing: weight of the past in the losses that a client compares.
         keep_sums: whether the server keeps each client's own sums in its states: nobody is
             asked for them again, and who leaves is subtracted without its records.
 
@@ -109,8 +107,6 @@ class Solved(Algorithm):
     exposure: Literal["accepted"] | Annotated[float, Field(gt=0.5, le=1)] = 1.0
     releases: Positive = 1
     select_on: Literal["train", "holdout"] = "train"
-    hysteresis: Count = 0
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     keep_sums: bool = False
 
     @property
@@ -350,10 +346,8 @@ class Solved(Algorithm):
         if not state.assignment:
             how = self.initialisation, self.num_clusters
             return state, *first_clusters(how, state, clients, streams)
-        remembers = self.hysteresis > 0 or self.smoothing > 0  # what no choice shows
         hidden = isinstance(clients.records.noise, HeadNoise)
-        stays = not remembers and is_settled(state, clients)
-        if stays or (hidden and self._is_spent(state)):
+        if is_settled(state, clients) or (hidden and self._is_spent(state)):
             stay = {c.handle: state.assignment.get(c.handle, 0) for c in clients.cohort}
             return state, ClientsAssigned(stay, "clients"), ()
         exact = self.select_on == "train" and clients.records.noise is None

@@ -23,7 +23,6 @@ from covey.algorithms import (
     Training,
     calibrated_by,
     evaluate_with,
-    loss_smoother,
     masked_training,
     no_prices,
     noise_events_of,
@@ -230,17 +229,15 @@ def _replayed(
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:
-    """Return a selection with what stands around it: looks, prices, and who stays."""
-    method, noise = config.method, config.privacy.selection_noise
+    """Return a selection with what stands around it: noise, and prices."""
+    noise = config.privacy.selection_noise
     selection = selection_of(config)
     share = selection.kept_share if isinstance(selection, ClusterSelection) else None
     return SelectionConfig(
         select=_noisy_selection(config, selection, classes)
         if noise
         else _select(config, selection),
-        smooth_losses=loss_smoother(method.smoothing),
         update_prices=no_prices if share is None else price_update(share),
-        hysteresis=method.hysteresis,
         epsilon=choice_epsilon(noise) if noise else None,
     )
 

@@ -31,7 +31,7 @@ from covey.build.algorithms import selection_config
 from covey.build.local_training import recipe_of
 from covey.build.risk import client_assessment_of
 from covey.build.settled import estimator_of, summed_up
-from covey.clustering import SelectionInputs, apply_hysteresis
+from covey.clustering import SelectionInputs
 from covey.config import Config
 from covey.data import Client
 from covey.engine import Engine, Recipe, ScoringJob
@@ -108,9 +108,7 @@ class ClientRuntime:
             request, replace(context, risks=known), losses, streams
         )
         picked = selection_config(self.config, self.classes).select(inputs)
-        return ClusterChoice(
-            int(apply_hysteresis(inputs, torch.as_tensor(picked))[0]), known
-        )
+        return ClusterChoice(int(torch.as_tensor(picked)[0]), known)
 
     def features(self, request: ClientRequest) -> LocalRecords:
         """Return the client's features, which are those that the server means.
@@ -278,11 +276,7 @@ class ClientRuntime:
         """Return what a selection sees of a cohort of one."""
         state = self._state(request, context, context.risks)
         inputs = selection_inputs(state, (self.client,), losses, streams)
-        return replace(
-            inputs,
-            available=torch.tensor(request.available),
-            locked=torch.tensor([context.settling]),
-        )
+        return replace(inputs, available=torch.tensor(request.available))
 
 
 def _refuse_memory(recipe: Recipe) -> None:

@@ -9,7 +9,6 @@ from covey.clustering.base import (
     Weighted,
 )
 from covey.clustering.dp_selection import choice_epsilon, report_noisy_min
-from covey.clustering.hysteresis import apply_hysteresis
 from covey.clustering.initial_clustering import Split, gap_split, update_directions
 from covey.clustering.min_cluster_size import (
     acceptance_cost,
@@ -43,7 +42,6 @@ __all__ = [
     "Weighted",
     "acceptance_cost",
     "advantage",
-    "apply_hysteresis",
     "choice_epsilon",
     "cluster_shares",
     "dual_ascent",

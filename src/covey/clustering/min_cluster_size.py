@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from covey.clustering.hysteresis import apply_hysteresis, can_stay
-from covey.clustering.selection import Selection, SelectionInputs, finite
+from covey.clustering.selection import UNASSIGNED, Selection, SelectionInputs, finite
 
 __all__ = [
     "acceptance_cost",
@@ -86,8 +85,10 @@ def select_priced(
     """
     from scipy.optimize import linear_sum_assignment
 
-    wanted = apply_hysteresis(inputs, unconstrained_choice(inputs))
-    current = torch.where(can_stay(inputs), inputs.current, wanted)
+    wanted = unconstrained_choice(inputs)
+    somewhere = inputs.current != UNASSIGNED
+    can_stay = somewhere & inputs.available[inputs.current.clamp(min=0)]
+    current = torch.where(can_stay, inputs.current, wanted)
     slot_costs = _slot_costs(inputs, current, min_clients(inputs, target_share))
     slots = slot_costs.shape[1]
     cost = (acceptance_cost(inputs) - inputs.prices).double().numpy()
@@ -131,7 +132,7 @@ def rebalanced(select: Selection, target_share: float) -> Selection:
 
     After the clients' choices j_i: while some |S_j| < m = ceil(target_share n), a client
     drawn uniformly from the clusters with more than m moves to j, whether it accepts
-    j's risk or not. Clients that settle are not drawn.
+    j's risk or not.
 
     It hides no choice: who is moved hangs on what everybody chose. Under noise on sums a
     cluster's noise is divided by m or more, and its mean is bent by those who were moved.
@@ -143,14 +144,13 @@ def rebalanced(select: Selection, target_share: float) -> Selection:
     """
 
     def balance(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
-        chosen = apply_hysteresis(inputs, select(inputs)).clone()
+        chosen = select(inputs).clone()
         floor = min_clients(inputs, target_share)
-        free = ~(inputs.locked & can_stay(inputs)).numpy()
         draw = inputs.streams.at("rebalancing").generator()
         for j in inputs.available.nonzero().flatten().tolist():
             sizes = _sizes(inputs, chosen)
             while sizes[j] < floor:
-                larger = (free & (sizes[chosen.numpy()] > floor)).nonzero()[0]
+                larger = (sizes[chosen.numpy()] > floor).nonzero()[0]
                 if not len(larger):
                     break
                 chosen[draw.choice(larger)] = j

@@ -42,7 +42,6 @@ class SelectionInputs:
         risk_thresholds: tau of each client, the highest risk it accepts.
         available: clusters that may be chosen; one that nobody trains is not.
         current: the cluster that each client chose last, or `UNASSIGNED`.
-        locked: clients that moved too recently to move again (`apply_hysteresis`).
         absent_counts: per cluster, the clients outside this cohort that chose it last.
         prices: the subsidy of each cluster, in the units of the priced cost; 0 or more.
         streams: the round's named randomness, for selections that draw.
@@ -57,7 +56,6 @@ class SelectionInputs:
     risk_thresholds: Float[Tensor, " clients"]
     available: Bool[Tensor, " clusters"]
     current: Int[Tensor, " clients"]
-    locked: Bool[Tensor, " clients"]
     absent_counts: Int[Tensor, " clusters"]
     prices: Float[Tensor, " clusters"]
     streams: Streams

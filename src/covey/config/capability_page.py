@@ -22,7 +22,6 @@ SHOWN = (
     ("engine.precision", "bfloat16"),
     ("method.initialisation", "groups"),
     ("method.select_on", "holdout"),
-    ("method.smoothing", 0.5),
     ("method.pooling", 0.5),
     ("method.pooling", "risk"),
     ("merge.weights", "examples"),

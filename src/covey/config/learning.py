@@ -155,16 +155,6 @@ class MethodConfig(ComponentSection):
         description="which part that is: the last layers first, or `uniform`: so much of "
         "every layer",
     )
-    hysteresis: Count = Field(
-        default=0,
-        description="rounds that a client stays after a move; with at least "
-        "`redteam.every` it sees a figure of its new cluster before it moves again",
-    )
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="weight of the past, in [0, 1), in the losses that a client compares; "
-        'useful with `select_on = "holdout"` and few held-out examples',
-    )
     max_newcomers: Share = Field(
         default=0.0,
         description="newcomers per founder: of the clients that began in another cluster, "

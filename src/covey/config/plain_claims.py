@@ -95,13 +95,6 @@ def _of_the_method(config: Sections) -> Iterator[Row]:
         "",
     )
     yield (
-        "method.smoothing",
-        method.smoothing > 0,
-        (Capability.ALL_LOSSES,),
-        (Capability.COST_CHOICE,),
-        "Set method.smoothing = 0.",
-    )
-    yield (
         "method.pooling",
         method.pooling == "risk",
         (Capability.MEASURED_RISK, Capability.BOUNDED_LOSS),

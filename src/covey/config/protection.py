@@ -164,7 +164,7 @@ class PrivacyConfig(SettingsSection):
         default=0.0,
         description="b: clients choose by report-noisy-min, and one choice is 2 / b "
         "differentially private. For `ifca`, and `ifca-mir` by `loss` or `weighted`; "
-        "without a warm start and without `smoothing`",
+        "without a warm start",
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=1e-5, description="delta of what is promised"
