@@ -7,7 +7,6 @@ never fails by rounding alone.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +20,6 @@ from covey.clustering import (
     UNASSIGNED,
     Selection,
     SelectionInputs,
-    advantage,
     select_by_loss,
     select_by_threshold,
     select_weighted,
@@ -31,7 +29,6 @@ from covey.rng import Streams
 SELECTIONS: dict[str, Selection] = {
     "loss": select_by_loss,
     "weighted": select_weighted,
-    "advantage": partial(select_weighted, scale=advantage),
     "threshold": select_by_threshold,
 }
 UNKNOWN = math.nan
@@ -185,7 +182,6 @@ def test_zero_risk_weight_is_ifca(inputs: SelectionInputs):
     inputs = replace(inputs, risk_weights=torch.zeros_like(inputs.risk_weights))
     expected = select_by_loss(inputs)
     assert torch.equal(select_weighted(inputs), expected)
-    assert torch.equal(select_weighted(inputs, scale=advantage), expected)
 
 
 @given(selection_inputs(risk=parts(32, 64, of=64)))
@@ -198,10 +194,9 @@ def test_risk_weight_one_sends_everybody_to_the_safest_offered_cluster(
         risk_errors=torch.zeros_like(inputs.risk_errors),
     )
     lowest = inputs.risks[:, inputs.available].amin(dim=1)
-    for scale in (torch.clone, advantage):
-        chosen = select_weighted(inputs, scale=scale)
-        assert torch.equal(inputs.risks.gather(1, chosen[:, None])[:, 0], lowest)
-        assert inputs.available[chosen].all()
+    chosen = select_weighted(inputs)
+    assert torch.equal(inputs.risks.gather(1, chosen[:, None])[:, 0], lowest)
+    assert inputs.available[chosen].all()
 
 
 @every_selection
@@ -310,12 +305,6 @@ def test_three_clients_and_two_clusters_by_hand():
         risk_thresholds=torch.tensor([0.5, 0.7, 0.95]),
     )
     assert select_weighted(inputs).tolist() == [0, 0, 1]
-    # on the advantage scale the risks are 0.8 and 0.2, and beta 0.25 moves too:
-    # 0.15 + 0.2 = 0.35 against 0.3 + 0.05 = 0.35 is a tie, which the first one wins;
-    # a loss of 0.21 instead of 0.2 breaks it: 0.1575 + 0.2 = 0.3575
-    inputs = replace(inputs, losses=torch.tensor([[0.21, 0.4]] * 3))
-    assert select_weighted(inputs).tolist() == [0, 0, 1]
-    assert select_weighted(inputs, scale=advantage).tolist() == [0, 1, 1]
     # thresholds: 0.5 accepts nothing and takes the safest; 0.7 accepts 1; 0.95 both
     assert select_by_threshold(inputs).tolist() == [1, 1, 0]
 
@@ -335,11 +324,6 @@ def test_risks_are_clamped_only_in_the_cost():
     inputs = inputs_of([[1.0, 1.01]], [0.5, 0.4], threshold=0.45)
     assert select_weighted(inputs).tolist() == [0]
     assert select_by_threshold(inputs).tolist() == [1]
-
-
-def test_advantage_is_zero_for_a_coin_toss_and_one_for_certainty():
-    expected = torch.tensor([0.0, 0.5, 1.0])
-    assert torch.equal(advantage(torch.tensor([0.5, 0.75, 1.0])), expected)
 
 
 def test_each_client_chooses_by_what_it_knows():

@@ -14,7 +14,6 @@ from torch import Tensor
 from covey.clustering import (
     UNASSIGNED,
     SelectionInputs,
-    advantage,
     choice_epsilon,
     report_noisy_min,
     select_by_loss,
@@ -161,12 +160,9 @@ def test_with_hardly_any_noise_it_is_the_plain_choice(rows, risks, weights):
     )
     quietly = partial(report_noisy_min, bound=BOUND, noise=1e-12)
     assert torch.equal(quietly(by_loss)(inputs), select_by_loss(inputs))
-    for scale in (advantage, lambda risks: risks):
-        cost = partial(weighted_cost, scale=scale)
-        plain = select_weighted(inputs, scale=scale)
-        costs = cost(inputs)
-        chosen = quietly(cost)(inputs)
-        for one, own, other in zip(costs, chosen, plain, strict=True):
-            # equal costs are told apart by the loss there, and by chance here
-            assert float(one[own]) == float(one[other])
-        assert torch.equal(quietly(cost)(blind), select_by_loss(blind))
+    costs, plain = weighted_cost(inputs), select_weighted(inputs)
+    chosen = quietly(weighted_cost)(inputs)
+    for one, own, other in zip(costs, chosen, plain, strict=True):
+        # equal costs are told apart by the loss there, and by chance here
+        assert float(one[own]) == float(one[other])
+    assert torch.equal(quietly(weighted_cost)(blind), select_by_loss(blind))

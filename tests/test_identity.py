@@ -45,7 +45,7 @@ LOOKS_AT = {
     "ifca": {"num_clusters", "initialisation", "pooling", "select_on"},
     "ifca-mir": {
         *("num_clusters", "initialisation", "pooling", "select_on"),
-        *("selection", "risk_scale", "risk_weight"),
+        *("selection", "risk_weight"),
     },
 }
 

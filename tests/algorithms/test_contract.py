@@ -26,7 +26,6 @@ from covey.algorithms import (
     evaluate_with,
     fixed_share,
     group_initialized,
-    head_first,
     pooled,
     red_teamed,
     train_with,
@@ -127,7 +126,7 @@ class World:
     def pooled(self, learner: Playing, control: Control) -> Playing:
         clients = {client.handle: client for client in self.population}
         layers = layers_of(init(Streams(0)))
-        return learner.wrapped(pooled, control, head_first, layers, clients)
+        return learner.wrapped(pooled, control, layers, clients)
 
     def watched(self, learner: Playing) -> Playing:
         clients = {client.handle: client for client in self.population}

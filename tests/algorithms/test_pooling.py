@@ -25,13 +25,11 @@ from covey.algorithms import (
     Strategy,
     fixed_share,
     group_initialized,
-    head_first,
     initial_state,
     pooled,
     share_by_risk,
-    uniform,
 )
-from covey.algorithms.pooling import START, STEP
+from covey.algorithms.pooling import START, STEP, head_first
 from covey.data.examples import Client, Examples
 from covey.events import ModelsPooled
 from covey.membership import RiskEstimate
@@ -57,8 +55,7 @@ def test_head_first_shares_as_many_layers_as_it_says_from_the_output(
 @given(share=SHARES, more=SHARES)
 def test_more_is_shared_nowhere_less(share: float, more: float):
     low, high = sorted([share, more])
-    for order in (head_first, uniform):
-        assert np.all(order(high, 5) >= order(low, 5))
+    assert np.all(head_first(high, 5) >= head_first(low, 5))
 
 
 def still(clusters: tuple[Params, ...], clients: Mapping[str, Client]) -> Playing:
@@ -84,7 +81,7 @@ def after_one_round(
     layers: tuple[tuple[str, ...], ...] = (("w",),),
 ) -> RoundResult:
     strategy = still(clusters, clients).wrapped(
-        pooled, lambda _: shares, head_first, layers, clients
+        pooled, lambda _: shares, layers, clients
     )
     everybody = tuple(clients.values())
     return strategy.play_round(strategy.init(STREAMS), everybody, STREAMS)
@@ -181,7 +178,7 @@ def test_everything_pooled_is_fedavg_and_nothing_is_ifca(
 
     def mixed(share: float) -> tuple[Params, ...]:
         control = fixed_share(share, 2)
-        return played(own.wrapped(pooled, control, head_first, (("w",),), two_groups))
+        return played(own.wrapped(pooled, control, (("w",),), two_groups))
 
     (shared,) = played(fedavg(init, steps))
     for model in mixed(1.0):

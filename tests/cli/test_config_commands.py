@@ -40,13 +40,13 @@ def test_check_answers_with_one_object_and_exit_code_2(covey, tmp_path):
 def test_check_tells_what_does_nothing_in_a_file_without_mistakes(
     answer, covey, tmp_path
 ):
-    (tmp_path / "fine.toml").write_text("[merge]\nsigma = 2.0\n", encoding="utf-8")
+    (tmp_path / "fine.toml").write_text("[merge]\nradius = 2.0\n", encoding="utf-8")
     told = answer("config", "check", "fine.toml")
     assert (told["valid"], told["problems"]) == (True, [])
-    assert [each["key"] for each in told["unused_settings"]] == ["merge.sigma"]
+    assert [each["key"] for each in told["unused_settings"]] == ["merge.radius"]
     code, out, _ = covey("config", "check", "fine.toml")
     assert code == 0
-    assert "merge.sigma = 2.0 does nothing" in out
+    assert "merge.radius = 2.0 does nothing" in out
 
 
 def test_what_init_writes_is_every_default_and_has_no_mistakes(answer, covey, tmp_path):

@@ -61,4 +61,4 @@ def test_runs_that_are_there_are_kept_and_cut_ones_resumed(tmp_path):
     with pytest.raises(ConfigError, match="holds a run with other settings"):
         package.sweep(other, over, seeds=[7], out=tmp_path / "sweep", **here)
     with pytest.raises(ConfigError, match="changes no run of this sweep"):
-        package.sweep(config, {"merge.sigma": [1.0, 2.0]}, out=tmp_path / "x", **here)
+        package.sweep(config, {"merge.radius": [1.0, 2.0]}, out=tmp_path / "x", **here)

@@ -20,16 +20,16 @@ def settings(tmp_path):
 def test_a_run_tells_what_does_nothing_on_standard_error_and_in_its_answer(
     covey, settings
 ):
-    words = ("--set", "merge.sigma=2.0", "--set", "method.target_share=0.25")
+    words = ("--set", "merge.radius=2.0", "--set", "method.target_share=0.25")
     code, out, err = covey("run", settings, *words, "--out", "out", "--json")
     assert code == 0
     notes = [line for line in err.splitlines() if line.startswith("note: ")]
     assert len(notes) == 2
-    assert any("merge.sigma = 2.0 does nothing: it is for" in note for note in notes)
-    share, sigma = json.loads(out)["unused_settings"]
+    assert any("merge.radius = 2.0 does nothing: it is for" in note for note in notes)
+    share, radius = json.loads(out)["unused_settings"]
     assert (share["key"], share["value"]) == ("method.target_share", 0.25)
-    assert (sigma["key"], sigma["value"]) == ("merge.sigma", 2.0)
-    assert "merge.name = 'anonymity-sets', found 'mean'" in sigma["reason"]
+    assert (radius["key"], radius["value"]) == ("merge.radius", 2.0)
+    assert "merge.name = 'anonymity-sets', found 'mean'" in radius["reason"]
 
 
 def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
@@ -39,7 +39,7 @@ def test_a_run_where_everything_is_heeded_has_none_to_tell(ran):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["merge.sigma=1,2"], "--over merge.sigma changes no run of this sweep"),
+        (["merge.radius=1,2"], "--over merge.radius changes no run of this sweep"),
         (["redteam.shadows=2,4"], "redteam.source = 'shadow', found 'federated'"),
         (["seed=1,2"], "its seeds are those of --seeds"),
         (
@@ -61,6 +61,6 @@ def test_a_swept_key_without_effect_is_refused_and_nothing_is_written(
 @pytest.mark.slow
 def test_a_sweep_tells_what_does_nothing_in_any_of_its_runs(answer, settings):
     over = ["--over", "method.name=fedavg,ifca-mir"]
-    set_ = ["--set", "merge.sigma=2.0", "--set", "method.selection=loss"]
+    set_ = ["--set", "merge.radius=2.0", "--set", "method.selection=loss"]
     told = answer("sweep", settings, *over, *set_, "--out", "out")
-    assert [each["key"] for each in told["unused_settings"]] == ["merge.sigma"]
+    assert [each["key"] for each in told["unused_settings"]] == ["merge.radius"]

@@ -25,14 +25,12 @@ GROUPS = {
     }
 }
 CASES = [
-    ({}, "merge.sigma", 2.0, "anonymity-sets"),
+    ({}, "merge.radius", 2.0, "anonymity-sets"),
     ({}, "merge.deniability_threshold", 2, "anonymity-sets"),
     ({}, "merge.noise", "paper", "anonymity-sets"),
-    (SETS, "merge.sigma", 2.0, "merge.noise = 'paper', found 'none'"),
     (SETS, "merge.radius", 2.0, "'paper' and 'sound'"),
     (SETS, "merge.delta", 1e-6, "'sound'"),
     ({}, "method.target_share", 0.25, "'priced' and 'rebalanced'"),
-    ({}, "method.pooling_order", "uniform", "pools nothing"),
     (
         {"method": {"num_clusters": 1}},
         "method.max_newcomers",
@@ -46,7 +44,6 @@ CASES = [
     ({"method": {"name": "isolated"}}, "method.select_on", "holdout", "by chance"),
     ({"method": {"name": "ifca"}}, "method.selection", "threshold", "losses alone"),
     ({"method": {"selection": "loss"}}, "method.risk_weight", 0.5, "'weighted'"),
-    ({"method": {"selection": "loss"}}, "method.risk_scale", "advantage", "'weighted'"),
     ({"redteam": {"source": "none"}}, "method.risk_weight", 0.5, "no risk to weigh"),
     ({"redteam": {"source": "none"}}, "redteam.every", 2, "measures nothing"),
     ({}, "redteam.shadows", 5, "redteam.source = 'shadow', found 'federated'"),
@@ -69,7 +66,7 @@ CASES = [
     ({"method": {"name": "fedprox"}}, "method.num_clusters", 3, "one model"),
 ]
 NAMES = [f"{case[1]}-{index}" for index, case in enumerate(CASES)]
-QUICK = ("redteam.pool-19",)
+QUICK = ("redteam.pool-16",)
 
 
 def merged(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -114,12 +111,10 @@ def test_what_is_told_to_do_nothing_changes_no_run(tmp_path, base, key, value, w
 @pytest.mark.parametrize(
     ("base", "key", "value"),
     [
-        (merged(SETS, {"merge": {"noise": "paper"}}), "merge.sigma", 2.0),
         (merged(SETS, {"merge": {"noise": "paper"}}), "merge.radius", 2.0),
         (SETS, "merge.deniability_threshold", 2),
         ({"method": {"selection": "priced"}}, "method.target_share", 0.25),
         ({"method": {"selection": "my.own:rule"}}, "method.risk_weight", 0.5),
-        ({"method": {"pooling": 0.5}}, "method.pooling_order", "uniform"),
         ({"redteam": {"source": "shadow"}}, "redteam.shadows", 5),
         ({**SETS, "redteam": {"source": "none"}}, "redteam.every", 2),
         ({"engine": {"name": "parallel"}}, "engine.workers", 2),

@@ -40,7 +40,6 @@ class AnonymitySets(Aggregation):
         distance: what a partition compares.
         max_distance: the paper's Delta: a member farther away does not count towards x.
         noise: what is added to a representative; `sound`: as much as `epsilon` asks for.
-        sigma: for `paper`.
         radius: for `paper` and `sound`.
         epsilon: what `sound` keeps to, over all rounds.
         delta: what `sound` keeps to.
@@ -61,7 +60,6 @@ class AnonymitySets(Aggregation):
     distance: Literal["l2", "cosine"] = "l2"
     max_distance: NotNegative = 0.0
     noise: Literal["none", "released", "paper", "sound"] = "none"
-    sigma: NotNegative = 1.0
     radius: Annotated[float, Field(gt=0)] = 1.0
     epsilon: NotNegative = 0.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
@@ -112,7 +110,6 @@ class AnonymitySets(Aggregation):
     def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
         """Yield the options of noises that are not there."""
         for option, noises in (
-            ("sigma", ("paper",)),
             ("radius", ("paper", "sound")),
             ("delta", ("sound",)),
         ):
@@ -131,7 +128,7 @@ class AnonymitySets(Aggregation):
 
     def anonymity(self) -> AnonymityTerms:
         """Return how clients are hidden among each other."""
-        known = {"none": 0.0, "paper": self.sigma * self.radius}
+        known = {"none": 0.0, "paper": self.radius}
         sound = self.noise == "sound"
         return AnonymityTerms(
             min_anonymity=self.min_anonymity,
@@ -175,13 +172,12 @@ class AnonymitySets(Aggregation):
             sizes = set_sizes(federation.clients, k) if together else (k,)
             z = federation.noise_multiplier(self.epsilon, self.delta, sizes)
             return dp_anonymity(k, L2Bound(self.radius, z))
-        std = self.sigma * self.radius
         return AnonymityConfig(
             min_anonymity=k,
             partition=self.partition,
             distance=self.distance,
             max_distance=self.max_distance,
-            noise=noise_scale(self.noise, self.distance, std),
+            noise=noise_scale(self.noise, self.distance, self.radius),
             # it compares all members, whose updates have to be here
             window=math.inf if self.noise == "released" else WINDOW,
         )

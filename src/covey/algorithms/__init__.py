@@ -55,10 +55,8 @@ from covey.algorithms.pooling import (
     Control,
     PoolingShares,
     fixed_share,
-    head_first,
     pooled,
     share_by_risk,
-    uniform,
 )
 from covey.algorithms.records import (
     Records,
@@ -144,7 +142,6 @@ __all__ = [
     "evaluate_with",
     "fixed_share",
     "group_initialized",
-    "head_first",
     "heads_of",
     "initial_state",
     "loss_counter",
@@ -165,7 +162,6 @@ __all__ = [
     "share_by_risk",
     "targets",
     "train_with",
-    "uniform",
     "warm_started",
     "with_own_estimates",
 ]

@@ -18,10 +18,8 @@ from covey.algorithms.newcomers import bounded_newcomers
 from covey.algorithms.pooling import (
     Control,
     fixed_share,
-    head_first,
     pooled,
     share_by_risk,
-    uniform,
 )
 from covey.clustering.base import ByLoss, ClusterSelection
 from covey.components.built_ins import DEFAULTS
@@ -42,7 +40,6 @@ class Ifca(Algorithm):
         num_clusters: how many models clients choose among.
         initialisation: how they come to differ (`covey.algorithms.initialization`).
         pooling: how much of them is shared after every round (`covey.algorithms.pooling`).
-        pooling_order: which part that is.
         select_on: the examples on which a client compares the models.
         select_examples: on so many of them; 0: all.
         max_newcomers: per founder of a cluster, how many others may train it in a round;
@@ -55,7 +52,6 @@ class Ifca(Algorithm):
     num_clusters: Positive = 2
     initialisation: Literal["random", "warm", "groups"] = "warm"
     pooling: Literal["risk"] | Share = 0.0
-    pooling_order: Literal["head-first", "uniform"] = "head-first"
     select_on: Literal["train", "holdout"] = "train"
     select_examples: Count = 0
     max_newcomers: Share = 0.0
@@ -113,9 +109,7 @@ class Ifca(Algorithm):
             )
 
     def idle_options(self, section: str) -> Iterator[tuple[str, str]]:
-        """Yield the order in which nothing is pooled, and who enters the only cluster."""
-        if self.pooling == 0:
-            yield "pooling_order", f"{section}.pooling = 0 pools nothing"
+        """Yield who enters the only cluster."""
         if self.num_clusters == 1:
             yield "max_newcomers", f"{section}.num_clusters = 1 leaves nobody to move"
 
@@ -172,8 +166,7 @@ class Ifca(Algorithm):
             if self.pooling == "risk"
             else fixed_share(self.pooling, self.num_clusters)
         )
-        order = head_first if self.pooling_order == "head-first" else uniform
-        return pooled(strategy, control, order, setup.layers, clients)
+        return pooled(strategy, control, setup.layers, clients)
 
 
 class IfcaMir(Ifca):

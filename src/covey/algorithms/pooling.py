@@ -47,22 +47,17 @@ from covey.types import Handle, Params
 __all__ = [
     "Control",
     "Layers",
-    "Order",
     "PoolingShares",
     "fixed_share",
     "head_first",
     "pooled",
     "share_by_risk",
-    "uniform",
 ]
 
 Control = Callable[[ServerState], tuple[float, ...]]
 """How much of each cluster model is shared after a round: a share per cluster.
 
 It sees the state before the round, with the choices made and losses reported in it."""
-
-Order = Callable[[float, int], Float[ndarray, " layers"]]
-"""What a share means for each of so many layers, input to output: lambda in [0, 1]."""
 
 Layers = Sequence[Sequence[str]]
 """The names of a model's parameters layer by layer, from input to output."""
@@ -85,7 +80,6 @@ MAX_EXAMPLE_SHARE = 0.9
 def pooled(
     strategy: Strategy,
     control: Control,
-    order: Order,
     layers: Layers,
     everybody: Mapping[Handle, Client],
 ) -> Strategy:
@@ -98,7 +92,6 @@ def pooled(
     Args:
         strategy: the rounds to play.
         control: the share of each cluster.
-        order: what a share means layer by layer.
         layers: the names of the model's parameters by layer, from input to output.
         everybody: all clients, by handle; only their numbers of examples are used.
     """
@@ -115,18 +108,13 @@ def pooled(
         shares = tuple(
             share if n else 0.0 for share, n in zip(control(seen), sizes, strict=True)
         )
-        pulls = np.array([order(share, len(layers)) for share in shares])
+        pulls = np.array([head_first(share, len(layers)) for share in shares])
         models = _pulled(after.clusters, sizes, pulls, layers)
         fact = ModelsPooled(shares, model_hash(models))
         after = replace(after, clusters=models).keeping(PoolingShares(shares=shares))
         return RoundResult(after, (*played.events, fact))
 
     return strategy._replace(play_round=play_round)
-
-
-def uniform(share: float, num_layers: int) -> Float[ndarray, " layers"]:
-    """Pull every layer alike: lambda_l = p."""
-    return np.full(num_layers, share)
 
 
 def head_first(share: float, num_layers: int) -> Float[ndarray, " layers"]:

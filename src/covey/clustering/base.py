@@ -1,6 +1,6 @@
 """What a cluster selection is, and the built-in ones as components."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -8,7 +8,6 @@ from torch import Tensor
 from covey.clustering.min_cluster_size import rebalanced, select_priced
 from covey.clustering.selection import (
     SelectionInputs,
-    advantage,
     select_by_loss,
     select_by_threshold,
     select_weighted,
@@ -66,24 +65,15 @@ class ByLoss(ClusterSelection):
 
 
 class Weighted(ClusterSelection):
-    """The best alpha * loss + beta * risk (IFCA-MIR).
-
-    Attributes:
-        risk_scale: what is added to the loss: MIA accuracy, or 2 * accuracy - 1.
-    """
-
-    risk_scale: Literal["accuracy", "advantage"] = "accuracy"
-
-    def _scaled(self, risks: Tensor) -> Tensor:
-        return advantage(risks) if self.risk_scale == "advantage" else risks
+    """The best alpha * loss + beta * risk (IFCA-MIR)."""
 
     def select(self, inputs: SelectionInputs) -> Int[Tensor, " clients"]:
         """Return the cluster with the lowest cost."""
-        return select_weighted(inputs, scale=self._scaled)
+        return select_weighted(inputs)
 
     def cost(self, inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
         """Return alpha * loss + beta * risk."""
-        return weighted_cost(inputs, scale=self._scaled)
+        return weighted_cost(inputs)
 
 
 class ByThreshold(ClusterSelection):

@@ -17,7 +17,6 @@ __all__ = [
     "UNASSIGNED",
     "Selection",
     "SelectionInputs",
-    "advantage",
     "finite",
     "select_by_loss",
     "select_by_threshold",
@@ -76,10 +75,7 @@ def select_by_loss(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     return _lowest(inputs.losses, inputs.available)
 
 
-def select_weighted(
-    inputs: SelectionInputs,
-    scale: Callable[[Tensor], Tensor] = lambda risks: risks,
-) -> Int[Tensor, " clients"]:
+def select_weighted(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     """Send every client to the cluster that best balances loss and risk (IFCA-MIR).
 
     j_i = argmin_j  alpha_i loss[i, j] + beta_i risk[i, j],   alpha_i = 1 - beta_i
@@ -89,28 +85,21 @@ def select_weighted(
     equal to it, and only here are they clamped to [0.5, 1]. Equal costs (beta = 1 and
     equal risks) are told apart by the loss.
 
-    Args:
-        inputs: what the clients know.
-        scale: what becomes of the risks before they are added to nats (`advantage`).
-
     References:
         Jung, Biswas, Palamidessi, IFCA-MIR, 2025, Algorithm 1 line 12.
     """
-    cost = weighted_cost(inputs, scale)
+    cost = weighted_cost(inputs)
     best = torch.where(inputs.available, cost, torch.inf).amin(dim=1, keepdim=True)
     return _lowest(inputs.losses, inputs.available & (cost == best))
 
 
-def weighted_cost(
-    inputs: SelectionInputs,
-    scale: Callable[[Tensor], Tensor] = lambda risks: risks,
-) -> Float[Tensor, "clients clusters"]:
+def weighted_cost(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:
     """Return what `select_weighted` compares."""
     unknown = (inputs.risks.isnan() & inputs.available).any(dim=1, keepdim=True)
     risks = _tied_within_error(inputs).clamp(0.5, 1)
     beta = inputs.risk_weights[:, None]
     losses = finite(inputs.losses)
-    return torch.where(unknown, losses, (1 - beta) * losses + beta * scale(risks))
+    return torch.where(unknown, losses, (1 - beta) * losses + beta * risks)
 
 
 def select_by_threshold(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
@@ -130,11 +119,6 @@ def select_by_threshold(inputs: SelectionInputs) -> Int[Tensor, " clients"]:
     return _lowest(
         inputs.losses, torch.where(nothing_known, inputs.available, admitted)
     )
-
-
-def advantage(risks: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return `2 risk - 1`: 0 for a coin toss, 1 for certainty."""
-    return 2 * risks - 1
 
 
 def _tied_within_error(inputs: SelectionInputs) -> Float[Tensor, "clients clusters"]:

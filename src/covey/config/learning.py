@@ -133,27 +133,18 @@ class MethodConfig(ComponentSection):
         description="compare the models on `train` or `holdout` examples",
     )
     select_examples: Count = Field(default=0, description="on so many of them; 0: all")
-    risk_scale: Literal["accuracy", "advantage"] = Field(
-        default="accuracy",
-        description="what is added to the loss: MIA `accuracy`, or `advantage` = 2 risk "
-        "- 1",
-    )
     risk_weight: Literal["from-threshold"] | Share = Field(
         default="from-threshold",
         description="beta = clip((0.8 - tau) / 0.3, 0, 1), or one number for everybody",
     )
     pooling: Literal["risk"] | Share = Field(
         default=0.0,
-        description="share of the model that clusters have in common after every round: "
-        "0 is IFCA, 1 is FedAvg; `risk`: per cluster, a third (the head) and more while "
-        "its clients refuse its measured risk; nothing for a cluster that holds over 9 in "
-        '10 examples. Above 0 it is refused with `client_noise` and `noise = "sound"`: '
-        "they do not hide how many examples a client holds, which weighs it",
-    )
-    pooling_order: Literal["head-first", "uniform"] = Field(
-        default="head-first",
-        description="which part that is: the last layers first, or `uniform`: so much of "
-        "every layer",
+        description="share of the model that clusters have in common after every round, "
+        "the last layers first: 0 is IFCA, 1 is FedAvg; `risk`: per cluster, a third (the "
+        "head) and more while its clients refuse its measured risk; nothing for a cluster "
+        "that holds over 9 in 10 examples. Above 0 it is refused with `client_noise` and "
+        '`noise = "sound"`: they do not hide how many examples a client holds, which '
+        "weighs it",
     )
     max_newcomers: Share = Field(
         default=0.0,

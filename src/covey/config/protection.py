@@ -108,12 +108,11 @@ class MergeConfig(ComponentSection):
         default="none",
         description="what is added to a representative: `released` (as the paper's "
         "published code, the set's largest mean row distance) or `paper` (standard "
-        "deviation `sigma` times `radius`), which make no model differentially private by "
-        "themselves; or `sound`: updates projected to norm `radius`, and as much noise as "
-        '`epsilon` asks for. It needs `partition = "public-random"`, `distance = "l2"`, '
-        '`weights = "equal"` and `max_distance = 0`',
+        "deviation `radius`, the paper's sigma times Delta), which make no model "
+        "differentially private by themselves; or `sound`: updates projected to norm "
+        "`radius`, and as much noise as `epsilon` asks for. It needs `partition = "
+        '"public-random"`, `distance = "l2"`, `weights = "equal"` and `max_distance = 0`',
     )
-    sigma: NotNegative = Field(default=1.0, description='for `noise = "paper"`')
     radius: Annotated[float, Field(gt=0)] = Field(
         default=1.0, description='for `noise = "paper"` and `noise = "sound"`'
     )

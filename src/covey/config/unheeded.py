@@ -200,7 +200,7 @@ def _method_rows(config: Config) -> Iterator[Row]:
         reserved("method.selection", weighing, method.selection),
     )
     yield (
-        ("method.risk_scale", "method.risk_weight"),
+        ("method.risk_weight",),
         method.selection in weighing and _measures_nothing(config),
         f"redteam.source = {source!r} leaves no risk to weigh",
     )
