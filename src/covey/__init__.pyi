@@ -24,7 +24,6 @@ from .api import (
     resume,
     run,
     sweep,
-    track,
     verify,
 )
 from .auditor import (
@@ -216,6 +215,5 @@ __all__ = [
     "select_by_threshold",
     "select_weighted",
     "sweep",
-    "track",
     "verify",
 ]

@@ -33,7 +33,6 @@ from covey.runs import (
 )
 from covey.runtime import DEFAULT_ATTACKS, Observer, OnRound, RunFolder, is_finished
 from covey.runtime.verification import verify
-from covey.tracking import Tracker
 from covey.types import ClientName
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "resume",
     "run",
     "sweep",
-    "track",
     "verify",
 ]
 
@@ -300,15 +298,6 @@ def game(
         CoveyError: something does not fit.
     """
     return load(folder, model, clients).game(control=control, observe=observe)
-
-
-def track(
-    folder: str | Path,
-    to: str | Tracker,
-    options: Mapping[str, object] | None = None,
-) -> int:
-    """Tell a tracker of all rounds of a run; arguments as of `Run.track`."""
-    return load(folder).track(to, options)
 
 
 def _watched(observe: Observer, title: str, progress: bool | None) -> Observer:  # noqa: FBT001

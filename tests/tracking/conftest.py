@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from covey import Run, run
+from covey.runs.trackers import Follower
+from covey.runtime import RunFolder
+from covey.tracking import tracker_of
 
 LINES = "plugins.tracker_lines:Lines"
 TINY: dict[str, Any] = {
@@ -83,6 +86,14 @@ def lines_of(folder: Path, replays: int = 0) -> list[Any]:
     place = folder / "tracking" / LINES.replace(":", "-")
     text = (place / f"rounds-{replays}.jsonl").read_text()
     return [json.loads(each) for each in text.splitlines()]
+
+
+def tell(told: Run, name: str) -> int:
+    """Tell a tracker of a run that was played without it; how many rounds it lacked."""
+    follower = Follower(RunFolder(told.folder), name, lambda: tracker_of(name, {}))
+    rounds = sum(follower.follow(told.history))
+    follower.close()
+    return rounds
 
 
 @pytest.fixture

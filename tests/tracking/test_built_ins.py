@@ -13,7 +13,15 @@ import pytest
 from covey import ConfigError, Run, TrackedRun, load, run
 from covey.report import final_figures
 from covey.tracking import tracker_of
-from tracking.conftest import TINY, curves_of, mlflow_run, scalars_of, single
+from tracking.conftest import (
+    LINES,
+    TINY,
+    curves_of,
+    mlflow_run,
+    scalars_of,
+    single,
+    tell,
+)
 
 pytestmark = pytest.mark.filterwarnings("default::Warning")  # the libraries' own
 
@@ -51,7 +59,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def tracked(played: Run, name: str) -> Path:
     """Tell a tracker of the run, and return its folder."""
     pytest.importorskip(NEEDED[name], reason=f"pip install 'covey[{name}]'")
-    assert played.track(name) == TINY["rounds"]
+    assert tell(played, name) == TINY["rounds"]
     return played.folder / "tracking" / name
 
 
@@ -74,7 +82,7 @@ def split(
 
 def test_tensorboard(played: Run):
     folder = tracked(played, "tensorboard")
-    played.track("tensorboard")  # a second time doubles nothing
+    tell(played, "tensorboard")  # a second time doubles nothing
     points = scalars_of(folder)
     ends = {name: points.pop(name) for name in [*points] if name.startswith("final/")}
     assert points == single(curves_of(played.folder))
@@ -91,7 +99,7 @@ def database(played: Run) -> Path:
 
 
 def test_mlflow(played: Run, database: Path):
-    assert played.track("mlflow") == 0  # it holds them already
+    assert tell(played, "mlflow") == 0  # it holds them already
     found, points = mlflow_run(database)
     assert all(len(dict(each)) == len(each) for each in points.values())
     curves, ends = split({key: dict(each) for key, each in points.items()})
@@ -128,7 +136,7 @@ def test_an_address_with_a_password_is_refused():
 def test_wandb(played: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     folder = tracked(played, "wandb")
-    played.track("wandb")  # in place of the first
+    tell(played, "wandb")  # in place of the first
     import wandb
 
     record_of: Any = import_module("wandb.proto.wandb_internal_pb2").Record.FromString
@@ -180,4 +188,4 @@ def records_of(content: bytes) -> Iterator[bytes]:
 
 
 def test_it_is_replayed_from_the_folder_alone(played: Run):
-    assert load(played.folder).track("plugins.tracker_lines:Lines") == TINY["rounds"]
+    assert tell(load(played.folder), LINES) == TINY["rounds"]

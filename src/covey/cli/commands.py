@@ -110,10 +110,6 @@ COMMANDS = {
         "covey.cli.runs",
         "Carry a run on after it was stopped, to the result it would have had.",
     ),
-    "track": Row(
-        "covey.cli.tracking",
-        "Tell TensorBoard, MLflow, W&B or a tracker of your own of a run's rounds.",
-    ),
     "runs": Row(
         "covey.cli.run_list",
         "List the runs below some folders, show one, or delete old ones.",

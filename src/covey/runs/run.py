@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from covey.build import BuiltRun, Overrides
-from covey.components import options_of, reference
 from covey.components.foreign_code import no_foreign_code
 from covey.data import Population
 from covey.dossier import write_dossier
@@ -29,7 +28,7 @@ from covey.runs.pages import baseline_of, page_of
 from covey.runs.parts import available_parts, check_answerable, playable, readable
 from covey.runs.plots import Plots
 from covey.runs.story import RunRecord, read_run_record
-from covey.runs.trackers import track, tracked
+from covey.runs.trackers import tracked
 from covey.runs.wishes import Names, Several, examples_in, listed, wanted_answer
 from covey.runtime import (
     DEFAULT_ATTACKS,
@@ -62,7 +61,6 @@ from covey.runtime.participation_inference import play_game
 from covey.runtime.receipts import OnReceipt
 from covey.runtime.unacknowledged import Handover, acknowledge, unacknowledged
 from covey.runtime.verification import verify
-from covey.tracking import Tracker
 from covey.types import ClientName, Handle, Params
 from covey.unlearning import Check, signing_key
 
@@ -464,26 +462,6 @@ class Run:
 
         run = playable(self._folder, self._overrides, "audit_epsilon(...)")
         return asdict(audit_noise(run, draws))
-
-    def track(
-        self, to: str | Tracker, options: Mapping[str, object] | None = None
-    ) -> int:
-        """Tell a tracker of all rounds, whenever they were played, and of the end.
-
-        Args:
-            to: as `tracking` names it, or the tracker itself.
-            options: of the named one, beside what the run's `tracking_options` say.
-
-        Returns:
-            Of how many rounds it was told: not of those that it held already.
-
-        Raises:
-            CoveyError: there is no such tracker, or what it needs is not installed.
-        """
-        name = to if isinstance(to, str) else reference(to)
-        given = options_of(to) | dict(options or {})
-        self._record = read_run_record(self._folder)
-        return track(self._folder, self.history, name, given)
 
     def game(
         self, *, control: bool = False, observe: Observer = quiet

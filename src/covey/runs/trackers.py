@@ -1,10 +1,9 @@
-"""Trackers that follow a run's story: as it is played, or from its ledger."""
+"""Trackers that follow a run's story as it is played."""
 
 import logging
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from covey.report import final_figures, replays, round_figures, told_settings
 from covey.runtime import Observer, RunFolder
 from covey.tracking import Background, TrackedRun, Tracker, tracker_of
 
-__all__ = ["track", "tracked"]
+__all__ = ["tracked"]
 
 log = logging.getLogger(__name__)
 
@@ -51,24 +50,6 @@ def tracked(folder: RunFolder, observe: Observer) -> Generator[Observer]:
         yield tell
 
 
-def track(
-    folder: RunFolder, history: History, name: str, options: Mapping[str, Any]
-) -> int:
-    """Tell a tracker of all rounds of a run, whenever they were played.
-
-    Returns:
-        How many rounds it was told of: not those that it held already.
-
-    Raises:
-        ConfigError: there is no such tracker, or what it needs is not installed.
-    """
-    own = folder.config().tracking_options.get(name, {})
-    follower = Follower(folder, name, partial(tracker_of, name, {**own, **options}))
-    told = sum(follower.follow(history))
-    follower.close()
-    return told
-
-
 def _in_background(
     folder: RunFolder, name: str, options: Mapping[str, Any]
 ) -> Background[History]:
@@ -78,9 +59,8 @@ def _in_background(
 
     def failed(why: str) -> None:
         log.warning(
-            "The tracker %s was dropped: %s. The run goes on without it. Once the cause "
-            "is removed: covey track %s --to %s",
-            *(name, why.rstrip("."), folder.path, name),
+            "The tracker %s was dropped: %s. The run goes on without it",
+            *(name, why.rstrip(".")),
         )
 
     follower = Follower(folder, name, make)

@@ -21,7 +21,6 @@ __all__ = [
     "RunTold",
     "RunsListed",
     "Swept",
-    "Tracked",
 ]
 
 
@@ -168,18 +167,6 @@ class Doctored(TypedDict):
 
     damaged: list[Damage]
     repaired: list[Damage]
-
-
-class Tracked(TypedDict):
-    """A tracker that was told of a run.
-
-    Attributes:
-        rounds: of how many it was told.
-    """
-
-    run: str
-    tracker: str
-    rounds: int
 
 
 class Changed(TypedDict):

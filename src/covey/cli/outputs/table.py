@@ -20,7 +20,6 @@ OUTPUTS: Mapping[str, Any] = {
     "sweep": runs.Swept,
     "report": runs.ReportWritten,
     "export": runs.Exported,
-    "track": runs.Tracked,
     "doctor": runs.Doctored,
     "runs list": runs.RunsListed,
     "runs show": runs.RunTold,
