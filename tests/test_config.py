@@ -109,7 +109,6 @@ non_members = "matched"
 [unlearning]
 request_probability = 0.0
 store_updates = 0
-calibration = "federaser"
 [ledger]
 url = ""
 [engine]

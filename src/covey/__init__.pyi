@@ -8,7 +8,6 @@ from .aggregation import (
 )
 from .algorithms import (
     Algorithm,
-    Calibration,
     Clients,
     RoundResult,
     ServerState,
@@ -132,7 +131,6 @@ __all__ = [
     "AggregationResult",
     "Algorithm",
     "Attack",
-    "Calibration",
     "Capability",
     "ChecksumError",
     "Claim",

@@ -108,7 +108,7 @@ def test_fedavg_and_its_red_team_are_those_in_the_open():
         ({"merge": {"name": "median"}}, "the server to see single updates"),
         ({"method": {"name": "ifca"}}, "clients to send nothing but sums"),
         (
-            {"unlearning": {"store_updates": 1, "calibration": "federaser"}},
+            {"unlearning": {"store_updates": 1}},
             "clients' updates to be kept",
         ),
         (

@@ -13,7 +13,6 @@ from covey.data.examples import Client
 from covey.params import flatten, trained
 from covey.rng import Streams
 from covey.types import Params
-from covey_papers.leaving import FedEraser
 
 STREAMS = Streams(0)
 START = ({"w": torch.zeros(2)},)
@@ -31,9 +30,7 @@ def found(*updates: ClientUpdate) -> Train:
 
 
 def calibrated(now: Params, old: Params) -> ClientUpdate:
-    train = calibrated_by(
-        FedEraser(), found(ClientUpdate("A", 0, now, 2.0)), {"A": old}
-    )
+    train = calibrated_by(found(ClientUpdate("A", 0, now, 2.0)), {"A": old})
     (each,) = train(START, (), {}, STREAMS)
     return each
 
@@ -71,7 +68,7 @@ def test_who_sent_nothing_then_sends_nothing_now():
 
 def test_without_a_stored_update_the_new_one_counts_as_it_is():
     updates = [ClientUpdate(h, 0, of(3.0, 4.0), 1.0) for h in ("A", "B")]
-    train = calibrated_by(FedEraser(), found(*updates), {"A": of(1.0, 0.0)})
+    train = calibrated_by(found(*updates), {"A": of(1.0, 0.0)})
     one, other = train(START, (), {}, STREAMS)
     assert length(one.update) == pytest.approx(1.0)
     assert other is updates[1]
@@ -97,7 +94,7 @@ def test_a_real_step_is_calibrated(
     # A's step from w = 1 is 0.268941 (see test_by_hand); its old one was -0.5 long
     cohort = (point("a", 1, 1), point("b", 1, 0))
     stored = {"A": {"w": torch.tensor([-0.5])}}
-    train = calibrated_by(FedEraser(), steps.train, stored)
+    train = calibrated_by(steps.train, stored)
     models = ({"w": torch.tensor([1.0])},)
     one, other = train(models, cohort, {"A": 0, "B": 0}, STREAMS)
     assert float(one.update["w"]) == pytest.approx(0.5)

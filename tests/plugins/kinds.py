@@ -18,7 +18,6 @@ from plugins.engine_single import Single
 from plugins.features_tiles import Tiles
 from plugins.fedavgm import FedAvgM
 from plugins.feddyn import FedDyn
-from plugins.halfway import Halfway
 from plugins.loss_generalized import GeneralizedCrossEntropy
 from plugins.model_wide import TwoLayers
 from plugins.objective_distance import AbsoluteDistance
@@ -52,7 +51,6 @@ class Case:
         options: that are not the defaults.
         text: the settings that name it.
         passed: the same settings, with the object itself.
-        calibrates: whether it is at work only when somebody leaves.
     """
 
     kind: str
@@ -60,7 +58,6 @@ class Case:
     options: Mapping[str, object]
     text: str
     passed: Mapping[str, object]
-    calibrates: bool = False
 
     @property
     def module(self) -> str:
@@ -147,18 +144,6 @@ CASES = {
             "redteam": {"source": ConfidenceGap(sharpness=2.0, fewest=2)},
             "method": {"selection": "threshold", "initialisation": "random"},
         },
-    ),
-    "calibration": Case(
-        "calibration",
-        "unlearning.calibration",
-        {"keep": 0.25},
-        '[unlearning]\ncalibration = "plugins.halfway:Halfway"\nstore_updates = 1\n'
-        'calibration_options = {keep = 0.25}\n[method]\nname = "fedavg"',
-        {
-            "unlearning": {"calibration": Halfway(keep=0.25), "store_updates": 1},
-            "method": {"name": "fedavg"},
-        },
-        calibrates=True,
     ),
     "data source": Case(
         "data",

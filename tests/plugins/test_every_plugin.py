@@ -229,17 +229,3 @@ def test_a_retraining_ends_where_a_run_without_the_client_ends(
         covey.resume(tmp_path / "met").summary["accuracy"]
         == (never.summary["accuracy"])
     )
-
-
-def test_a_calibration_is_the_same_by_name_and_as_an_object_and_after_a_break(
-    whole, tmp_path: Path
-):
-    case = CASES["calibration"]
-    named = covey.load(shutil.copytree(whole(case).folder, tmp_path / "named"))
-    leaver = leaver_of(named)
-    named.forget(leaver, answer="calibrate")
-    passed = covey.run(config=case.config(), out=tmp_path / "passed")
-    with pytest.raises(KeyboardInterrupt):
-        passed.forget(leaver, answer="calibrate", observe=stop_after(2))
-    resumed = covey.resume(tmp_path / "passed").summary["model_hash"]
-    assert resumed == named.summary["model_hash"] != whole(case).summary["model_hash"]

@@ -11,7 +11,7 @@ from covey.algorithms.base import (
     Waiting,
     initial_state,
 )
-from covey.algorithms.calibration import Calibration, calibrated_by
+from covey.algorithms.calibration import calibrated_by, calibration_recipe
 from covey.algorithms.client_memory import (
     PERSONAL,
     ClientMemory,
@@ -90,7 +90,6 @@ __all__ = [
     "PERSONAL",
     "Algorithm",
     "Backend",
-    "Calibration",
     "ClientContext",
     "ClientMemory",
     "ClientRequest",
@@ -136,6 +135,7 @@ __all__ = [
     "Waiting",
     "WarmStart",
     "calibrated_by",
+    "calibration_recipe",
     "divergences",
     "due_to_measure",
     "estimate_lifetime",

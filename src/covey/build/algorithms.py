@@ -22,6 +22,7 @@ from covey.algorithms import (
     Train,
     Training,
     calibrated_by,
+    calibration_recipe,
     evaluate_with,
     masked_training,
     no_prices,
@@ -46,7 +47,6 @@ from covey.build.parts import Components, longer
 from covey.build.risk import with_measured_risk
 from covey.build.settled import (
     algorithm_of,
-    calibration_of,
     estimator_needs,
     estimator_of,
     masks_told,
@@ -143,7 +143,7 @@ def clients_of(
     config, population = components.config, components.population
     usual = recipe_of(config).at(round_index, config.rounds)
     backend, training = _reached(components, usual)
-    recipe, train = _replayed(config, usual, training, replay)
+    recipe, train = _replayed(usual, training, replay)
     steps = Steps(
         backend=backend,
         train=train,
@@ -213,7 +213,6 @@ def _reached(
 
 
 def _replayed(
-    config: Config,
     usual: Recipe,
     training: Callable[[Recipe], Training],
     replay: ReplayOptions,
@@ -221,11 +220,8 @@ def _replayed(
     """Return how clients train in this round: as usual, unless they only calibrate."""
     if replay.stored_updates is None:
         return usual, training(usual).train
-    calibration = calibration_of(config)
-    recipe = calibration.recipe(usual)
-    return recipe, calibrated_by(
-        calibration, training(recipe).train, replay.stored_updates
-    )
+    recipe = calibration_recipe(usual)
+    return recipe, calibrated_by(training(recipe).train, replay.stored_updates)
 
 
 def selection_config(config: Config, classes: int) -> SelectionConfig:

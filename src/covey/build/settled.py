@@ -1,6 +1,6 @@
 """The components that the settings name, with their options."""
 
-from covey.algorithms import Algorithm, Calibration, SummedUp
+from covey.algorithms import Algorithm, SummedUp
 from covey.clustering import ClusterSelection, Selection
 from covey.components import Capability, component_of
 from covey.config import Config
@@ -9,7 +9,6 @@ from covey.membership import RiskEstimator
 
 __all__ = [
     "algorithm_of",
-    "calibration_of",
     "estimator_needs",
     "estimator_of",
     "masks_told",
@@ -21,11 +20,6 @@ __all__ = [
 def algorithm_of(config: Config) -> Algorithm:
     """Return the algorithm that the settings name, with its options."""
     return component_of(config.method, "name", Algorithm)
-
-
-def calibration_of(config: Config) -> Calibration:
-    """Return how what clients sent is calibrated, when somebody leaves."""
-    return component_of(config.unlearning, "calibration", Calibration)
 
 
 def selection_of(config: Config) -> ClusterSelection | Selection:

@@ -207,7 +207,6 @@ BUILT_INS: Mapping[str, Mapping[str, BuiltIn]] = MappingProxyType(
                 "(`femnist` as LEAF's json)",
             ),
         },
-        "calibration": {},
         "tracker": {
             "tensorboard": BuiltIn(
                 "covey.tracking.tensorboard:TensorBoard",
@@ -371,7 +370,6 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "aggregation": "mean",
         "algorithm": "ifca-mir",
-        "calibration": "federaser",
         "data": "digits",
         "engine": "auto",
         "features": "gabor",

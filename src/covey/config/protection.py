@@ -209,11 +209,8 @@ class AuditConfig(SettingsSection):
     )
 
 
-class UnlearningConfig(ComponentSection):
+class UnlearningConfig(SettingsSection):
     """Clients that leave while a run goes on, and what is kept to let them."""
-
-    section = "unlearning"
-    slots = MappingProxyType({"calibration": "calibration"})
 
     request_probability: Share = Field(
         default=0.0,
@@ -226,8 +223,3 @@ class UnlearningConfig(ComponentSection):
         "it when somebody leaves (`fedavg` only); nothing can be denied while they are "
         "there",
     )
-    calibration: str = slot(
-        "calibration",
-        "how stored updates are calibrated: a name that an installed package brings, ",
-    )
-    calibration_options: Options = options_table("calibration")

@@ -1,4 +1,4 @@
-"""Other papers' ways to let clients leave, to compare with: components of covey's."""
+"""Another paper's way to let clients leave, to compare with: a component of covey's."""
 
 import lazy_loader
 

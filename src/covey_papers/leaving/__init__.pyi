@@ -1,4 +1,3 @@
-from .federaser import FedEraser
 from .isolated import Isolated
 
-__all__ = ["FedEraser", "Isolated"]
+__all__ = ["Isolated"]
