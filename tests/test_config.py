@@ -76,7 +76,6 @@ source = "federated"
 every = 5
 shadows = 3
 pool = 0
-profile = "reported"
 [merge]
 name = "mean"
 server_optimizer = "none"

@@ -47,7 +47,6 @@ CASES = [
     ({"redteam": {"source": "none"}}, "method.risk_weight", 0.5, "no risk to weigh"),
     ({"redteam": {"source": "none"}}, "redteam.every", 2, "measures nothing"),
     ({}, "redteam.shadows", 5, "redteam.source = 'shadow', found 'federated'"),
-    ({}, "redteam.profile", "inferred", "'shadow'"),
     ({}, "redteam.pool", 100, "'shadow'"),
     ({"train": {"local_steps": 3}}, "train.local_epochs", 4, "counts steps"),
     ({}, "privacy.delta", 1e-6, "nothing is promised"),
@@ -66,7 +65,7 @@ CASES = [
     ({"method": {"name": "fedprox"}}, "method.num_clusters", 3, "one model"),
 ]
 NAMES = [f"{case[1]}-{index}" for index, case in enumerate(CASES)]
-QUICK = ("redteam.pool-16",)
+QUICK = ("redteam.pool-17",)
 
 
 def merged(*parts: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from covey.membership import (
     ShadowSetup,
     Target,
     Withheld,
-    inferred_profiles,
     true_risk,
 )
 from covey.membership.shadow_estimator import shadow
@@ -347,26 +346,6 @@ def test_everybody_trains_along_in_the_shared_rounds(world: World):
     shared, alone = (3,) * 30 + (4,) * 2, (3,) * 20
     assert diary.played == [shared, shared, alone] * 2
     assert shadows_of(hands)[0].profile == ((0, 3),) * 20
-
-
-def test_the_groups_can_be_told_from_the_model(
-    world: World, digits: Examples, make_client: Callable[..., Client]
-):
-    # A model of upright digits, and one of digits turned by 25 to 50 degrees.
-    setup = replace(world.setup, pool=digits.take(torch.arange(1000, 1400)))
-    profiler = inferred_profiles(world.engine, setup)
-    generator = np.random.default_rng(0)
-    for group, shift in enumerate(SHIFTS):
-        images = shift.shifted(digits.inputs[:600], generator)
-        turned = Examples(images, digits.labels[:600])
-        recipe = Recipe(local_epochs=8, batch_size=10, learning_rate=0.1)
-        job = TrainingJob(init(Streams(0)), turned, Streams(0), recipe)
-        (params,) = world.engine.train([job])
-        member = make_client("a", turned, group=None)
-        target = Target(0, params, (member,), 1)
-        assert profiler.profile_of(target) == ((group, 600),)
-        figure = shadow(world.engine, setup, profiler)(target, Streams(0)).finding
-        assert "holds 400" in figure.reason
 
 
 def test_a_figure_says_how_the_groups_are_known(world: World, assessed: Assessment):

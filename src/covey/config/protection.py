@@ -45,12 +45,6 @@ class RedteamConfig(ComponentSection):
         "to match a cluster: its figure is extrapolated from smaller shadows, and nobody "
         "acts on it",
     )
-    profile: Literal["reported", "inferred"] = Field(
-        default="reported",
-        description="whose data the shadows copy: clients report their group (as counts), "
-        "or it is `inferred` per cluster, as the transform of the pool on which the "
-        "model's loss is lowest",
-    )
 
 
 class MergeConfig(ComponentSection):

@@ -20,11 +20,6 @@ from covey.membership.audit_set import Candidates, strata_of
 from covey.membership.base import Count, CountAll, RiskContext, RiskEstimator
 from covey.membership.blind import blind_baseline
 from covey.membership.client_estimator import self_estimates
-from covey.membership.cluster_profile import (
-    Profiler,
-    inferred_profiles,
-    reported_profiles,
-)
 from covey.membership.controls import negative_control, positive_control
 from covey.membership.copies import copied
 from covey.membership.estimates import (
@@ -114,7 +109,6 @@ __all__ = [
     "Membership",
     "PlayRound",
     "Profile",
-    "Profiler",
     "Rates",
     "RedTeam",
     "Reference",
@@ -147,7 +141,6 @@ __all__ = [
     "halves",
     "has_finite_examples",
     "has_non_finite_values",
-    "inferred_profiles",
     "lira_online",
     "logit",
     "loss_counts",
@@ -161,7 +154,6 @@ __all__ = [
     "positive_control",
     "precision_at",
     "rates_at",
-    "reported_profiles",
     "self_estimates",
     "source_of",
     "strata_of",

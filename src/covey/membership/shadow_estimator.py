@@ -8,7 +8,7 @@ merge. It is kept, and plays on, as long as the cluster keeps its clients.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from covey.components.capability import Capability
 from covey.components.section import Count, Positive
@@ -16,11 +16,6 @@ from covey.components.state import kept
 from covey.engine.protocol import Engine
 from covey.membership.assessment import Assessment, Profile, RedTeam, Target
 from covey.membership.base import RiskContext, RiskEstimator
-from covey.membership.cluster_profile import (
-    Profiler,
-    inferred_profiles,
-    reported_profiles,
-)
 from covey.membership.estimates import MIN_RECORDS, Finding, Withheld, extrapolated
 from covey.membership.extrapolation import power_law, predicted
 from covey.membership.shadow_evaluation import (
@@ -53,8 +48,6 @@ class ShadowEstimator(RiskEstimator):
     Attributes:
         shadows: federations per cluster.
         pool: examples that the server holds for them; 0: what is left.
-        profile: whose data they copy: as clients report their group, or as the server
-            infers it from a cluster's model.
     """
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
@@ -68,7 +61,6 @@ class ShadowEstimator(RiskEstimator):
 
     shadows: Positive = 3
     pool: Count = 0
-    profile: Literal["reported", "inferred"] = "reported"
 
     def estimate(
         self, target: Target, context: RiskContext, streams: Streams
@@ -90,16 +82,10 @@ class ShadowEstimator(RiskEstimator):
             population_profile=context.population_profile,
             shared_rounds=context.shared_rounds,
         )
-        guess = self.profile == "inferred"
-        profiler = (
-            inferred_profiles(context.engine, setup) if guess else reported_profiles()
-        )
-        return shadow(context.engine, setup, profiler)(target, streams)
+        return shadow(context.engine, setup)(target, streams)
 
 
-def shadow(
-    engine: Engine, setup: ShadowSetup, profiler: Profiler | None = None
-) -> RedTeam:
+def shadow(engine: Engine, setup: ShadowSetup) -> RedTeam:
     """Attack shadow federations of the cluster's size and kind (Algorithm 2, TrainMIA).
 
     The threshold that judges a shadow is fitted on the others; the gap between train and
@@ -107,12 +93,11 @@ def shadow(
     when the shadows do not behave like the cluster's model. Where the pool is too small
     for its size, the figure is extrapolated from smaller shadows, and never calibrated.
     """
-    profiler = profiler or reported_profiles()
 
     def assess(target: Target, _: Streams) -> Assessment:
         if not target.members:
             return _with_shadows(target, Withheld("no client has chosen this cluster"))
-        profile = profiler.profile_of(target)
+        profile = tuple(sorted((c.group or 0, len(c.train)) for c in target.members))
         plan = plan_shadows(profile, setup)
         if not plan:
             return _with_shadows(target, Withheld(_too_small_reason(profile, setup)))
@@ -124,7 +109,7 @@ def shadow(
             return _with_shadows(target, Withheld("its shadow federations diverged"))
         results = [result for _, result in pairs]
         if examples_in(plan[0]) == examples_in(profile):
-            finding = _matched_finding(engine, target, results, profiler.note)
+            finding = _matched_finding(engine, target, results)
         else:
             finding = _extrapolated_finding(results, examples_in(profile), setup)
         return _with_shadows(
@@ -156,7 +141,7 @@ def _advance_and_attack(
 
 
 def _matched_finding(
-    engine: Engine, target: Target, results: Sequence[ShadowResult], note: str
+    engine: Engine, target: Target, results: Sequence[ShadowResult]
 ) -> Finding:
     accuracies = target_accuracies(engine, target, results)
     figures = leave_one_out(results)
@@ -168,7 +153,10 @@ def _matched_finding(
             f"no group has {MIN_RECORDS} members and {MIN_RECORDS} non-members in the pool"
         )
     clients = len(target.members)
-    rests_on = f"{len(results)} shadow federations of {clients} pseudo-clients; {note}"
+    rests_on = (
+        f"{len(results)} shadow federations of {clients} pseudo-clients; groups as the "
+        f"clients report them"
+    )
     return replace(
         predicted(gap_corrected(figures, results, accuracies)), reason=rests_on
     )
