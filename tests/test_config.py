@@ -93,7 +93,6 @@ delta = 1e-5
 [privacy]
 client_clip = 0.0
 client_noise = 0.0
-adaptive_clip = false
 record_clip = 0.0
 record_noise = 0.0
 selection_noise = 0.0
@@ -587,7 +586,6 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
     [
         ({"privacy": {"client_noise": 1.0}}, ("found client_clip = 0", "Set it")),
         ({"privacy": {"client_clip": 1.0}}, ("client_clip", "found client_noise = 0")),
-        ({"privacy": {"adaptive_clip": True}}, ("adaptive_clip", "client_noise = 0")),
         (
             {**CLIENTS, "merge": {"name": "anonymity-sets"}},
             ("'anonymity-sets'", "privacy.client_noise", "Remove the noise"),
@@ -605,13 +603,6 @@ CLIENTS = {"privacy": {"client_clip": 1.0, "client_noise": 1.0}}
             {**CLIENTS, "train": {"participation": 0.5}},
             ("train.participation = 0.5", "several clusters", "'ifca-mir'"),
         ),
-        (
-            {
-                "privacy": {**CLIENTS["privacy"], "adaptive_clip": True},
-                "redteam": {"source": "shadow"},
-            },
-            ("privacy.adaptive_clip", "'shadow'", "adaptive_clip = false"),
-        ),
     ],
 )
 def test_sums_that_cannot_hide_a_client_are_refused(
@@ -626,7 +617,6 @@ def test_sums_that_cannot_hide_a_client_are_refused(
         CLIENTS,
         {**CLIENTS, "method": {"name": "fedavg"}, "train": {"participation": 0.5}},
         {**CLIENTS, "method": {"num_clusters": 1}, "train": {"participation": 0.5}},
-        {"privacy": {**CLIENTS["privacy"], "adaptive_clip": True}},
     ],
 )
 def test_sums_that_can_are_not(sections: dict[str, Any]):

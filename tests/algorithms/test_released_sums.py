@@ -202,7 +202,6 @@ def test_an_auditor_s_references_are_solved_under_noise_too():
     ("sections", "words"),
     [
         ({"method": {"options": {"keep_sums": True}}}, ("without noise",)),
-        ({"privacy": {"adaptive_clip": True}}, ("adaptive_clip", "clients train")),
         ({"train": {"participation": 0.5}}, ("participation", "clients train")),
         ({"privacy": {"record_clip": 1.0}}, ("on heads", "record_clip")),
         (

@@ -46,7 +46,6 @@ method.target_share = 0.9
 model.task = "regression" & redteam.source = "shadow"
 population.holdout = 0
 population.images = "per-group" & population.shift = "none"
-privacy.adaptive_clip = true
 privacy.client_clip = 1.0
 privacy.client_noise = 1.0
 privacy.record_noise = 1.0

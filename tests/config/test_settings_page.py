@@ -51,7 +51,7 @@ def test_every_setting_says_what_it_may_be():
             "population.groups",
             "a list of tables of share, shift, examples_per_client",
         ),
-        ("privacy.adaptive_clip", "true or false"),
+        ("privacy.secure_sums", "true or false"),
         ("data.dir", "a string"),
     ],
 )

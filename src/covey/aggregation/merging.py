@@ -53,14 +53,11 @@ class AggregationResult:
 
     Attributes:
         stored: the raw updates, where they are to be kept.
-        clips: per cluster, the largest L2 norm of an update in the next round, where it
-            follows those of this round.
     """
 
     clusters: tuple[Params, ...]
     events: tuple[Event, ...] = ()
     stored: tuple[ClientUpdate, ...] = ()
-    clips: tuple[float, ...] = ()
 
 
 Aggregator = Callable[

@@ -84,7 +84,7 @@ from covey.algorithms.remote import (
     loss_counter,
 )
 from covey.algorithms.remote_records import RemoteRecords
-from covey.algorithms.round_steps import Clips, Stalled, Steps
+from covey.algorithms.round_steps import Stalled, Steps
 
 __all__ = [
     "PERSONAL",
@@ -95,7 +95,6 @@ __all__ = [
     "ClientRequest",
     "ClientResponse",
     "Clients",
-    "Clips",
     "Cohort",
     "Control",
     "Ditto",

@@ -20,7 +20,7 @@ from covey.algorithms.base import Cohort, RoundResult, ServerState, initial_stat
 from covey.algorithms.client_memory import ClientMemory
 from covey.algorithms.clients import Clients
 from covey.algorithms.local_training import no_noise_events
-from covey.algorithms.round_steps import Clips, Stalled
+from covey.algorithms.round_steps import Stalled
 from covey.clustering import Split, gap_split, update_directions
 from covey.data.examples import Client, to_floats
 from covey.events import ClientsAssigned, GroupsSought
@@ -93,7 +93,6 @@ def _shared_round(
     alone = replace(
         initial_state(state.clusters[:1]), round_index=state.round_index
     ).keeping(
-        Clips(norms=state.kept(Clips).norms[:1]),
         Stalled(clusters=stalled & {0}),
         state.kept(ClientMemory),
     )
@@ -101,7 +100,6 @@ def _shared_round(
     models = len(state.clusters)
     nothing_came = played.state.kept(Stalled).clusters
     after = state.keeping(
-        Clips(norms=played.state.kept(Clips).norms * models),
         Stalled(clusters=frozenset(range(models if nothing_came else 0))),
         played.state.kept(ClientMemory),
     )

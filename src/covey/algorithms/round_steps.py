@@ -41,20 +41,9 @@ from covey.rng import Streams
 from covey.types import Handle, Params
 
 __all__ = [
-    "Clips",
     "Stalled",
     "Steps",
 ]
-
-
-class Clips(ComponentState):
-    """Per cluster, the largest L2 norm of an update in the next round.
-
-    Empty where no clip follows the updates.
-    """
-
-    key = "clips"
-    norms: tuple[float, ...] = ()
 
 
 class Stalled(ComponentState):
@@ -75,8 +64,6 @@ class Steps:
         backend: how clients look at models, and choose.
         train: how they train; who yields no update, as a remote client may not answer, has
             taken no part.
-        clipping: where clips follow the updates: from each cluster's clip (none yet: the
-            settings'), the merge of this round, which finds the next ones.
         patience: rounds for which clients stay in a cluster whose merge makes them wait.
         recorded: where a run is played again with the choices that were made: by round,
             the cluster of each client.
@@ -96,7 +83,6 @@ class Steps:
     backend: Backend
     train: Train
     aggregate: Aggregator
-    clipping: Callable[[tuple[float, ...]], Aggregator] | None = None
     patience: int = 1
     recorded: Mapping[int, Mapping[Handle, int]] = field(
         default_factory=dict[int, Mapping[Handle, int]]
@@ -180,7 +166,7 @@ class Steps:
         )
         stalled = _stalled(state, _per_cluster(accepted, state), refused)
         after = with_memory(after, noted, {handle for handle, _ in accepted}).keeping(
-            Clips(norms=aggregated.clips), Stalled(clusters=stalled)
+            Stalled(clusters=stalled)
         )
         facts = (
             *noise,
@@ -231,10 +217,7 @@ class Steps:
     def _aggregated(
         self, state: ServerState, updates: Iterable[ClientUpdate], streams: Streams
     ) -> AggregationResult:
-        aggregate = (
-            self.clipping(state.kept(Clips).norms) if self.clipping else self.aggregate
-        )
-        found = aggregate(state.clusters, updates, streams.at("merge"))
+        found = self.aggregate(state.clusters, updates, streams.at("merge"))
         for _ in updates:  # who trained took part, whether it was looked at or not
             pass
         models = (self.frozen.get(j, model) for j, model in enumerate(found.clusters))

@@ -40,7 +40,6 @@ __all__ = [
 def aggregator_of(
     config: Config,
     clients: int,
-    clips: tuple[float, ...] = (),
     organisations: Mapping[Handle, str] | None = None,
 ) -> Aggregator:
     """Return the aggregation of a federation of so many clients.
@@ -48,11 +47,10 @@ def aggregator_of(
     Args:
         config: the settings.
         clients: how many there are.
-        clips: where clips follow the updates, these.
         organisations: as far as they are attested; None: nobody asks, in a rehearsal.
     """
     if config.privacy.client_noise > 0:
-        merge = noised_mean(_clipping(config, clients), clips)
+        merge = noised_mean(_clipping(config, clients))
     else:
         merge = _aggregation(config, clients, organisations)
     return with_stored_updates(merge) if config.unlearning.store_updates else merge
@@ -162,7 +160,6 @@ def _clipping(config: Config, clients: int) -> Clipping:
     return Clipping(
         clip=privacy.client_clip,
         noise_multiplier=privacy.client_noise,
-        adaptive=privacy.adaptive_clip,
         sampling=config.train.participation,
         clients=clients,
     )

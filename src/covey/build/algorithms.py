@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from torch import Tensor
 
@@ -148,9 +147,6 @@ def clients_of(
         backend=backend,
         train=train,
         aggregate=_aggregate(config, population),
-        clipping=partial(aggregator_of, config, len(population.clients))
-        if config.privacy.adaptive_clip
-        else None,
         patience=config.redteam.every,
         recorded=replay.recorded,
         noise_events=training(recipe).noise_events,

@@ -26,7 +26,6 @@ class Capability(Enum):
     UNIFORM_WEIGHTS = "clients to count alike, however many examples they hold"
     EXAMPLE_COUNTS = "to know how many examples each client holds"
     REPLAYABLE_ROUNDS = "rounds that can be played again"
-    SETTLED_ROUNDS = "rounds that the settings alone describe"
     SHARED_MODEL = "one model for everybody"
     SHARED_CLUSTERS = "models that several clients share"
     CLUSTER_CHOICE = "clients that choose their cluster"

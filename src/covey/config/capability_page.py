@@ -27,7 +27,6 @@ SHOWN = (
     ("merge.weights", "examples"),
     ("train.participation", 0.5),
     ("privacy.client_noise", 1.0),
-    ("privacy.adaptive_clip", True),
     ("privacy.record_clip", 1.0),
     ("privacy.record_noise", 1.0),
     ("privacy.secure_sums", True),
@@ -39,7 +38,6 @@ SHOWN = (
 
 BESIDE = {
     "train.participation": ("privacy", "client_noise", 1.0),
-    "privacy.adaptive_clip": ("privacy", "client_noise", 1.0),
 }
 """Settings beside which alone some of them matter."""
 

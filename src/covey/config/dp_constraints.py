@@ -90,12 +90,11 @@ def _client_problems(config: Sections) -> Iterator[str]:
     """Yield why the sums of clients' updates are not differentially private."""
     privacy, merge = config.privacy, config.merge
     if privacy.client_noise == 0:
-        for key in ("client_clip", "adaptive_clip"):
-            if getattr(privacy, key):
-                yield (
-                    f"privacy.{key} is for updates that privacy.client_noise hides, "
-                    f"found client_noise = 0. Set the noise, or remove {key}."
-                )
+        if privacy.client_clip:
+            yield (
+                "privacy.client_clip is for updates that privacy.client_noise hides, found "
+                "client_noise = 0. Set the noise, or remove client_clip."
+            )
         return
     if merge.noise != "none":
         yield (

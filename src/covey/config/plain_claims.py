@@ -131,13 +131,6 @@ def _of_noise(config: Sections) -> Iterator[Row]:
         "which the sizes of several clusters tell.",
     )
     yield (
-        "privacy.adaptive_clip",
-        hidden and privacy.adaptive_clip,
-        (Capability.TRAINED_UPDATES,),
-        (Capability.SETTLED_ROUNDS,),
-        "Set privacy.adaptive_clip = false.",
-    )
-    yield (
         "privacy.record_clip",
         privacy.record_clip > 0,
         (Capability.EXAMPLE_GRADIENTS, Capability.FULL_PRECISION, *here),

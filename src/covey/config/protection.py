@@ -136,11 +136,6 @@ class PrivacyConfig(SettingsSection):
         "below 1 it is secret who came, which takes a method with one cluster. With "
         '`method.name = "solved"` on the sums of each cluster, once',
     )
-    adaptive_clip: bool = Field(
-        default=False,
-        description="let each cluster's clip follow the median norm, itself measured with "
-        "noise (from the same z); `client_clip` is where it starts",
-    )
     record_clip: NotNegative = Field(
         default=0.0,
         description="C: largest L2 norm of one example's gradient; above 0, clients train "

@@ -55,7 +55,6 @@ class ShadowEstimator(RiskEstimator):
             Capability.SERVER_DATA,
             Capability.CLASS_LABELS,
             Capability.KNOWN_POPULATION,
-            Capability.SETTLED_ROUNDS,
         }
     )
 
