@@ -128,7 +128,7 @@ def test_weights_count_on_all_releases_and_who_comes_after_them_is_not_in_the_he
         second.preference.risk_threshold, 2
     )
     attacks = head_attacks.head_attacks(
-        run, state, History(tuple(facts)), run.streams.at("end")
+        run, state, History(told=facts), run.streams.at("end")
     )
     bounds = {each.client: each.risk for each in attacks if each.attack == "bound"}
     assert bounds.keys() == {each.handle for each in run.population.clients}

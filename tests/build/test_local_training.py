@@ -7,6 +7,7 @@ import covey
 from covey import Capability, Config, ConfigError
 from covey.build import build_run
 from covey.build.local_training import recipe_of
+from covey.config import unheeded
 from covey.engine import OwnSchedule, ParallelEngine, Recipe, Sgd
 from covey.rng import Streams
 from plugins.loss_generalized import GeneralizedCrossEntropy
@@ -115,12 +116,12 @@ def test_what_the_vmap_engine_cannot_train_is_trained_in_parallel(monkeypatch):
 
 def test_momentum_beside_another_optimizer_does_nothing_and_this_is_said():
     train = {"momentum": 0.5, "optimizer": "adam"}
-    (found,) = covey.config.unheeded(Config.of({"train": train}))
+    (found,) = unheeded(Config.of({"train": train}))
     assert found.told == (
         "train.momentum = 0.5 does nothing: it is for train.optimizer = 'sgd', found "
         "'adam'."
     )
-    assert covey.config.unheeded(Config.of({"train": {"momentum": 0.5}})) == ()
+    assert unheeded(Config.of({"train": {"momentum": 0.5}})) == ()
 
 
 def test_a_schedule_is_followed_by_clients_and_by_shadows(tmp_path):

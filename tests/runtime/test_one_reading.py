@@ -7,6 +7,7 @@ from sqlalchemy import Engine, event
 
 import covey
 from covey import Config, Returning
+from covey.history import History
 from covey.ledger import Ledger
 from covey.runtime import RunFolder, read_history
 from covey.runtime.ledger_record import RecordReader
@@ -80,7 +81,7 @@ def test_letting_a_client_leave_plans_the_state_that_was_planned_no_second_time(
     assert len(readings) == 1  # opened: what was recorded since is known already
 
 
-def history_on_disk(run: covey.Run) -> covey.history.History:
+def history_on_disk(run: covey.Run) -> History:
     with Ledger.read(RunFolder(run.folder).ledger) as ledger:
         return read_history(ledger)
 

@@ -85,8 +85,6 @@ def _claims_in(
 
 def _is_used(config: Sections, section: ComponentSection, field: str) -> bool:
     """Say whether a run comes to the component that this setting names."""
-    if section is config.unlearning:
-        return config.unlearning.store_updates > 0
     if section is config.method and field != "name":
         return _may_have(config.method, field)
     return True
